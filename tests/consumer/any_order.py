@@ -1,4 +1,4 @@
-"""A group member in any order of answers, refusals, polls and time: what the state machines of both protocols share."""
+"""Property tests of a group member: any order of responses, errors, polls and time, for both protocols."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from pyclient.types import TopicPartition
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """A member, its requests that are under way, and a polling thread that may lag behind.
+    """A member, its requests in flight, and a polling thread that may lag.
 
-    Whatever happens, the thread never owns what the member has lost without knowing it, commits are refused exactly
-    then, every state but the resting ones has something to wait for, and in the end the member is stable again.
+    Invariants: the thread never owns partitions that the member has lost without knowing it, commits are refused
+    exactly then, every state but those at rest waits for something, and in the end the member is stable again.
     """
 
     refusals: ClassVar[tuple[type[errors.KafkaError], ...]]
@@ -49,24 +49,23 @@ class AnyOrder(RuleBasedStateMachine):
         self.step(Subscribed(("a",)))
 
     def make(self) -> Member:
-        """The member."""
         raise NotImplementedError
 
     def answer_as_wished(self, request: Any) -> None:
-        """The coordinator's answer on the way to the end."""
+        """Respond so that the member becomes stable."""
         raise NotImplementedError
 
     def is_at_its_end(self) -> bool:
-        """Whether everything is as it should be in the end."""
+        """Return True if the final state is reached."""
         return self.member.state is State.STABLE
 
     def begin(self, action: Action) -> None:
-        """A request goes out."""
+        """Start a request."""
         self.requests.append(action)
 
     @property
     def losing(self) -> bool:
-        """Whether the thread still has to learn of a loss."""
+        """Return True if the thread has not yet processed a loss."""
         return any(isinstance(task, Lose) for task in self.thread)
 
     def step(self, event: Event) -> None:

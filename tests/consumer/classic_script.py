@@ -1,4 +1,4 @@
-"""A member in the classic protocol under a script, and its actions in words."""
+"""A scripted member of the classic protocol, with its actions in words."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def show(action: Action) -> str:
 
 
 class Script(MemberScript):
-    """A member; answers refer to the last request unless told otherwise."""
+    """A member; responses belong to the last request by default."""
 
     def __init__(self, *, cooperative: bool = False, instance_id: str | None = None) -> None:
         super().__init__()

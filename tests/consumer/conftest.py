@@ -1,4 +1,4 @@
-"""One broker for this folder, and consumers of both faces against it.
+"""One broker for this folder, and consumers of both APIs, sync and async.
 
 It is an embedded one, or with PYCLIENT_TEST_BOOTSTRAP=host:port whatever listens there: the tests of reading, groups
 and commits are then run against a real Kafka as they are.
@@ -21,7 +21,7 @@ from pyclient import Admin, NewTopic, Producer
 from pyclient.broker_embedded import EmbeddedCluster
 
 sys.path.insert(0, str(Path(__file__).parent))
-from consumer_faces import Faces
+from consumer_factory import ConsumerFactory
 
 settings.register_profile("consumer", max_examples=50)
 settings.load_profile("consumer")
@@ -53,7 +53,7 @@ def producer(cluster: EmbeddedCluster) -> Iterator[Producer]:
 
 @pytest.fixture
 def new_topic(admin: Admin) -> Callable[..., str]:
-    """`new_topic(partitions)` makes a topic and gives its name."""
+    """`new_topic(partitions)` creates a topic and returns its name."""
 
     def make(partitions: int = 1, **configs: str) -> str:
         name = f"t-{uuid.uuid4().hex[:8]}"
@@ -76,7 +76,7 @@ def produce(producer: Producer) -> Produce:
 
 
 @pytest.fixture(params=["sync", "async"])
-def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Faces]:
-    """Makes consumers of one face; a test that takes it runs over both."""
-    with Faces(request.param, cluster.bootstrap_servers) as faces:
-        yield faces
+def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[ConsumerFactory]:
+    """Create consumers of one API; the test runs with both."""
+    with ConsumerFactory(request.param, cluster.bootstrap_servers) as factory:
+        yield factory

@@ -1,4 +1,4 @@
-"""How a group in the consumer protocol (KIP-848) behaves, over both faces, whatever broker serves it.
+"""Tests of groups in the consumer protocol (KIP-848), with both APIs, for any broker.
 
 A module that has the fixtures `consumers` (with that protocol), `new_topic`, `produce`, `admin`, `producer` and
 `cluster` runs them by a subclass named Test...; the broker should want heartbeats every 100 ms or so.
@@ -23,12 +23,21 @@ from pyclient.cluster.client import ClusterClient
 from pyclient.config import ClientConfig
 from pyclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pyclient.types import TopicPartition
-from tests.consumer.consumer_faces import PATIENCE, EventLog, Faces, partitions, poll_until, read, shares, values
+from tests.consumer.consumer_factory import (
+    PATIENCE,
+    ConsumerFactory,
+    EventLog,
+    partitions,
+    poll_until,
+    read,
+    shares,
+    values,
+)
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 
-_REGEX_SECONDS = 60  # Kafka matches a pattern anew every 10 s at the earliest, topics just made wait for that
+_REGEX_SECONDS = 60  # Kafka evaluates patterns at most every 10 s; new topics wait for that
 
 
 @pytest.fixture
@@ -36,8 +45,8 @@ def group() -> str:
     return f"g-{uuid.uuid4().hex[:8]}"
 
 
-def say_goodbye_for(member_id: str, group: str, servers: str) -> None:
-    """Tells the coordinator that the member leaves, behind its back."""
+def send_leave_for(member_id: str, group: str, servers: str) -> None:
+    """Send a leave heartbeat for the member, without its knowledge."""
 
     async def main() -> None:
         cluster = ClusterClient(ClientConfig(bootstrap_servers=servers), clock=SYSTEM_CLOCK)  # type: ignore[arg-type]
@@ -58,10 +67,8 @@ def lags(consumers: list[Any]) -> list[int | None]:
 
 
 class ConsumerProtocol:
-    """The tests."""
-
-    def test_a_member_alone_reads_everything(
-        self, consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+    def test_member_alone_reads_everything(
+        self, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
     ) -> None:
         topic = new_topic(3)
         for partition in range(3):
@@ -73,8 +80,8 @@ class ConsumerProtocol:
         poll_until([consumer], lambda: consumer.health()["group_state"] == "stable")
         assert consumer.health()["generation"] > 0
 
-    def test_a_new_member_takes_only_its_share_and_the_last_one_gets_all_back(
-        self, consumers: Faces, new_topic: NewTopic, group: str
+    def test_new_member_takes_only_its_share_and_the_last_one_gets_all_back(
+        self, consumers: ConsumerFactory, new_topic: NewTopic, group: str
     ) -> None:
         topic = new_topic(4)
         event_log = EventLog()
@@ -91,8 +98,8 @@ class ConsumerProtocol:
         assert [line for line in event_log.lines if line.startswith("-")] == given_up
         assert not any(line.startswith("!") for line in event_log.lines)
 
-    def test_no_record_is_read_twice_while_members_come_and_go(
-        self, consumers: Faces, new_topic: NewTopic, producer: Producer, group: str
+    def test_records_are_read_once_while_members_come_and_go(
+        self, consumers: ConsumerFactory, new_topic: NewTopic, producer: Producer, group: str
     ) -> None:
         topic = new_topic(6)
         members = [consumers(topic, group_id=group)]
@@ -126,8 +133,8 @@ class ConsumerProtocol:
         assert set(seen.values()) == {1}
         assert len(seen) == sent
 
-    def test_what_is_committed_when_a_partition_is_revoked_is_where_its_next_owner_begins(
-        self, consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+    def test_next_owner_starts_at_the_commit_made_in_on_revoked(
+        self, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
     ) -> None:
         class Committing(EventLog):
             consumer: Any
@@ -152,7 +159,7 @@ class ConsumerProtocol:
         assert len(seen) == 20
 
     def test_commits_go_through_while_the_group_changes(
-        self, consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+        self, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
     ) -> None:
         topic = new_topic(4)
         for partition in range(4):
@@ -172,20 +179,20 @@ class ConsumerProtocol:
         first.commit()
         assert [offset.offset for offset in first.committed().values()] == [1, 1, 1, 1]
 
-    def test_the_broker_assigns_as_it_is_told(self, consumers: Faces, new_topic: NewTopic, group: str) -> None:
+    def test_broker_uses_the_configured_remote_assignor(
+        self, consumers: ConsumerFactory, new_topic: NewTopic, group: str
+    ) -> None:
         topics = [new_topic(2), new_topic(2)]
         members = [consumers(*topics, group_id=group, group_remote_assignor="range") for _ in range(2)]
         poll_until(members, lambda: sorted(shares(members)) == [[0, 0], [1, 1]])  # range: both topics side by side
 
-    def test_an_assignor_that_the_broker_does_not_have_is_an_error(
-        self, consumers: Faces, new_topic: NewTopic, group: str
-    ) -> None:
+    def test_unknown_remote_assignor_raises(self, consumers: ConsumerFactory, new_topic: NewTopic, group: str) -> None:
         consumer = consumers(new_topic(), group_id=group, group_remote_assignor="best-of-all")
         with pytest.raises(errors.UnsupportedAssignor, match=r"group\.consumer\.assignors"):
             poll_until([consumer], lambda: False)
 
-    def test_a_pattern_is_matched_by_the_broker_with_whole_names(
-        self, consumers: Faces, admin: Admin, produce: Produce, group: str
+    def test_remote_pattern_is_matched_with_whole_names(
+        self, consumers: ConsumerFactory, admin: Admin, produce: Produce, group: str
     ) -> None:
         stem = f"p-{uuid.uuid4().hex[:8]}"
         admin.create_topics([Topic(f"{stem}-{name}", 1) for name in ("a", "b", "bb", "c")])
@@ -202,13 +209,15 @@ class ConsumerProtocol:
         wanted = {TopicPartition(f"{stem}-{name}", 0) for name in ("b", "bb")}
         poll_until([consumer], lambda: consumer.assignment() == wanted, seconds=_REGEX_SECONDS)
 
-    def test_a_pattern_that_makes_no_sense_is_an_error(self, consumers: Faces, group: str) -> None:
+    def test_invalid_remote_pattern_raises(self, consumers: ConsumerFactory, group: str) -> None:
         consumer = consumers(group_id=group)
         consumer.subscribe(SubscriptionPattern("(a"))
         with pytest.raises(errors.InvalidRegularExpression, match="RE2"):
             poll_until([consumer], lambda: False)
 
-    def test_a_compiled_pattern_is_matched_here(self, consumers: Faces, admin: Admin, group: str) -> None:
+    def test_compiled_pattern_is_matched_by_the_client(
+        self, consumers: ConsumerFactory, admin: Admin, group: str
+    ) -> None:
         stem = f"p-{uuid.uuid4().hex[:8]}"
         admin.create_topics([Topic(f"{stem}-a", 1), Topic(f"{stem}-ignored", 1)])
         consumer = consumers(group_id=group, metadata_max_age_ms=50)
@@ -217,8 +226,8 @@ class ConsumerProtocol:
         admin.create_topics([Topic(f"{stem}-z", 1)])
         poll_until([consumer], lambda: len(consumer.assignment()) == 2)
 
-    def test_partitions_that_appear_are_shared_out(
-        self, consumers: Faces, new_topic: NewTopic, admin: Admin, group: str
+    def test_new_partitions_are_assigned(
+        self, consumers: ConsumerFactory, new_topic: NewTopic, admin: Admin, group: str
     ) -> None:
         topic = new_topic(1)
         consumer = consumers(topic, group_id=group, metadata_max_age_ms=50)
@@ -226,8 +235,8 @@ class ConsumerProtocol:
         admin.create_partitions({topic: 3})
         poll_until([consumer], lambda: shares([consumer]) == [[0, 1, 2]])
 
-    def test_subscribing_to_something_else_gives_the_old_up(
-        self, consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+    def test_new_subscription_revokes_the_old_one(
+        self, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
     ) -> None:
         old, new = new_topic(), new_topic()
         produce(new, b"new")
@@ -238,8 +247,8 @@ class ConsumerProtocol:
         assert values(read(consumer, 1)) == [b"new"]
         assert consumer.assignment() == set(partitions(new, 0))
 
-    def test_unsubscribing_leaves_the_group_and_another_subscription_joins_again(
-        self, consumers: Faces, new_topic: NewTopic, group: str
+    def test_unsubscribe_leaves_the_group_and_another_subscription_joins_again(
+        self, consumers: ConsumerFactory, new_topic: NewTopic, group: str
     ) -> None:
         topic = new_topic(2)
         event_log = EventLog()
@@ -252,8 +261,8 @@ class ConsumerProtocol:
         first.subscribe(topic)
         poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [1, 1])
 
-    def test_a_member_that_the_coordinator_gave_up_loses_its_partitions_and_joins_again(
-        self, consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+    def test_removed_member_loses_its_partitions_and_rejoins(
+        self, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
     ) -> None:
         topic = new_topic(1)
         produce(topic, b"0", b"1")
@@ -262,7 +271,7 @@ class ConsumerProtocol:
         consumer.subscribe(topic, listener=event_log)
         read(consumer, 1)
         member_id = consumer.health()["member_id"]
-        say_goodbye_for(member_id, group, consumers.bootstrap_servers)
+        send_leave_for(member_id, group, consumers.bootstrap_servers)
         with pytest.raises(errors.CommitFailed, match=member_id):
             for _ in range(100):
                 consumer.commit()
@@ -273,8 +282,8 @@ class ConsumerProtocol:
         consumer.commit()
         assert consumer.committed()[topic, 0].offset == 2
 
-    def test_a_member_that_polls_too_late_leaves_loses_its_partitions_and_says_so(
-        self, consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+    def test_overdue_member_leaves_loses_partitions_and_raises(
+        self, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
     ) -> None:
         topic = new_topic()
         produce(topic, b"x")
@@ -283,7 +292,7 @@ class ConsumerProtocol:
         slow.subscribe(topic, listener=event_log)
         read(slow, 1)
         other = consumers(topic, group_id=group)
-        poll_until([other], lambda: shares([other]) == [[0]])  # it gets the partition although nobody closed the first
+        poll_until([other], lambda: shares([other]) == [[0]])  # it gets the partition although the first was not closed
         with pytest.raises(errors.CommitFailed, match="poll overdue"):
             slow.commit()
         with pytest.raises(errors.PollIntervalExceeded, match="max_poll_interval_ms=2000"):
@@ -293,8 +302,8 @@ class ConsumerProtocol:
         other.close()
         poll_until([slow], lambda: shares([slow]) == [[0]])
 
-    def test_a_static_member_comes_back_to_its_partitions_and_the_others_keep_theirs(
-        self, consumers: Faces, new_topic: NewTopic, group: str
+    def test_static_member_returns_to_its_partitions_others_keep_theirs(
+        self, consumers: ConsumerFactory, new_topic: NewTopic, group: str
     ) -> None:
         topic = new_topic(2)
         event_log = EventLog()
@@ -308,8 +317,8 @@ class ConsumerProtocol:
         poll_until([again, other], lambda: again.assignment() == held)
         assert len(event_log.lines) == lines
 
-    def test_a_second_consumer_of_one_instance_id_is_refused_until_the_first_has_gone(
-        self, consumers: Faces, new_topic: NewTopic, group: str
+    def test_second_consumer_of_an_instance_id_is_refused_while_first_lives(
+        self, consumers: ConsumerFactory, new_topic: NewTopic, group: str
     ) -> None:
         topic = new_topic()
         first = consumers(topic, group_id=group, group_instance_id="same")

@@ -1,4 +1,4 @@
-"""Batches and assigned partitions as the consumer's tests need them."""
+"""Sample batches and assigned partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def batch_of(base_offset: int, count: int, *, leader_epoch: int = 0, **options: 
 
 
 def compacted(base_offset: int, kept: list[int], span: int) -> bytes:
-    """A batch of `span` offsets of which only those `kept` (relative) still have a record."""
+    """A batch of `span` offsets with records only at the (relative) offsets `kept`."""
     builder = BatchBuilder(bytearray(4096), None)
     full = []
     for delta in range(span):

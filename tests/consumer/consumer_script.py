@@ -1,4 +1,4 @@
-"""A member in the consumer protocol (KIP-848) under a script, its actions in words; topic a has id 1, b id 2, ..."""
+"""A scripted member of the consumer protocol (KIP-848), with its actions in words; topic a has id 1, b id 2, ..."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ JOIN = "heartbeat: node 1, epoch 0, everything, topics a, owning nothing"
 
 
 class Script(MemberScript):
-    """A member; answers refer to the last request of their kind."""
+    """A member; responses belong to the last request of their kind."""
 
     def __init__(self, *, instance_id: str | None = None) -> None:
         super().__init__()
@@ -72,8 +72,8 @@ class Script(MemberScript):
     def show(self, action: Action) -> str:
         return show(action)
 
-    def told(self, epoch: int, partitions: str | None = None) -> list[str]:
-        """The coordinator answers the heartbeat; with `partitions` it assigns them."""
+    def heartbeat_answered(self, epoch: int, partitions: str | None = None) -> list[str]:
+        """Complete the heartbeat; with `partitions` the coordinator assigns them."""
         assigned = None if partitions is None else ids(partitions)
         return self.step(ConsumerHeartbeatAnswered(self.last[SendConsumerHeartbeat].attempt, epoch, INTERVAL, assigned))
 
@@ -92,9 +92,9 @@ class Script(MemberScript):
 
     def stable(self, partitions: str = "a0 a1") -> Script:
         self.joining()
-        self.told(1, partitions)
+        self.heartbeat_answered(1, partitions)
         self.resolved("a b")
         self.adopted()
-        self.told(1)
+        self.heartbeat_answered(1)
         assert self.member.state is State.STABLE
         return self

@@ -1,4 +1,4 @@
-"""A group member under a script: events in, what it wants done in words. Time is made by hand."""
+"""A scripted group member: events in, actions in words out, with a manual clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def show_in_any_protocol(action: Action) -> str:
 
 
 class MemberScript:
-    """What both protocols' scripts share; `last` is the last action of each kind, which answers refer to."""
+    """The part shared by both protocols' scripts; responses belong to `last`, the last action of each kind."""
 
     member: Member
 

@@ -1,6 +1,6 @@
-"""Two scripted nodes under live consumers: node 1 has a log whose leader epochs a test writes, node 2 one that is well.
+"""Two scripted nodes for live consumers: node 1 has a log with given leader epochs, node 2 a healthy one.
 
-Topic "t" is the test's, led by node 1; topic "well" has the values b"0" to b"9" at node 2, whatever becomes of "t".
+Topic "t" is the test's, led by node 1; topic "well" has the values b"0" to b"9" at node 2, independent of "t".
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Log:
         return b"".join(batch_of(first, count, leader_epoch=epoch) for first, count, epoch in wanted[:2])
 
     def end_of(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch not above this one, where it ends), as OffsetForLeaderEpoch tells; -1 and -1 if unknown."""
+        """Return (largest epoch not above this one, its end) as in OffsetForLeaderEpoch; -1 and -1 if unknown."""
         known = [each[2] for each in self.batches if each[2] <= epoch]
         if not known:
             return -1, -1
@@ -66,7 +66,7 @@ class Log:
 
 
 class _Node(ScriptedBroker):
-    """Takes a moment for each fetch, as if it waited for records."""
+    """Delays each fetch a little, as if it waited for records."""
 
     def _on_frame(self, stream: FrameStream, frame: memoryview) -> None:
         if framing.decode_request_header(frame).api_key == FetchRequest.api_key:
@@ -80,7 +80,7 @@ class _Node(ScriptedBroker):
 
 
 class ScriptedLog:
-    """The two nodes, honest until a test says otherwise."""
+    """The two nodes, correct unless a test changes their responses."""
 
     def __init__(self, log: Log) -> None:
         self.logs = {"t": log, "well": Log((0, 10, 0))}
@@ -103,11 +103,11 @@ class ScriptedLog:
         }
 
     def answer(self, request: type, answer: Any) -> None:
-        """Node 1 answers so from now on."""
+        """Set node 1's response from now on."""
         self._thread.run(self._set, request, answer, self.first)
 
     def answer_everywhere(self, request: type, answer: Any) -> None:
-        """Both nodes answer so from now on."""
+        """Set both nodes' response from now on."""
         self._thread.run(self._set, request, answer, self.first, self.second)
 
     async def _set(self, request: type, answer: Any, *nodes: ScriptedBroker) -> None:
@@ -115,14 +115,14 @@ class ScriptedLog:
             node.answers[request] = answer
 
     def elect(self, *batches: tuple[int, int, int], leader_epoch: int) -> None:
-        """Another leader with this log, from one moment to the next."""
+        """Replace the leader by one with this log."""
         self._thread.run(self._elect, Log(*batches, leader_epoch=leader_epoch))
 
     async def _elect(self, log: Log) -> None:
         self.logs["t"] = self.log = log
 
     def until_asked(self, request: type, times: int) -> None:
-        """Waits until node 1 was asked so often in all."""
+        """Wait until node 1 has had so many requests in all."""
         self._thread.run(self.first.until, lambda: self.first.count(request) >= times, timeout=30)
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class ScriptedLog:
         ])  # fmt: skip
 
     def fetched(self, request: FetchRequest, *_: Any) -> FetchResponse:
-        """What is in the logs."""
+        """Return the data of the logs."""
         return FetchResponse(
             responses=[
                 FetchableTopicResponse(
@@ -175,7 +175,7 @@ class ScriptedLog:
         return ListOffsetsResponse(topics=topics)
 
     def ends(self, request: OffsetForLeaderEpochRequest, *_: Any) -> OffsetForLeaderEpochResponse:
-        """Where epochs end."""
+        """Return the end offsets of epochs."""
         ((wanted,),) = [each.partitions for each in request.topics]
         code = _fenced(self.log, wanted.current_leader_epoch)
         epoch, end = (-1, -1) if code else self.log.end_of(wanted.leader_epoch)
@@ -183,7 +183,7 @@ class ScriptedLog:
 
 
 def end_of_epoch(epoch: int, end: int, error_code: int = 0) -> OffsetForLeaderEpochResponse:
-    """What a node says of topic "t"."""
+    """Return a node's OffsetForLeaderEpoch response for topic "t"."""
     answer = EpochEndOffset(error_code=error_code, partition=0, leader_epoch=epoch, end_offset=end)
     return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=[answer])])
 

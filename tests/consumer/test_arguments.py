@@ -1,4 +1,4 @@
-"""What a consumer's calls take and refuse: whatever can mean one thing only is taken, the rest gets a clear error."""
+"""The arguments of a consumer's calls: unambiguous ones are accepted, others get a clear error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_faces import Faces, partitions, read, values
+from consumer_factory import ConsumerFactory, partitions, read, values
 
 from pyclient import OffsetAndMetadata, TopicPartition, errors
 from pyclient.consumer import RebalanceListener, SubscriptionPattern
@@ -35,7 +35,7 @@ FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Number:
-    """A whole number that is no int, as numpy's are."""
+    """A whole number that is not an int, like numpy's."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -48,30 +48,30 @@ class Number:
 
 
 @pytest.mark.parametrize("given", [FIRST, ("t", 0), ("t", Number(0))])
-def test_a_partition_is_taken_from_whatever_names_one(given: Any) -> None:
+def test_partition_arguments_accept_partitions_and_pairs(given: Any) -> None:
     assert type(as_partition(given)) is TopicPartition
     assert as_partition(given) == FIRST
     assert type(as_partition(given).partition) is int
 
 
 @pytest.mark.parametrize("given", [[FIRST], (FIRST,), {FIRST}, FIRST, ("t", 0), iter([FIRST]), {FIRST: 5}])
-def test_several_partitions_may_be_one(given: Any) -> None:
+def test_partition_list_arguments_accept_one_partition(given: Any) -> None:
     assert as_partitions(given) == [FIRST]
 
 
 @pytest.mark.parametrize("given", ["t", b"t", None, 5, ["t"], [("t", "0")], [("t", -1)], [("t", 2**31)], ("t", True)])
-def test_what_is_no_partition_is_named(given: Any) -> None:
+def test_invalid_partition_is_named_in_the_error(given: Any) -> None:
     with pytest.raises(ValueError, match=r"is no partition: give TopicPartition\(topic, number\)"):
         as_partitions(given)
 
 
-def test_calls_that_take_many_partitions_take_lists_of_them_too() -> None:
+def test_variadic_partition_calls_accept_lists() -> None:
     assert spread([FIRST, SECOND]) == spread([[FIRST, SECOND]]) == spread([FIRST, [("t", 1)]]) == [FIRST, SECOND]
     assert spread([]) == spread([[]]) == []
 
 
-def test_pause_resume_and_seeks_take_lists_and_a_list_of_none_means_none(
-    consumers: Faces, new_topic: NewTopic, produce: Produce
+def test_pause_resume_and_seeks_accept_lists_and_empty_means_none(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic(2)
     produce(topic, b"0", partition=0)
@@ -97,19 +97,19 @@ def test_pause_resume_and_seeks_take_lists_and_a_list_of_none_means_none(
 # ---- offsets
 
 
-def test_an_offset_is_a_number_or_has_more_with_it() -> None:
+def test_offset_arguments_accept_numbers_and_offset_and_metadata() -> None:
     assert as_offset(5) == as_offset(Number(5)) == OffsetAndMetadata(5)
     assert as_offset(OffsetAndMetadata(5, "note", 3)) == OffsetAndMetadata(5, "note", 3)
     assert as_offsets({("t", 0): 5}) == {FIRST: OffsetAndMetadata(5)}
 
 
 @pytest.mark.parametrize("offset", ["5", 5.0, -1, True, None, 2**63, OffsetAndMetadata("5")])  # type: ignore[arg-type]
-def test_what_is_no_offset_is_named(offset: Any) -> None:
+def test_invalid_offset_is_named_in_the_error(offset: Any) -> None:
     with pytest.raises(ValueError, match="an offset to commit is a number from 0, not"):
         as_offset(offset)
 
 
-def test_what_goes_with_an_offset_is_checked() -> None:
+def test_offset_metadata_and_epoch_are_checked() -> None:
     with pytest.raises(ValueError, match="metadata of an offset to commit is a str, not 7"):
         as_offset(OffsetAndMetadata(5, 7))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="leader epoch from -1, not 'x'"):
@@ -118,7 +118,7 @@ def test_what_goes_with_an_offset_is_checked() -> None:
         as_offsets(5)
 
 
-def test_a_committed_offset_can_be_sought(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_seek_accepts_a_committed_offset(consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce) -> None:
     topic = new_topic()
     produce(topic, b"0", b"1", b"2")
     (partition,) = partitions(topic, 0)
@@ -131,7 +131,7 @@ def test_a_committed_offset_can_be_sought(consumers: Faces, new_topic: NewTopic,
         consumer.seek(partition, "5")
 
 
-def test_times_are_epoch_milliseconds() -> None:
+def test_times_must_be_epoch_milliseconds() -> None:
     assert as_times({("t", 0): 5, SECOND: Number(6)}) == {FIRST: 5, SECOND: 6}
     for wrong in ("5", 1.5, -1, 2**63, None, datetime.datetime(2024, 1, 1)):
         with pytest.raises(ValueError, match=r"(?s)epoch milliseconds.*t-0.*timestamp\(\) \* 1000"):
@@ -143,7 +143,7 @@ def test_times_are_epoch_milliseconds() -> None:
 # ---- durations and limits
 
 
-def test_a_timeout_is_seconds() -> None:
+def test_timeout_must_be_seconds() -> None:
     assert [as_seconds(timeout) for timeout in (0, 1, 2.5)] == [0.0, 1.0, 2.5]
     assert as_seconds(float("inf")) < 1e9  # an event loop cannot wait for infinity
     for wrong in ("5", None, True, datetime.timedelta(seconds=5)):
@@ -155,13 +155,13 @@ def test_a_timeout_is_seconds() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, -1, "5", 1.5, None, True])
-def test_a_limit_of_records_is_a_whole_number(wrong: Any) -> None:
+def test_max_records_must_be_a_positive_whole_number(wrong: Any) -> None:
     assert as_limit(Number(5)) == 5
     with pytest.raises(ValueError, match=r"max_records=.* a whole number of at least 1"):
         as_limit(wrong)
 
 
-def test_every_call_that_waits_checks_its_timeout_first(consumers: Faces, new_topic: NewTopic) -> None:
+def test_every_call_that_waits_checks_its_timeout_first(consumers: ConsumerFactory, new_topic: NewTopic) -> None:
     topic = new_topic()
     consumer = consumers(group_id=f"g-{topic}")
     (partition,) = partitions(topic, 0)
@@ -214,12 +214,12 @@ def test_topics_may_be_a_string_a_list_or_a_pattern() -> None:
         (re.compile(b"t"), "matches bytes"),
     ],
 )
-def test_what_names_no_topics_is_refused(given: Any, said: str) -> None:
+def test_invalid_topics_are_refused(given: Any, said: str) -> None:
     with pytest.raises(TypeError, match=said):
         as_subscription(given)
 
 
-def test_a_subscription_to_nothing_or_to_two_things_is_refused() -> None:
+def test_subscription_to_nothing_or_to_two_things_is_refused() -> None:
     with pytest.raises(ValueError, match=r"names nothing to read.*unsubscribe\(\)"):
         as_subscription([])
     with pytest.raises(TypeError, match="both given"):
@@ -245,12 +245,12 @@ def test_a_subscription_to_nothing_or_to_two_things_is_refused() -> None:
         ("", "1 to 249"),
     ],
 )
-def test_a_name_that_no_topic_can_have_is_refused_with_what_was_meant(name: Any, said: str) -> None:
+def test_invalid_topic_name_is_refused_with_a_hint(name: Any, said: str) -> None:
     with pytest.raises(errors.InvalidTopic, match=said):
         check_topic(name)
 
 
-def test_a_name_that_is_none_does_not_stop_the_client(consumers: Faces, new_topic: NewTopic) -> None:
+def test_invalid_topic_name_leaves_the_client_usable(consumers: ConsumerFactory, new_topic: NewTopic) -> None:
     topic = new_topic()
     consumer = consumers()
     for wrong in (5, ["t"], "a b"):
@@ -259,8 +259,8 @@ def test_a_name_that_is_none_does_not_stop_the_client(consumers: Faces, new_topi
     assert consumer.partitions_for(topic) == [0]
 
 
-def test_a_consumer_reads_a_list_and_a_pattern_as_it_reads_names(
-    consumers: Faces, new_topic: NewTopic, produce: Produce
+def test_constructor_accepts_names_lists_and_patterns(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
     produce(topic, b"x")
@@ -274,7 +274,7 @@ def test_a_consumer_reads_a_list_and_a_pattern_as_it_reads_names(
 # ---- the user's code
 
 
-def test_a_listener_has_all_three_methods() -> None:
+def test_listener_must_have_all_three_methods() -> None:
     listener = RebalanceListener()
     assert check_listener(listener) is listener
     assert check_listener(None) is None
@@ -284,7 +284,7 @@ def test_a_listener_has_all_three_methods() -> None:
         check_listener(RebalanceListener)
 
 
-def test_a_callback_can_be_called() -> None:
+def test_callback_must_be_callable() -> None:
     check_callback(None)
     check_callback(print)
     with pytest.raises(TypeError, match=r"callback=5 .* a function of \(offsets, error\)"):

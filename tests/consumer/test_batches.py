@@ -1,4 +1,4 @@
-"""Fetched batches: counted without decoding, cut anywhere, checked, and read past what no user should see."""
+"""Fetched batches: counted without decoding, sliced, checked; control and aborted batches are skipped."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def offsets(data: bytes, fetch_offset: int = 0, aborted: tuple[tuple[int, int], 
     return [record.offset for batch in parsed.batches for record in batch.records()]
 
 
-def test_a_dense_batch_is_counted_without_decoding() -> None:
-    batch = fetched(batch_of(10, 5)[:-1] + b"?")  # its records make no sense, and nobody looks
+def test_dense_batch_is_counted_without_decoding() -> None:
+    batch = fetched(batch_of(10, 5)[:-1] + b"?")  # its records are invalid, and are not accessed
     piece = batch.take(12, 15, 100)
     assert (piece.start, piece.stop, piece.count) == (12, 15, 3)
 
 
-def test_a_batch_with_gaps_is_counted_by_its_records() -> None:
+def test_batch_with_gaps_is_counted_by_its_records() -> None:
     batch = fetched(compacted(10, [1, 4], 6))
     assert not batch.dense
     first = batch.take(10, 16, 1)
@@ -47,7 +47,7 @@ def test_cutting_a_batch_in_any_way_gives_every_record_once(count: int, begin: i
     assert position == 100 + count
 
 
-def test_a_wrong_crc_names_the_batch_and_what_lies_behind_it() -> None:
+def test_wrong_crc_error_names_the_batch_and_next_offset() -> None:
     data = bytearray(batch_of(10, 3))
     data[-1] ^= 1
     with pytest.raises(CorruptBatch, match=r"t-0: batch at offset 10: its CRC is") as caught:
@@ -61,14 +61,14 @@ def test_a_wrong_crc_names_the_batch_and_what_lies_behind_it() -> None:
     )
 
 
-def test_a_batch_that_cannot_be_decoded_says_so_when_looked_at() -> None:
+def test_undecodable_batch_raises_when_accessed() -> None:
     data = bytearray(batch_of(10, 3))
     data[57:61] = (7).to_bytes(4, "big")
     with pytest.raises(CorruptBatch):
         fetched(bytes(data)).records()
 
 
-def test_an_answer_holds_whole_batches_from_the_fetch_offset_on() -> None:
+def test_parse_returns_whole_batches_from_the_fetch_offset() -> None:
     data = batch_of(0, 3) + batch_of(3, 3, compression=Compression.GZIP) + batch_of(6, 3)
     parsed = parse_records(memoryview(data[:-1]), "t", 0, 4)
     assert [batch.header.base_offset for batch in parsed.batches] == [3]
@@ -77,28 +77,28 @@ def test_an_answer_holds_whole_batches_from_the_fetch_offset_on() -> None:
 
 
 @given(st.integers(0, 400))
-def test_every_cut_of_an_answer_gives_whole_batches_or_none(cut: int) -> None:
+def test_truncated_response_gives_whole_batches_or_none(cut: int) -> None:
     data = batch_of(0, 2) + batch_of(2, 2) + batch_of(4, 2)
     parsed = parse_records(memoryview(data[:cut]), "t", 0, 0)
     assert parsed.error is None
     assert parsed.next_offset == 2 * len(parsed.batches)
 
 
-def test_offsets_that_go_back_are_an_error_behind_the_good_batches() -> None:
+def test_decreasing_offsets_raise_after_the_good_batches() -> None:
     parsed = parse_records(memoryview(batch_of(0, 3) + batch_of(1, 2)), "t", 0, 0)
     assert [batch.header.base_offset for batch in parsed.batches] == [0]
     assert parsed.error is not None
     assert (parsed.error.offset, parsed.next_offset) == (3, 3)
 
 
-def test_nonsense_behind_good_batches_is_an_error_there() -> None:
+def test_garbage_after_good_batches_raises_at_its_offset() -> None:
     parsed = parse_records(memoryview(batch_of(0, 3) + b"\xff" * 80), "t", 0, 0)
     assert len(parsed.batches) == 1
     assert parsed.error is not None
     assert "t-0: fetched from offset 3" in str(parsed.error)
 
 
-def test_control_batches_are_left_out_but_moved_over() -> None:
+def test_control_batches_are_skipped_and_advance_the_offset() -> None:
     parsed = parse_records(memoryview(batch_of(0, 2) + marker(2, 7)), "t", 0, 0)
     assert [batch.header.base_offset for batch in parsed.batches] == [0]
     assert parsed.next_offset == 3
@@ -121,7 +121,7 @@ def test_aborted_transactions_are_left_out_up_to_their_marker() -> None:
     assert offsets(data, aborted=((7, 0),)) == [2, 3, 6]
 
 
-def test_the_list_of_aborted_transactions_may_be_in_any_order() -> None:
+def test_aborted_transactions_may_be_listed_in_any_order() -> None:
     data = (
         transaction(0, 1, 7) + marker(1, 7) + transaction(2, 1, 8) + marker(3, 8) + transaction(4, 1, 7) + marker(5, 7)
     )
@@ -134,7 +134,7 @@ def test_two_abort_markers_for_one_transaction_do_no_harm() -> None:
     assert offsets(data, aborted=((7, 0),)) == [3]
 
 
-def test_a_marker_of_an_unknown_kind_is_skipped_and_a_short_one_is_corrupt() -> None:
+def test_marker_of_an_unknown_kind_is_skipped_and_a_short_one_is_corrupt() -> None:
     data = transaction(0, 1, 7)
     assert offsets(data + marker(1, 7, b"\0\0\0\x63") + transaction(2, 1, 7), aborted=((7, 0),)) == []
     parsed = parse_records(memoryview(data + marker(1, 7, b"\0")), "t", 0, 0, ((7, 0),))
@@ -142,13 +142,13 @@ def test_a_marker_of_an_unknown_kind_is_skipped_and_a_short_one_is_corrupt() -> 
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_give_batches_or_one_error(data: bytes) -> None:
+def test_arbitrary_bytes_give_batches_or_one_error(data: bytes) -> None:
     parsed = parse_records(memoryview(data), "t", 0, 5)
     assert parsed.next_offset >= 5
 
 
 @given(data=st.data())
-def test_an_answer_read_in_one_step_says_the_same_as_one_read_batch_by_batch(data: st.DataObject) -> None:
+def test_bulk_parse_equals_batch_by_batch_parse(data: st.DataObject) -> None:
     parts, offset = [], data.draw(st.integers(0, 3))
     for _ in range(data.draw(st.integers(0, 7))):
         one = data.draw(st.sampled_from(("plain", "packed", "gaps", "transaction", "marker", "older")))
@@ -168,7 +168,7 @@ def test_an_answer_read_in_one_step_says_the_same_as_one_read_batch_by_batch(dat
         answer[data.draw(st.integers(0, len(answer) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     cut = memoryview(bytes(answer[: data.draw(st.integers(0, len(answer)))]))
     fetch_offset = data.draw(st.integers(0, 5))
-    # an abortion far behind has every batch looked at by itself, and changes nothing
+    # a later aborted transaction disables the bulk parse, and changes nothing
     quick, slow = (parse_records(cut, "t", 0, fetch_offset, late) for late in ((), ((99, 2**62),)))
     assert [batch.header for batch in quick.batches] == [batch.header for batch in slow.batches]
     assert [batch.position for batch in quick.batches] == [batch.position for batch in slow.batches]

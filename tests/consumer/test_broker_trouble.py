@@ -1,4 +1,4 @@
-"""Brokers that die and come back, and logs that are damaged: what a consumer says, and where it stands."""
+"""Killed and restarted brokers, and damaged logs: errors and positions of a consumer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from consumer_faces import Faces, partitions, read, values
+from consumer_factory import ConsumerFactory, partitions, read, values
 
 from pyclient import Admin, NewTopic, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
@@ -16,15 +16,15 @@ from pyclient.broker_embedded import EmbeddedCluster
 
 @pytest.fixture(scope="module")
 def own_cluster() -> Iterator[EmbeddedCluster]:
-    """A broker in a process of its own, to be killed and started again."""
+    """A broker in its own process, to be killed and restarted."""
     with EmbeddedCluster(processes=True) as cluster:
         yield cluster
 
 
 @pytest.fixture(params=["sync", "async"])
-def consumers(request: pytest.FixtureRequest, own_cluster: EmbeddedCluster) -> Iterator[Faces]:
-    with Faces(request.param, own_cluster.bootstrap_servers) as faces:
-        yield faces
+def consumers(request: pytest.FixtureRequest, own_cluster: EmbeddedCluster) -> Iterator[ConsumerFactory]:
+    with ConsumerFactory(request.param, own_cluster.bootstrap_servers) as factory:
+        yield factory
 
 
 def make_topic(cluster: EmbeddedCluster, *batches: list[bytes]) -> str:
@@ -52,7 +52,9 @@ def restart(cluster: EmbeddedCluster) -> None:
     cluster.start()
 
 
-def test_reading_goes_on_where_it_was_after_a_broker_was_killed(consumers: Faces, own_cluster: EmbeddedCluster) -> None:
+def test_reading_continues_at_its_position_after_a_broker_was_killed(
+    consumers: ConsumerFactory, own_cluster: EmbeddedCluster
+) -> None:
     topic = make_topic(own_cluster, numbers(5))
     consumer = consumers(auto_offset_reset="earliest")
     consumer.assign(partitions(topic, 0))
@@ -62,8 +64,8 @@ def test_reading_goes_on_where_it_was_after_a_broker_was_killed(consumers: Faces
     assert values(read(consumer, 3)) == numbers(5, 8)  # not reset to the earliest, nothing skipped
 
 
-def test_a_poll_while_the_broker_is_down_returns_nothing_and_raises_nothing(
-    consumers: Faces, own_cluster: EmbeddedCluster
+def test_poll_while_the_broker_is_down_returns_nothing_and_raises_nothing(
+    consumers: ConsumerFactory, own_cluster: EmbeddedCluster
 ) -> None:
     topic = make_topic(own_cluster, numbers(3))
     consumer = consumers()
@@ -81,7 +83,9 @@ def test_a_poll_while_the_broker_is_down_returns_nothing_and_raises_nothing(
     assert values(read(consumer, 1)) == [b"back"]
 
 
-def test_a_group_goes_on_after_its_coordinator_was_killed(consumers: Faces, own_cluster: EmbeddedCluster) -> None:
+def test_group_continues_after_its_coordinator_was_killed(
+    consumers: ConsumerFactory, own_cluster: EmbeddedCluster
+) -> None:
     topic = make_topic(own_cluster, numbers(4))
     group = f"g-{uuid.uuid4().hex[:8]}"
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
@@ -96,15 +100,15 @@ def test_a_group_goes_on_after_its_coordinator_was_killed(consumers: Faces, own_
 
 
 def damage(cluster: EmbeddedCluster, topic: str, value: bytes, to: bytes) -> None:
-    """Changes a value in the log's file, behind the broker's back."""
+    """Change a value in the log file, unnoticed by the broker."""
     (log,) = Path(cluster.data_dir).glob(f"{topic}-0/*.log")
     content = log.read_bytes()
     assert content.count(value) == 1
     log.write_bytes(content.replace(value, to))
 
 
-def test_a_damaged_batch_is_raised_with_its_place_and_can_be_skipped(
-    consumers: Faces, own_cluster: EmbeddedCluster
+def test_damaged_batch_raises_with_its_offset_and_can_be_skipped(
+    consumers: ConsumerFactory, own_cluster: EmbeddedCluster
 ) -> None:
     topic = make_topic(own_cluster, [b"good-0", b"good-1"], [b"fine-2", b"fine-3"], [b"good-4"])
     damage(own_cluster, topic, b"fine-3", b"fire-3")
@@ -121,7 +125,9 @@ def test_a_damaged_batch_is_raised_with_its_place_and_can_be_skipped(
     assert values(read(consumer, 1)) == [b"good-4"]
 
 
-def test_without_checking_damaged_values_are_taken_as_they_are(consumers: Faces, own_cluster: EmbeddedCluster) -> None:
+def test_damaged_values_are_returned_without_check_crcs(
+    consumers: ConsumerFactory, own_cluster: EmbeddedCluster
+) -> None:
     topic = make_topic(own_cluster, [b"fine-0", b"fine-1"])
     damage(own_cluster, topic, b"fine-1", b"fire-1")
     consumer = consumers(check_crcs=False)
@@ -129,7 +135,7 @@ def test_without_checking_damaged_values_are_taken_as_they_are(consumers: Faces,
     assert values(read(consumer, 2)) == [b"fine-0", b"fire-1"]
 
 
-def test_an_iteration_stops_in_front_of_a_damaged_batch(consumers: Faces, own_cluster: EmbeddedCluster) -> None:
+def test_iteration_stops_before_a_damaged_batch(consumers: ConsumerFactory, own_cluster: EmbeddedCluster) -> None:
     topic = make_topic(own_cluster, [b"good-0"], [b"fine-1"], [b"good-2"])
     damage(own_cluster, topic, b"fine-1", b"fire-1")
     consumer = consumers()

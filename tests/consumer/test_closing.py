@@ -1,4 +1,4 @@
-"""Consumers that end, beside brokers that answer and others that cannot be reached, which are told apart."""
+"""Closing consumers, with brokers that respond, are silent, or cannot be reached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from consumer_faces import Faces, close_in_time, partitions, poll_until
+from consumer_factory import ConsumerFactory, close_in_time, partitions, poll_until
 
 from pyclient import AsyncConsumer, Consumer, errors
 from pyclient.broker_embedded import EmbeddedCluster
@@ -20,7 +20,7 @@ from tests.patience import retry_until_error
 NewTopic = Callable[..., str]
 
 
-def test_closing_twice_is_nothing_and_a_closed_consumer_says_so(consumers: Faces, new_topic: NewTopic) -> None:
+def test_close_is_idempotent_and_later_calls_raise(consumers: ConsumerFactory, new_topic: NewTopic) -> None:
     consumer = consumers(new_topic(), group_id="g")
     consumer.close()
     consumer.close()
@@ -31,7 +31,7 @@ def test_closing_twice_is_nothing_and_a_closed_consumer_says_so(consumers: Faces
             call()
 
 
-def test_a_consumer_dropped_without_closing_warns(cluster: EmbeddedCluster, new_topic: NewTopic) -> None:
+def test_consumer_dropped_without_closing_warns(cluster: EmbeddedCluster, new_topic: NewTopic) -> None:
     topic = new_topic()
     for seconds in (0.0, 0.01):  # nothing is connected, or something
         consumer: Any = Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id="g")
@@ -68,34 +68,34 @@ PATIENT: dict[str, Any] = {  # whatever waits for a broker waits longer than the
 
 @pytest.fixture
 def silent_address() -> Iterator[str]:
-    """Where connections are taken and nothing is ever answered."""
+    """An address that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def polls_until_refused(consumer: Any) -> None:
-    """Polls until an error says that no broker can be reached: how long a refused connection takes, nobody knows."""
+    """Poll until an error reports that no broker can be reached; refused connections take an unknown time."""
     poll_until([consumer], lambda: False)
 
 
-def test_a_consumer_that_never_did_anything_closes_at_once(consumers: Faces, silent_address: str) -> None:
+def test_unused_consumer_closes_at_once(consumers: ConsumerFactory, silent_address: str) -> None:
     close_in_time(consumers(bootstrap_servers=silent_address, group_id="g", **PATIENT), 600)
 
 
-def test_closing_waits_for_no_broker_that_never_answered(consumers: Faces, silent_address: str) -> None:
+def test_close_does_not_wait_for_a_silent_broker(consumers: ConsumerFactory, silent_address: str) -> None:
     consumer = consumers("t", bootstrap_servers=silent_address, group_id="g", **PATIENT)
     assert not consumer.poll(0.2)
     close_in_time(consumer, 600)
 
 
-def test_closing_without_a_cluster_does_not_take_long(consumers: Faces) -> None:
+def test_close_without_a_cluster_is_quick(consumers: ConsumerFactory) -> None:
     consumer = consumers("t", bootstrap_servers="127.0.0.1:1", group_id="g", **PATIENT)
     with pytest.raises(errors.KafkaTimeout):
         polls_until_refused(consumer)
     close_in_time(consumer, 600)
 
 
-def test_an_address_where_nobody_listens_is_named(consumers: Faces) -> None:
+def test_unreachable_address_is_named_in_the_error(consumers: ConsumerFactory) -> None:
     consumer = consumers("t", bootstrap_servers="127.0.0.1:1", group_id="g")
     retry_until_error(lambda: polls_until_refused(consumer), r"127\.0\.0\.1:1")
     assert len(consumer.poll(0)) == 0  # nothing was waited for, so nothing is missed
@@ -106,12 +106,12 @@ def test_an_address_where_nobody_listens_is_named(consumers: Faces) -> None:
     assert "127.0.0.1:1" in consumer.health()["last_failures"]
 
 
-def test_iterating_over_a_cluster_that_cannot_be_reached_ends_with_the_reason(consumers: Faces) -> None:
+def test_iteration_over_an_unreachable_cluster_raises_the_reason(consumers: ConsumerFactory) -> None:
     consumer = consumers("t", bootstrap_servers="127.0.0.1:1", default_api_timeout_ms=500)
     retry_until_error(lambda: next(iter(consumer)), r"127\.0\.0\.1:1")
 
 
-def test_a_port_that_speaks_http_is_told_apart(consumers: Faces) -> None:
+def test_http_port_is_reported_as_such(consumers: ConsumerFactory) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         stop = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Commits of one coroutine, which lets nobody run in between, are all done, and in the order they were asked for."""
+"""Commits of one coroutine without an await in between are all done, in call order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from consumer_faces import partitions
+from consumer_factory import partitions
 
 from pyclient import AsyncConsumer
 from pyclient.broker_embedded import EmbeddedCluster
@@ -28,7 +28,7 @@ def topic(new_topic: Callable[..., str], produce: Callable[..., None]) -> str:
 
 @pytest.fixture
 def consuming(cluster: EmbeddedCluster) -> Consuming:
-    """Makes consumers of one group, inside a loop that runs."""
+    """Create consumers of one group, inside a running loop."""
     group = f"g-{uuid.uuid4().hex[:8]}"
 
     def make(*topics: str, **options: Any) -> AsyncConsumer[bytes, bytes]:
@@ -39,12 +39,12 @@ def consuming(cluster: EmbeddedCluster) -> Consuming:
 
 
 def noted(outcomes: Outcomes, partition: TopicPartition) -> Callable[..., None]:
-    """A callback that notes the offset and the error."""
+    """Return a callback that notes the offset and the error."""
     return lambda offsets, error: outcomes.append((offsets[partition].offset, error))
 
 
 async def committed(consuming: Consuming, partition: TopicPartition) -> int | None:
-    """What anybody can see."""
+    """Return the committed offset as another client sees it."""
     async with consuming() as consumer:
         found = (await consumer.committed([partition]))[partition]
         return None if found is None else found.offset
@@ -60,7 +60,7 @@ async def end_of_block(consumer: AsyncConsumer[bytes, bytes]) -> None:
 
 @pytest.mark.parametrize("end", [AsyncConsumer.close, AsyncConsumer.unsubscribe, end_of_block])
 @pytest.mark.parametrize("manual", [False, True])
-def test_what_was_asked_for_directly_before_the_end_is_committed(
+def test_commits_directly_before_close_are_stored(
     end: Callable[..., Awaitable[None]], manual: bool, consuming: Consuming, topic: str
 ) -> None:
     (partition,) = partitions(topic, 0)
@@ -81,7 +81,7 @@ def test_what_was_asked_for_directly_before_the_end_is_committed(
     assert asyncio.run(main()) == ([(3, None)], 3)
 
 
-def test_a_commit_that_is_waited_for_comes_after_those_that_are_not(consuming: Consuming, topic: str) -> None:
+def test_synchronous_commit_runs_after_earlier_asynchronous_ones(consuming: Consuming, topic: str) -> None:
     first, second = partitions(topic, 0, 1)
 
     async def main() -> tuple[Outcomes, dict[TopicPartition, OffsetAndMetadata | None]]:
@@ -99,7 +99,7 @@ def test_a_commit_that_is_waited_for_comes_after_those_that_are_not(consuming: C
     assert found == {first: OffsetAndMetadata(4), second: OffsetAndMetadata(0)}
 
 
-def test_the_auto_commit_of_a_close_comes_after_what_was_asked_for_before(consuming: Consuming, topic: str) -> None:
+def test_auto_commit_of_close_runs_after_earlier_commits(consuming: Consuming, topic: str) -> None:
     (partition,) = partitions(topic, 0)
 
     async def main() -> tuple[Outcomes, int | None]:
@@ -112,9 +112,7 @@ def test_the_auto_commit_of_a_close_comes_after_what_was_asked_for_before(consum
     assert asyncio.run(main()) == ([(1, None)], 3)
 
 
-def test_a_commit_comes_after_the_auto_commit_of_a_poll_that_waited_for_nothing(
-    consuming: Consuming, topic: str
-) -> None:
+def test_commit_runs_after_the_auto_commit_of_an_immediate_poll(consuming: Consuming, topic: str) -> None:
     first, second = partitions(topic, 0, 1)
 
     async def main() -> int | None:

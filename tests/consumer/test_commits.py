@@ -1,4 +1,4 @@
-"""Committed offsets: what is stored, when, and when it is refused; over both faces."""
+"""Committed offsets: stored values, timing and refusals, with both APIs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_faces import Faces, partitions, poll_until, read, values
+from consumer_factory import ConsumerFactory, partitions, poll_until, read, values
 
 from pyclient import errors
 from pyclient.types import OffsetAndMetadata
@@ -30,16 +30,16 @@ def topic(new_topic: NewTopic, produce: Produce) -> str:
     return name
 
 
-def committed(consumers: Faces, group: str, topic: str) -> int | None:
-    """What anybody can see: the committed offset of partition 0."""
+def committed(consumers: ConsumerFactory, group: str, topic: str) -> int | None:
+    """Return the committed offset of partition 0 as another client sees it."""
     consumer = consumers(group_id=group, enable_auto_commit=False)
     found = consumer.committed([(topic, 0)])[(topic, 0)]
     consumer.close()
     return None if found is None else found.offset
 
 
-def test_a_commit_stores_the_positions_and_the_next_consumer_goes_on_there(
-    consumers: Faces, topic: str, group: str
+def test_commit_stores_positions_and_the_next_consumer_starts_there(
+    consumers: ConsumerFactory, topic: str, group: str
 ) -> None:
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
     read(consumer, 4)
@@ -52,7 +52,7 @@ def test_a_commit_stores_the_positions_and_the_next_consumer_goes_on_there(
     assert values(again.poll(30, max_records=1)) == [b"4"]
 
 
-def test_offsets_and_metadata_of_ones_own_are_stored(consumers: Faces, topic: str, group: str) -> None:
+def test_explicit_offsets_and_metadata_are_stored(consumers: ConsumerFactory, topic: str, group: str) -> None:
     consumer = consumers(group_id=group, enable_auto_commit=False)
     first, second = partitions(topic, 0, 1)
     consumer.assign([first, second])
@@ -63,7 +63,7 @@ def test_offsets_and_metadata_of_ones_own_are_stored(consumers: Faces, topic: st
             consumer.commit({first: wrong})
 
 
-def test_the_next_offsets_of_records_can_be_committed(consumers: Faces, topic: str, group: str) -> None:
+def test_next_offsets_of_records_can_be_committed(consumers: ConsumerFactory, topic: str, group: str) -> None:
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
     records = consumer.poll(30, max_records=6)
     consumer.poll(30, max_records=1)
@@ -71,7 +71,7 @@ def test_the_next_offsets_of_records_can_be_committed(consumers: Faces, topic: s
     assert consumer.committed([(topic, 0)])[(topic, 0)].offset == 6
 
 
-def test_a_commit_inside_a_loop_includes_the_record_in_hand(consumers: Faces, topic: str, group: str) -> None:
+def test_commit_inside_a_loop_includes_the_record_in_hand(consumers: ConsumerFactory, topic: str, group: str) -> None:
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
     for record in consumer:
         consumer.commit()
@@ -80,7 +80,7 @@ def test_a_commit_inside_a_loop_includes_the_record_in_hand(consumers: Faces, to
             break
 
 
-def test_an_asynchronous_commit_calls_back_in_a_later_poll(consumers: Faces, topic: str, group: str) -> None:
+def test_asynchronous_commit_calls_back_in_a_later_poll(consumers: ConsumerFactory, topic: str, group: str) -> None:
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
     read(consumer, 2)
     outcomes: list[Any] = []
@@ -90,7 +90,7 @@ def test_an_asynchronous_commit_calls_back_in_a_later_poll(consumers: Faces, top
     assert outcomes == [(2, None)]
 
 
-def test_commits_are_stored_in_the_order_they_were_asked_for(consumers: Faces, topic: str, group: str) -> None:
+def test_commits_are_stored_in_call_order(consumers: ConsumerFactory, topic: str, group: str) -> None:
     consumer = consumers(group_id=group, enable_auto_commit=False)
     (partition,) = partitions(topic, 0)
     consumer.assign([partition])
@@ -104,7 +104,9 @@ def test_commits_are_stored_in_the_order_they_were_asked_for(consumers: Faces, t
     assert consumer.committed()[partition].offset == 9
 
 
-def test_auto_commit_commits_only_what_earlier_polls_returned(consumers: Faces, topic: str, group: str) -> None:
+def test_auto_commit_commits_only_what_earlier_polls_returned(
+    consumers: ConsumerFactory, topic: str, group: str
+) -> None:
     consumer = consumers(topic, group_id=group, auto_commit_interval_ms=0)
     read(consumer, 3)
     watcher = consumers(group_id=group, enable_auto_commit=False)
@@ -120,14 +122,16 @@ def test_auto_commit_commits_only_what_earlier_polls_returned(consumers: Faces, 
     poll_until([consumer], all_are_committed)
 
 
-def test_closing_commits_what_was_polled(consumers: Faces, topic: str, group: str) -> None:
+def test_closing_commits_what_was_polled(consumers: ConsumerFactory, topic: str, group: str) -> None:
     consumer = consumers(topic, group_id=group)
     read(consumer, 4)
     consumer.close()
     assert committed(consumers, group, topic) == 4
 
 
-def test_leaving_a_loop_and_closing_commits_up_to_the_record_in_hand(consumers: Faces, topic: str, group: str) -> None:
+def test_leaving_a_loop_and_closing_commits_up_to_the_record_in_hand(
+    consumers: ConsumerFactory, topic: str, group: str
+) -> None:
     with consumers(topic, group_id=group) as consumer:
         for record in consumer:
             if record.offset == 5:
@@ -135,7 +139,7 @@ def test_leaving_a_loop_and_closing_commits_up_to_the_record_in_hand(consumers: 
     assert committed(consumers, group, topic) == 6
 
 
-def test_an_exception_leaves_out_what_the_last_poll_returned(consumers: Faces, topic: str, group: str) -> None:
+def test_exception_leaves_out_what_the_last_poll_returned(consumers: ConsumerFactory, topic: str, group: str) -> None:
     with pytest.raises(RuntimeError, match="while processing"), consumers(topic, group_id=group) as consumer:
         read(consumer, 3)
         consumer.poll(30, max_records=2)
@@ -143,14 +147,16 @@ def test_an_exception_leaves_out_what_the_last_poll_returned(consumers: Faces, t
     assert committed(consumers, group, topic) == 3
 
 
-def test_without_auto_commit_closing_commits_nothing(consumers: Faces, topic: str, group: str) -> None:
+def test_without_auto_commit_closing_commits_nothing(consumers: ConsumerFactory, topic: str, group: str) -> None:
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
     read(consumer, 4)
     consumer.close()
     assert committed(consumers, group, topic) is None
 
 
-def test_assigned_partitions_with_a_group_commit_without_membership(consumers: Faces, topic: str, group: str) -> None:
+def test_assigned_partitions_with_a_group_commit_without_membership(
+    consumers: ConsumerFactory, topic: str, group: str
+) -> None:
     consumer = consumers(group_id=group)
     consumer.assign(partitions(topic, 0))
     read(consumer, 4)
@@ -160,7 +166,7 @@ def test_assigned_partitions_with_a_group_commit_without_membership(consumers: F
     assert values(again.poll(30, max_records=1)) == [b"4"]
 
 
-def test_without_a_group_there_is_nothing_to_commit_to(consumers: Faces, topic: str) -> None:
+def test_commit_without_a_group_raises(consumers: ConsumerFactory, topic: str) -> None:
     consumer = consumers()
     consumer.assign(partitions(topic, 0))
     for call in (consumer.commit, consumer.commit_async, consumer.committed):
@@ -168,28 +174,30 @@ def test_without_a_group_there_is_nothing_to_commit_to(consumers: Faces, topic: 
             call()
 
 
-def test_a_partition_of_another_member_cannot_be_committed(consumers: Faces, topic: str, group: str) -> None:
+def test_partition_of_another_member_cannot_be_committed(consumers: ConsumerFactory, topic: str, group: str) -> None:
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
     read(consumer, 1)
     with pytest.raises(errors.CommitFailed, match=f"elsewhere-0 cannot be committed.*this one has {topic}-0"):
         consumer.commit({("elsewhere", 0): 1})
 
 
-def test_a_commit_before_joining_is_refused(consumers: Faces, topic: str, group: str) -> None:
+def test_commit_before_joining_is_refused(consumers: ConsumerFactory, topic: str, group: str) -> None:
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
     # by then it may have begun to join, in the background
     with pytest.raises(errors.CommitFailed, match=r"poll|this one has no partitions"):
         consumer.commit({(topic, 0): 1})
 
 
-def test_metadata_that_is_too_large_is_refused_by_the_broker(consumers: Faces, topic: str, group: str) -> None:
+def test_metadata_that_is_too_large_is_refused_by_the_broker(
+    consumers: ConsumerFactory, topic: str, group: str
+) -> None:
     consumer = consumers(group_id=group)
     consumer.assign(partitions(topic, 0))
     with pytest.raises(errors.OffsetMetadataTooLarge):
         consumer.commit({(topic, 0): OffsetAndMetadata(1, "x" * 10_000)})
 
 
-def test_what_a_callback_of_a_commit_raises_comes_out_with_a_note(consumers: Faces, new_topic: NewTopic) -> None:
+def test_commit_callback_error_is_raised_with_a_note(consumers: ConsumerFactory, new_topic: NewTopic) -> None:
     def fail(offsets: Any, error: Exception | None) -> None:
         raise ZeroDivisionError
 
@@ -202,8 +210,8 @@ def test_what_a_callback_of_a_commit_raises_comes_out_with_a_note(consumers: Fac
     assert caught.value.__notes__ == ["raised by a callback of commit_async, after the commit itself had completed"]
 
 
-def test_callbacks_that_raise_cost_no_other_its_call(
-    consumers: Faces, topic: str, group: str, caplog: pytest.LogCaptureFixture
+def test_raising_commit_callback_does_not_prevent_the_others(
+    consumers: ConsumerFactory, topic: str, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (partition,) = partitions(topic, 0)
     consumer = consumers(group_id=group, enable_auto_commit=False)
@@ -225,10 +233,10 @@ def test_callbacks_that_raise_cost_no_other_its_call(
     assert consumer.raw.closed
 
 
-def test_a_callback_that_asks_again_does_not_keep_a_poll_or_a_close(
-    consumers: Faces, topic: str, group: str, new_topic: NewTopic
+def test_recommitting_callback_does_not_block_poll_or_close(
+    consumers: ConsumerFactory, topic: str, group: str, new_topic: NewTopic
 ) -> None:
-    """Its commit fails without a broker, so that it may have ended before the callback has."""
+    """The commit fails without a broker, so that it may complete before the callback returns."""
     (elsewhere,) = partitions(new_topic(), 0)
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
     read(consumer, 1)
@@ -250,8 +258,8 @@ def test_a_callback_that_asks_again_does_not_keep_a_poll_or_a_close(
     assert all(isinstance(error, errors.KafkaError) for error in called)
 
 
-def test_a_commit_of_a_consumer_that_did_nothing_else_has_an_outcome_at_its_end(
-    consumers: Faces, topic: str, group: str
+def test_commit_of_an_otherwise_unused_consumer_completes_at_close(
+    consumers: ConsumerFactory, topic: str, group: str
 ) -> None:
     called: list[Exception | None] = []
     consumer = consumers(group_id=group, enable_auto_commit=False)

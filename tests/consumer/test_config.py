@@ -26,7 +26,7 @@ def config(**options: Any) -> ConsumerConfig:
     return resolve(ConsumerConfig, {"bootstrap_servers": "localhost:9092", **options})
 
 
-def test_the_defaults_are_kafkas() -> None:
+def test_defaults_are_kafkas() -> None:
     made = config(group_id="g")
     assert (made.auto_offset_reset, made.isolation_level, made.check_crcs) == ("latest", "read_uncommitted", True)
     assert (made.session_timeout_ms, made.heartbeat_interval_ms, made.max_poll_interval_ms) == (45_000, 3_000, 300_000)
@@ -41,7 +41,7 @@ def test_auto_commit_is_on_with_a_group_and_off_without() -> None:
     assert config(group_id="g", enable_auto_commit=False).enable_auto_commit is False
 
 
-def test_a_kafka_dictionary_works_as_it_is() -> None:
+def test_kafka_style_dictionary_is_accepted() -> None:
     made = resolve(
         ConsumerConfig,
         {},
@@ -66,7 +66,7 @@ def test_each_protocol_has_its_own_options() -> None:
     assert (made.group_protocol, made.group_remote_assignor, made.session_timeout_ms) == ("consumer", "range", None)
 
 
-def test_an_assignor_of_ones_own_is_taken() -> None:
+def test_custom_assignor_is_accepted() -> None:
     own = Assignor("mine", assign_range)
     assert config(partition_assignment_strategy=own).partition_assignment_strategy == (own,)
     assert config(partition_assignment_strategy=["roundrobin", own]).partition_assignment_strategy == (
@@ -102,7 +102,7 @@ def test_an_assignor_of_ones_own_is_taken() -> None:
         ({"key_deserializer": "StringDeserializer"}, "callable"),
     ],
 )
-def test_an_impossible_option_is_refused_with_what_to_do(options: dict[str, Any], message: str) -> None:
+def test_invalid_option_is_refused_with_a_hint(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config(**options)
 
@@ -134,7 +134,7 @@ def test_auto_offset_reset_takes_a_timedelta() -> None:
         config(auto_offset_reset=timedelta(seconds=-1))
 
 
-def test_the_typed_keywords_are_the_options() -> None:
+def test_typed_keywords_are_the_options() -> None:
     named = {field.name for field in dataclasses.fields(ConsumerConfig)} - {"bootstrap_servers", "group_id"}
     assert set(typing.get_type_hints(ConsumerOptions)) == named
     assert set(typing.get_type_hints(ClientOptions)) <= named

@@ -1,4 +1,4 @@
-"""Records of a poll while they are deserialized: what is returned, skipped and given back."""
+"""Deserialization of a poll: records are returned, skipped or given back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def made(work: PolledSlices) -> list[tuple[int, int]]:
     return [(record.partition, record.value) for piece in work.done for record in piece.records()]
 
 
-def test_a_missing_key_or_value_is_not_deserialized() -> None:
+def test_missing_key_or_value_is_not_deserialized() -> None:
     batch = fetched(build_batch([(None, None)], timestamp_ms=0))
     both = Deserializers(serialization.string.deserialize, serialization.json.deserialize)
     [raw] = batch.records()
@@ -45,7 +45,7 @@ def test_a_missing_key_or_value_is_not_deserialized() -> None:
 
 
 @pytest.mark.parametrize("origin", ["key", "value"])
-def test_the_error_carries_what_a_dead_letter_topic_needs(origin: str) -> None:
+def test_error_has_the_fields_for_a_dead_letter_topic(origin: str) -> None:
     raw: Record[Any, Any] = Record("t", 3, 6, 1234, 0, 1, b"k", b"v", (("h", b"w"),))
     broken = {origin: number_except()}
     with pytest.raises(DeserializationError, match=rf"t-3 offset 6: the {origin} cannot be deserialized") as caught:
@@ -59,7 +59,7 @@ def test_the_error_carries_what_a_dead_letter_topic_needs(origin: str) -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_a_stopped_partition_gives_back_the_record_and_what_follows_it() -> None:
+def test_stopped_partition_gives_back_the_record_and_its_successors() -> None:
     work = PolledSlices([slice_of(0, 4), slice_of(0, 3, 1), slice_of(4, 2)], Deserializers(None, number_except(2)))
     error = work.run()
     assert error is not None
@@ -75,7 +75,7 @@ def test_a_stopped_partition_gives_back_the_record_and_what_follows_it() -> None
     assert places == [(0, 2), (0, 4), (1, 2)]
 
 
-def test_a_skipped_record_is_left_out_of_records_and_columns() -> None:
+def test_skipped_record_is_left_out_of_records_and_columns() -> None:
     work = PolledSlices([slice_of(0, 4), slice_of(4, 1)], Deserializers(None, number_except(0, 2, 4)))
     while (error := work.run()) is not None:
         work.skip(error)
@@ -87,7 +87,7 @@ def test_a_skipped_record_is_left_out_of_records_and_columns() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=6), st.sets(st.integers(0, 12)), st.data())
-def test_every_record_is_made_skipped_or_given_back(
+def test_every_record_is_deserialized_skipped_or_given_back(
     shape: list[tuple[int, int]], poison: set[int], data: st.DataObject
 ) -> None:
     ends = {0: 0, 1: 0, 2: 0}

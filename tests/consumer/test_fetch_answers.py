@@ -1,4 +1,4 @@
-"""What an answer to a Fetch means: pure decisions, with answers no honest broker would give."""
+"""Handling of Fetch responses, including invalid ones; no I/O."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from pyclient.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from tests.consumer.fetch_desk import Desk
+from tests.consumer.fetch_fixture import FetchFixture
 
 
-def test_data_is_taken_and_the_next_fetch_begins_behind_it() -> None:
-    desk = Desk(T0)
-    (state,) = desk.states
-    outcome = desk.answer(state, records=batch_of(0, 3) + batch_of(3, 2)[:-1], last_stable_offset=90)
+def test_data_is_buffered_and_the_next_fetch_starts_after_it() -> None:
+    fixture = FetchFixture(T0)
+    (state,) = fixture.states
+    outcome = fixture.answer(state, records=batch_of(0, 3) + batch_of(3, 2)[:-1], last_stable_offset=90)
     assert outcome.records
     assert (state.fetch_offset, state.position, state.high_watermark, state.last_stable_offset) == (3, 0, 100, 90)
-    assert [piece.count for piece in desk.buffer.take(10)] == [3]
+    assert [piece.count for piece in fixture.buffer.take(10)] == [3]
 
 
-def test_an_answer_that_a_seek_overtook_is_dropped() -> None:
-    desk = Desk(T0)
-    (state,) = desk.states
+def test_response_is_dropped_after_a_seek() -> None:
+    fixture = FetchFixture(T0)
+    (state,) = fixture.states
     target = Target(state, state.version, state.fetch_offset, False)
     state.start_at(50)
     outcome = FetchOutcome()
-    desk.take(target, 0.0, outcome, error_code=errors.OffsetOutOfRange.code)
-    desk.take(target, 0.0, outcome, records=batch_of(0, 1))
-    assert (outcome.records or outcome.trouble, state.phase, state.position, len(desk.buffer)) == (
+    fixture.take(target, 0.0, outcome, error_code=errors.OffsetOutOfRange.code)
+    fixture.take(target, 0.0, outcome, records=batch_of(0, 1))
+    assert (outcome.records or outcome.trouble, state.phase, state.position, len(fixture.buffer)) == (
         False,
         Phase.FETCH,
         50,
@@ -44,13 +44,13 @@ def test_an_answer_that_a_seek_overtook_is_dropped() -> None:
     )
 
 
-def test_the_same_partition_twice_in_one_answer_counts_once() -> None:
-    desk = Desk(T0)
-    (state,) = desk.states
+def test_duplicate_partition_in_a_response_counts_once() -> None:
+    fixture = FetchFixture(T0)
+    (state,) = fixture.states
     target = Target(state, state.version, 0, False)
     for _ in range(2):
-        desk.take(target, 0.0, FetchOutcome(), records=batch_of(0, 3))
-    assert sum(piece.count for piece in desk.buffer.take(10)) == 3
+        fixture.take(target, 0.0, FetchOutcome(), records=batch_of(0, 3))
+    assert sum(piece.count for piece in fixture.buffer.take(10)) == 3
 
 
 @pytest.mark.parametrize(
@@ -66,108 +66,108 @@ def test_the_same_partition_twice_in_one_answer_counts_once() -> None:
         errors.LeaderNotAvailable,
     ],
 )
-def test_a_transient_error_asks_for_metadata_waits_and_never_moves_the_position(
+def test_transient_error_refreshes_metadata_and_keeps_the_position(
     error: type[errors.BrokerError],
 ) -> None:
-    desk = Desk(T0, position=7)
-    (state,) = desk.states
-    outcome = desk.answer(state, now=1.0, error_code=error.code)
+    fixture = FetchFixture(T0, position=7)
+    (state,) = fixture.states
+    outcome = fixture.answer(state, now=1.0, error_code=error.code)
     assert outcome.refresh_metadata
     assert outcome.errors == []
     assert (state.phase, state.position, state.retry_at) == (Phase.FETCH, 7, 1.1)
 
 
 @pytest.mark.parametrize("error", [errors.UnknownLeaderEpoch, errors.UnknownServerError])
-def test_a_broker_that_lags_or_failed_is_asked_again(error: type[errors.BrokerError]) -> None:
-    desk = Desk(T0, position=7)
-    outcome = desk.answer(desk.states[0], error_code=error.code)
-    assert (outcome.refresh_metadata, outcome.errors, desk.states[0].position) == (False, [], 7)
+def test_lagging_or_failed_broker_is_retried(error: type[errors.BrokerError]) -> None:
+    fixture = FetchFixture(T0, position=7)
+    outcome = fixture.answer(fixture.states[0], error_code=error.code)
+    assert (outcome.refresh_metadata, outcome.errors, fixture.states[0].position) == (False, [], 7)
 
 
 @pytest.mark.parametrize("code", [errors.TopicAuthorizationFailed.code, 9999])
-def test_other_errors_are_for_the_user(code: int) -> None:
-    desk = Desk(T0, position=7)
-    outcome = desk.answer(desk.states[0], error_code=code)
+def test_other_errors_are_reported_to_the_user(code: int) -> None:
+    fixture = FetchFixture(T0, position=7)
+    outcome = fixture.answer(fixture.states[0], error_code=code)
     assert [error.code for error in outcome.errors] == [code]
-    assert desk.states[0].position == 7
+    assert fixture.states[0].position == 7
 
 
-def test_an_offset_out_of_range_is_left_to_the_policy() -> None:
+def test_offset_out_of_range_applies_the_policy() -> None:
     for policy, phase in (("earliest", Phase.RESET), ("latest", Phase.RESET), ("none", Phase.STOPPED)):
-        desk = Desk(T0, position=7, auto_offset_reset=policy)
-        desk.answer(desk.states[0], error_code=errors.OffsetOutOfRange.code)
-        assert desk.states[0].phase is phase
-        assert isinstance(desk.states[0].error, errors.OffsetOutOfRange) == (policy == "none")
+        fixture = FetchFixture(T0, position=7, auto_offset_reset=policy)
+        fixture.answer(fixture.states[0], error_code=errors.OffsetOutOfRange.code)
+        assert fixture.states[0].phase is phase
+        assert isinstance(fixture.states[0].error, errors.OffsetOutOfRange) == (policy == "none")
 
 
-def test_out_of_range_waits_until_the_user_has_had_what_came_before() -> None:
-    desk = Desk(T0)
-    (state,) = desk.states
-    desk.answer(state, records=batch_of(0, 2))
-    desk.answer(state, now=1.0, error_code=errors.OffsetOutOfRange.code)
+def test_offset_out_of_range_waits_until_earlier_data_is_polled() -> None:
+    fixture = FetchFixture(T0)
+    (state,) = fixture.states
+    fixture.answer(state, records=batch_of(0, 2))
+    fixture.answer(state, now=1.0, error_code=errors.OffsetOutOfRange.code)
     assert (state.phase, state.retry_at) == (Phase.FETCH, 1.1)
-    desk.buffer.take(10)
-    desk.answer(state, now=2.0, error_code=errors.OffsetOutOfRange.code)
+    fixture.buffer.take(10)
+    fixture.answer(state, now=2.0, error_code=errors.OffsetOutOfRange.code)
     assert state.phase is Phase.RESET
 
 
-def test_a_follower_that_lags_sends_the_reader_back_to_the_leader_without_a_reset() -> None:
-    desk = Desk(T0, position=7)
-    (state,) = desk.states
-    desk.answer(state, preferred_read_replica=3)
-    desk.answer(state, from_replica=True, error_code=errors.OffsetOutOfRange.code)
+def test_lagging_follower_falls_back_to_the_leader_without_a_reset() -> None:
+    fixture = FetchFixture(T0, position=7)
+    (state,) = fixture.states
+    fixture.answer(state, preferred_read_replica=3)
+    fixture.answer(state, from_replica=True, error_code=errors.OffsetOutOfRange.code)
     assert (state.phase, state.position, state.preferred_replica) == (Phase.FETCH, 7, -1)
 
 
-def test_a_corrupt_log_at_the_broker_stops_the_partition_with_its_place() -> None:
-    desk = Desk(T0, position=7)
-    desk.answer(desk.states[0], error_code=errors.CorruptMessage.code)
-    error = desk.subscription.first_error()
+def test_corrupt_broker_log_stops_the_partition_at_its_offset() -> None:
+    fixture = FetchFixture(T0, position=7)
+    fixture.answer(fixture.states[0], error_code=errors.CorruptMessage.code)
+    error = fixture.subscription.first_error()
     assert isinstance(error, errors.CorruptBatch)
     assert (error.offset, error.next_offset) == (7, 8)
 
 
-def test_only_the_beginning_of_a_batch_is_asked_for_again_after_a_pause() -> None:
-    desk = Desk(T0)
-    desk.answer(desk.states[0], now=1.0, records=batch_of(0, 9)[:100])
-    assert (desk.states[0].fetch_offset, desk.states[0].retry_at, len(desk.buffer)) == (0, 1.1, 0)
+def test_truncated_batch_is_fetched_again_after_a_pause() -> None:
+    fixture = FetchFixture(T0)
+    fixture.answer(fixture.states[0], now=1.0, records=batch_of(0, 9)[:100])
+    assert (fixture.states[0].fetch_offset, fixture.states[0].retry_at, len(fixture.buffer)) == (0, 1.1, 0)
 
 
-def test_nonsense_is_not_fetched_again_and_again() -> None:
-    desk = Desk(T0)
-    desk.answer(desk.states[0], records=batch_of(0, 2) + b"\xff" * 80)
-    desk.buffer.take(1)
-    assert desk.asked(now=1e9) == []
-    desk.states[0].start_at(5)
-    assert desk.asked() == [T0]
+def test_garbage_is_not_fetched_repeatedly() -> None:
+    fixture = FetchFixture(T0)
+    fixture.answer(fixture.states[0], records=batch_of(0, 2) + b"\xff" * 80)
+    fixture.buffer.take(1)
+    assert fixture.requested(now=1e9) == []
+    fixture.states[0].start_at(5)
+    assert fixture.requested() == [T0]
 
 
 def test_aborted_records_are_left_out_only_in_read_committed() -> None:
     records = batch_of(0, 2, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True) + marker(2, 7)
     aborted = [AbortedTransaction(producer_id=7, first_offset=0)]
     for isolation, count in (("read_committed", 0), ("read_uncommitted", 2)):
-        desk = Desk(T0, isolation_level=isolation)
-        desk.answer(desk.states[0], records=records, aborted_transactions=aborted)
-        assert sum(piece.count for piece in desk.buffer.take(10)) == count
-        assert desk.states[0].position == 3
+        fixture = FetchFixture(T0, isolation_level=isolation)
+        fixture.answer(fixture.states[0], records=records, aborted_transactions=aborted)
+        assert sum(piece.count for piece in fixture.buffer.take(10)) == count
+        assert fixture.states[0].position == 3
 
 
 def test_impossible_watermarks_do_no_harm() -> None:
-    desk = Desk(T0, position=7)
-    desk.answer(desk.states[0], high_watermark=-5, last_stable_offset=2**63 - 1, log_start_offset=-9)
-    assert desk.states[0].lag() is None
-    desk.answer(desk.states[0], high_watermark=3)
-    assert desk.states[0].lag() == 0
+    fixture = FetchFixture(T0, position=7)
+    fixture.answer(fixture.states[0], high_watermark=-5, last_stable_offset=2**63 - 1, log_start_offset=-9)
+    assert fixture.states[0].lag() is None
+    fixture.answer(fixture.states[0], high_watermark=3)
+    assert fixture.states[0].lag() == 0
 
 
 @given(st.binary(max_size=150), st.integers(-2, 130), st.integers(-5, 5))
-def test_no_answer_moves_a_position(records: bytes, code: int, replica: int) -> None:
-    desk = Desk(T0, position=7, auto_offset_reset="none")
-    desk.answer(desk.states[0], records=records, error_code=code, preferred_read_replica=replica)
-    assert desk.states[0].position == 7
+def test_responses_never_move_the_position(records: bytes, code: int, replica: int) -> None:
+    fixture = FetchFixture(T0, position=7, auto_offset_reset="none")
+    fixture.answer(fixture.states[0], records=records, error_code=code, preferred_read_replica=replica)
+    assert fixture.states[0].position == 7
 
 
-def test_an_answer_keeps_all_of_its_frame_in_memory() -> None:
+def test_response_counts_the_memory_of_its_whole_frame() -> None:
     frame = memoryview(bytearray(1_000))
     pieces = (frame[:100], None, frame[9:])
     parts = [PartitionData(partition_index=0, error_code=0, high_watermark=9, records=piece) for piece in pieces]

@@ -1,4 +1,4 @@
-"""The fetch buffer: order, positions, limits, pauses, void parts, memory."""
+"""The fetch buffer: order, positions, limits, pauses, invalidated parts, memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def offsets(slices: Sequence[BatchSlice]) -> list[tuple[int, int]]:
     return [(record.partition, record.offset) for piece in slices for record in piece.records()]
 
 
-def test_parts_come_out_in_order_and_positions_follow_what_is_taken() -> None:
+def test_parts_are_taken_in_order_and_positions_follow() -> None:
     subscription, (first, second) = assigned(T0, T1)
     buffer = buffer_of(subscription)
     answer(buffer, [(first, batch_of(0, 3)), (second, batch_of(0, 2))])
@@ -47,7 +47,7 @@ def test_parts_come_out_in_order_and_positions_follow_what_is_taken() -> None:
     assert buffer.take(4) == []
 
 
-def test_the_position_moves_over_what_is_left_out() -> None:
+def test_position_moves_past_skipped_batches() -> None:
     subscription, (state,) = assigned(T0)
     buffer = buffer_of(subscription)
     answer(buffer, [(state, batch_of(0, 2) + marker(2, 7))])
@@ -59,14 +59,14 @@ def test_the_position_moves_over_what_is_left_out() -> None:
     assert state.position == 4
 
 
-def test_a_fetch_offset_inside_a_batch_gives_only_what_follows() -> None:
+def test_fetch_offset_inside_a_batch_drops_earlier_records() -> None:
     subscription, (state,) = assigned(T0, position=2)
     buffer = buffer_of(subscription)
     answer(buffer, [(state, batch_of(0, 4))])
     assert offsets(buffer.take(10)) == [(0, 2), (0, 3)]
 
 
-def test_a_seek_makes_fetched_data_void() -> None:
+def test_seek_discards_fetched_data() -> None:
     subscription, (first, second) = assigned(T0, T1)
     buffer = buffer_of(subscription)
     answer(buffer, [(first, batch_of(0, 3)), (second, batch_of(0, 1))])
@@ -76,7 +76,7 @@ def test_a_seek_makes_fetched_data_void() -> None:
     assert (first.buffered, buffer.held(1), len(buffer)) == (0, 0, 0)
 
 
-def test_a_revoked_partition_gives_nothing_even_when_it_comes_back() -> None:
+def test_revoked_partition_returns_nothing_even_if_reassigned() -> None:
     subscription, (state,) = assigned(T0)
     buffer = buffer_of(subscription)
     answer(buffer, [(state, batch_of(0, 3))])
@@ -88,7 +88,7 @@ def test_a_revoked_partition_gives_nothing_even_when_it_comes_back() -> None:
     assert buffer.held(1) == 0
 
 
-def test_a_paused_partition_keeps_its_data_and_does_not_hold_up_the_others() -> None:
+def test_paused_partition_keeps_its_data_and_does_not_block_others() -> None:
     subscription, (first, second) = assigned(T0, T1)
     buffer = buffer_of(subscription)
     answer(buffer, [(first, batch_of(0, 2)), (second, batch_of(0, 2))])
@@ -101,7 +101,7 @@ def test_a_paused_partition_keeps_its_data_and_does_not_hold_up_the_others() -> 
     assert offsets(buffer.take(10)) == [(0, 0), (0, 1), (0, 2)]
 
 
-def test_a_paused_part_does_not_keep_a_large_answer_in_memory() -> None:
+def test_paused_part_does_not_keep_a_large_response_in_memory() -> None:
     subscription, (first, second) = assigned(T0, T1)
     buffer = buffer_of(subscription)
     small, large = batch_of(0, 1), batch_of(0, 500)
@@ -114,7 +114,7 @@ def test_a_paused_part_does_not_keep_a_large_answer_in_memory() -> None:
     assert buffer.held(1) == 0
 
 
-def test_memory_is_free_only_when_the_whole_answer_is_taken() -> None:
+def test_memory_is_released_when_the_whole_response_is_taken() -> None:
     subscription, (first, second) = assigned(T0, T1)
     buffer = buffer_of(subscription)
     answer(buffer, [(first, batch_of(0, 3)), (second, batch_of(0, 3))])
@@ -125,7 +125,7 @@ def test_memory_is_free_only_when_the_whole_answer_is_taken() -> None:
     assert buffer.held(1) == 0
 
 
-def test_more_is_wanted_once_when_a_partitions_stock_runs_low() -> None:
+def test_wants_more_is_set_once_when_a_partition_runs_low() -> None:
     subscription, (state,) = assigned(T0)
     one = batch_of(0, 2)
     buffer = buffer_of(subscription, low_bytes=len(one) + 1)
@@ -136,7 +136,7 @@ def test_more_is_wanted_once_when_a_partitions_stock_runs_low() -> None:
         assert buffer.wants_more == wanted
 
 
-def test_more_is_wanted_when_memory_is_free_again() -> None:
+def test_wants_more_is_set_when_memory_is_released() -> None:
     subscription, (first, second) = assigned(T0, T1)
     data = batch_of(0, 2)
     buffer = buffer_of(subscription, low_bytes=0, high_bytes=2 * len(data))
@@ -147,7 +147,7 @@ def test_more_is_wanted_when_memory_is_free_again() -> None:
     assert buffer.wants_more
 
 
-def test_a_corrupt_batch_is_raised_with_the_position_in_front_of_it_until_a_seek() -> None:
+def test_corrupt_batch_raises_at_its_position_until_a_seek() -> None:
     subscription, (state,) = assigned(T0)
     buffer = buffer_of(subscription)
     bad = bytearray(batch_of(2, 2))
@@ -164,7 +164,7 @@ def test_a_corrupt_batch_is_raised_with_the_position_in_front_of_it_until_a_seek
     assert offsets(buffer.take(10)) == [(0, 4)]
 
 
-def test_nonsense_behind_good_batches_is_raised_when_they_are_taken() -> None:
+def test_garbage_after_good_batches_raises_once_they_are_taken() -> None:
     subscription, (state,) = assigned(T0)
     buffer = buffer_of(subscription)
     answer(buffer, [(state, batch_of(0, 2) + b"\xff" * 80)])
@@ -175,7 +175,7 @@ def test_nonsense_behind_good_batches_is_raised_when_they_are_taken() -> None:
         buffer.take(10)
 
 
-def test_what_an_iteration_left_comes_back_first() -> None:
+def test_unread_records_of_an_iteration_come_first() -> None:
     subscription, (first, second) = assigned(T0, T1)
     buffer = buffer_of(subscription)
     answer(buffer, [(first, batch_of(0, 6)), (second, batch_of(0, 1))])
@@ -223,7 +223,7 @@ def large(first: int, count: int) -> bytes:
     return build_batch([(None, bytes(70_000))] * count, timestamp_ms=1, base_offset=first, leader_epoch=0)
 
 
-def test_much_that_is_unchecked_is_told_once_and_in_the_order_of_taking() -> None:
+def test_unchecked_batches_are_listed_in_the_order_of_taking() -> None:
     subscription, (first, second) = assigned(T0, T1)
     buffer = buffer_of(subscription)
     answer(buffer, [(first, large(0, 4) + large(4, 4)), (second, large(0, 4) + large(4, 4))])
@@ -238,7 +238,7 @@ def test_much_that_is_unchecked_is_told_once_and_in_the_order_of_taking() -> Non
     assert len(buffer.take(100)) == 2
 
 
-def test_a_batch_that_was_found_wrong_ahead_is_told_by_the_poll_that_comes_to_it() -> None:
+def test_batch_found_corrupt_ahead_is_raised_by_the_poll_that_reaches_it() -> None:
     subscription, (state,) = assigned(T0)
     buffer = buffer_of(subscription)
     data = bytearray(large(0, 4) + large(4, 4) + large(8, 4))

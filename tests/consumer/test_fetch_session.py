@@ -1,4 +1,4 @@
-"""Fetch sessions: what is sent is exactly what the broker does not know yet."""
+"""Fetch sessions: requests have exactly the changes that the broker does not know yet."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def parts(request: SessionRequest) -> tuple[int, int, list[TopicPartition], list
     return request.session_id, request.epoch, list(request.send), list(request.forget)
 
 
-def test_the_first_request_names_everything_and_asks_for_a_session() -> None:
+def test_first_request_is_full_and_opens_a_session() -> None:
     session = FetchSession()
     request = session.request({T1: at(0), T0: at(0)}, by_id=False)
     assert parts(request) == (0, 0, [T1, T0], [])
     assert request.full
 
 
-def test_later_requests_send_only_what_changed_and_forget_what_went() -> None:
+def test_later_requests_send_changes_and_forget_removed_partitions() -> None:
     session = FetchSession()
     session.request({T0: at(0), T1: at(0)}, by_id=False)
     session.answered(77)
@@ -41,14 +41,14 @@ def test_later_requests_send_only_what_changed_and_forget_what_went() -> None:
     assert not session.knows(T0)
 
 
-def test_a_broker_without_sessions_is_always_told_everything() -> None:
+def test_broker_without_sessions_gets_full_requests() -> None:
     session = FetchSession()
     for offset in range(3):
         assert parts(session.request({T0: at(offset)}, by_id=False)) == (0, 0, [T0], [])
         session.answered(0)
 
 
-def test_a_session_the_broker_does_not_know_is_begun_anew() -> None:
+def test_unknown_session_is_replaced() -> None:
     for error in (FetchSessionIdNotFound, FetchSessionTopicIdError):
         session = FetchSession()
         session.request({T0: at(0)}, by_id=False)
@@ -58,7 +58,7 @@ def test_a_session_the_broker_does_not_know_is_begun_anew() -> None:
         assert parts(session.request({T0: at(1)}, by_id=False)) == (0, 0, [T0], [])
 
 
-def test_after_a_wrong_epoch_or_a_lost_answer_the_old_session_is_closed_by_the_next_request() -> None:
+def test_wrong_epoch_or_lost_response_closes_the_old_session_next() -> None:
     for lose in (lambda s: s.refused(InvalidFetchSessionEpoch.code), lambda s: s.failed()):
         session = FetchSession()
         session.request({T0: at(0)}, by_id=False)
@@ -68,14 +68,14 @@ def test_after_a_wrong_epoch_or_a_lost_answer_the_old_session_is_closed_by_the_n
         assert parts(session.request({T0: at(1)}, by_id=False)) == (77, 0, [T0], [])
 
 
-def test_changing_how_topics_are_named_begins_anew() -> None:
+def test_switch_between_names_and_ids_starts_a_new_session() -> None:
     session = FetchSession()
     session.request({T0: at(0)}, by_id=False)
     session.answered(77)
     assert session.request({T0: at(0)}, by_id=True).full
 
 
-def test_a_topic_made_anew_is_forgotten_by_its_old_id_and_sent_by_its_new_one() -> None:
+def test_recreated_topic_is_forgotten_by_old_id_and_sent_by_new_one() -> None:
     session = FetchSession()
     session.request({T0: at(9, ID_1)}, by_id=True)
     session.answered(77)
@@ -83,7 +83,7 @@ def test_a_topic_made_anew_is_forgotten_by_its_old_id_and_sent_by_its_new_one() 
     assert (dict(request.send), dict(request.forget)) == ({T0: at(0, ID_2)}, {T0: ID_1})
 
 
-def test_the_epoch_wraps_to_one() -> None:
+def test_epoch_wraps_to_one() -> None:
     session = FetchSession()
     session.request({}, by_id=False)
     session.answered(77)
@@ -98,7 +98,7 @@ wanted = st.dictionaries(partitions, st.builds(at, st.integers(0, 3)))
 
 
 @given(st.lists(st.tuples(wanted, st.sampled_from(["ok", "ok", "ok", "lost", "declined", "unknown"]))))
-def test_a_broker_that_keeps_sessions_always_knows_exactly_what_is_wanted(
+def test_session_state_at_the_broker_equals_the_wanted_partitions(
     script: list[tuple[dict[TopicPartition, FetchPosition], str]],
 ) -> None:
     session, sessions, next_id = FetchSession(), dict[int, dict[TopicPartition, FetchPosition]](), 1

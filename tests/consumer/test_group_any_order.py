@@ -1,4 +1,4 @@
-"""Members of both group protocols hold what they promise in any order of events."""
+"""Members of both group protocols keep their invariants in any order of events."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class Cooperative(Classic):
 class InTheConsumerProtocol(AnyOrder):
     """A member in the consumer protocol (KIP-848).
 
-    The coordinator never hears of partitions given up that the thread still holds, and in the end the member has what
-    the coordinator wants.
+    The member never reports partitions as revoked that the thread still holds, and in the end it has the target
+    assignment.
     """
 
     refusals = (
@@ -154,7 +154,7 @@ class InTheConsumerProtocol(AnyOrder):
 
     @invariant()
     def one_heartbeat_at_a_time(self) -> None:
-        """Of the member as it is now: those from before a loss or a move are of no concern."""
+        """For the current membership: heartbeats from before a loss or a move do not count."""
         current = [request for request in self.requests if request.attempt == self.member._heartbeat_sent]
         assert len(current) <= 1
 

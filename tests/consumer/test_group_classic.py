@@ -1,4 +1,4 @@
-"""A member in the classic protocol joins, and stays, as transcripts: what happened, what it wants done."""
+"""A member in the classic protocol joins and stays: transcripts of events and actions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.consumer.classic_script import Script, show, tp
 # ---- joining
 
 
-def test_joining_a_group_for_the_first_time() -> None:
+def test_member_joins_for_the_first_time() -> None:
     script = Script()
     assert script.step(Subscribed(("a", "b"))) == ["find coordinator"]
     assert script.step(CoordinatorFound(1)) == [
@@ -43,7 +43,7 @@ def test_joining_a_group_for_the_first_time() -> None:
     assert script.member.commit_identity() == (1, "m1")
 
 
-def test_the_leader_plans_for_everybody() -> None:
+def test_leader_plans_for_all_members() -> None:
     script = Script()
     script.step(Subscribed(("a",)))
     script.step(CoordinatorFound(1))
@@ -53,7 +53,7 @@ def test_the_leader_plans_for_everybody() -> None:
     assert script.member.leader
 
 
-def test_a_leader_told_to_keep_the_assignment_plans_nothing() -> None:
+def test_leader_with_skip_assignment_plans_nothing() -> None:
     script = Script(instance_id="i")
     script.step(Subscribed(("a",)))
     script.step(CoordinatorFound(1))
@@ -62,7 +62,7 @@ def test_a_leader_told_to_keep_the_assignment_plans_nothing() -> None:
     assert [show(action) for action in script.member.step(joined, 0.0)] == ["sync generation 1 as m1"]
 
 
-def test_a_coordinator_that_loads_is_asked_again_after_growing_pauses() -> None:
+def test_loading_coordinator_is_retried_with_growing_backoff() -> None:
     script = Script()
     script.step(Subscribed(("a",)))
     script.step(CoordinatorFound(1))
@@ -77,7 +77,7 @@ def test_a_coordinator_that_loads_is_asked_again_after_growing_pauses() -> None:
 
 
 @pytest.mark.parametrize("error", [errors.NotCoordinator, errors.CoordinatorNotAvailable, errors.ConnectionFailed])
-def test_a_coordinator_that_moved_is_looked_up_again(error: type[errors.KafkaError]) -> None:
+def test_moved_coordinator_is_looked_up_again(error: type[errors.KafkaError]) -> None:
     script = Script()
     script.step(Subscribed(("a",)))
     script.step(CoordinatorFound(1))
@@ -87,7 +87,7 @@ def test_a_coordinator_that_moved_is_looked_up_again(error: type[errors.KafkaErr
 
 
 @pytest.mark.parametrize("request_type", [SendJoin, SendSync])
-def test_an_unknown_member_joins_without_its_old_id(request_type: type) -> None:
+def test_unknown_member_rejoins_without_its_old_id(request_type: type) -> None:
     script = Script()
     script.step(Subscribed(("a",)))
     script.step(CoordinatorFound(1))
@@ -98,7 +98,7 @@ def test_an_unknown_member_joins_without_its_old_id(request_type: type) -> None:
     assert script.tick() == ["join node 1 as ?, topics a, owning nothing of generation -1: subscribed"]
 
 
-def test_a_rebalance_during_sync_joins_again_with_the_same_id() -> None:
+def test_rebalance_during_sync_joins_again_with_the_same_id() -> None:
     script = Script()
     script.step(Subscribed(("a",)))
     script.step(CoordinatorFound(1))
@@ -116,7 +116,7 @@ def test_a_rebalance_during_sync_joins_again_with_the_same_id() -> None:
         errors.GroupMaxSizeReached,
     ],
 )
-def test_an_error_only_the_user_can_solve_is_raised_and_the_next_poll_tries_again(
+def test_permanent_error_is_raised_and_the_next_poll_retries(
     error: type[errors.KafkaError],
 ) -> None:
     script = Script()
@@ -131,14 +131,14 @@ def test_an_error_only_the_user_can_solve_is_raised_and_the_next_poll_tries_agai
     ]
 
 
-def test_not_being_allowed_to_find_the_coordinator_is_raised() -> None:
+def test_unauthorized_coordinator_lookup_is_raised() -> None:
     script = Script()
     script.step(Subscribed(("a",)))
     assert script.refused(FindCoordinator, errors.GroupAuthorizationFailed) == ["FAIL GroupAuthorizationFailed"]
     assert script.step(Polled(), after=1.0) == ["find coordinator"]
 
 
-def test_answers_to_earlier_requests_are_ignored() -> None:
+def test_responses_of_earlier_attempts_are_ignored() -> None:
     script = Script()
     script.step(Subscribed(("a",)))
     script.step(CoordinatorFound(1))
@@ -152,7 +152,7 @@ def test_answers_to_earlier_requests_are_ignored() -> None:
 # ---- stable
 
 
-def test_heartbeats_go_out_one_at_a_time() -> None:
+def test_heartbeats_are_sent_one_at_a_time() -> None:
     script = Script().stable()
     assert script.tick() == ["heartbeat to node 1 as m1, generation 1"]
     assert script.member.deadline() == 300.0  # none is due while one is on its way
@@ -160,7 +160,7 @@ def test_heartbeats_go_out_one_at_a_time() -> None:
     assert script.tick() == ["heartbeat to node 1 as m1, generation 1"]
 
 
-def test_heartbeats_of_a_new_generation_begin_quickly_and_grow_to_their_interval() -> None:
+def test_heartbeat_pauses_of_a_new_generation_grow_to_the_interval() -> None:
     script = Script().stable()
     pauses = []
     for _ in range(10):
@@ -180,14 +180,14 @@ def test_membership_survives_a_move_of_the_coordinator() -> None:
     assert script.member.commit_identity() == (1, "m1")
 
 
-def test_a_commit_may_learn_of_the_move_first() -> None:
+def test_commit_error_may_report_the_move_first() -> None:
     script = Script().stable()
     assert script.step(CoordinatorLost()) == ["find coordinator"]
     assert script.step(CoordinatorLost()) == []
     assert script.step(CoordinatorFound(2)) == ["heartbeat to node 2 as m1, generation 1"]
 
 
-def test_a_commit_that_is_refused_has_the_member_ask_how_things_stand() -> None:
+def test_refused_commit_triggers_a_heartbeat() -> None:
     script = Script().stable()
     assert script.step(Doubted()) == ["heartbeat to node 1 as m1, generation 1"]
     assert script.step(Doubted()) == []

@@ -1,4 +1,4 @@
-"""A member in the classic protocol is given up, fenced, or leaves, as transcripts."""
+"""A member in the classic protocol is removed, fenced, or leaves: transcripts."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ from tests.consumer.classic_script import Script
 
 
 @pytest.mark.parametrize(("error", "member_id"), [(errors.UnknownMemberId, "?"), (errors.IllegalGeneration, "m1")])
-def test_a_member_given_up_by_its_coordinator_loses_everything_and_joins_again(
-    error: type[errors.KafkaError], member_id: str
-) -> None:
+def test_removed_member_loses_its_partitions_and_rejoins(error: type[errors.KafkaError], member_id: str) -> None:
     script = Script().stable("a0")
     script.tick()
     assert script.refused(SendHeartbeat, error) == ["LOSE a0"]
@@ -46,7 +44,7 @@ def test_a_member_given_up_by_its_coordinator_loses_everything_and_joins_again(
     assert script.member.commit_identity() == (7, "m2")
 
 
-def test_partitions_that_were_lost_before_they_were_taken_over_are_not_taken_over() -> None:
+def test_lost_assignment_is_not_applied() -> None:
     script = Script()
     script.step(Subscribed(("a",)))
     script.step(CoordinatorFound(1))
@@ -59,7 +57,7 @@ def test_partitions_that_were_lost_before_they_were_taken_over_are_not_taken_ove
     assert script.member.owned == ()
 
 
-def test_a_member_that_polls_too_late_leaves_says_so_and_joins_at_the_next_poll() -> None:
+def test_overdue_member_leaves_raises_and_rejoins_at_the_next_poll() -> None:
     script = Script().stable("a0")
     script.now = 300.0
     assert script.step(Ticked()) == [
@@ -77,7 +75,7 @@ def test_a_member_that_polls_too_late_leaves_says_so_and_joins_at_the_next_poll(
     ]
 
 
-def test_polling_in_time_keeps_the_member() -> None:
+def test_timely_poll_keeps_the_membership() -> None:
     script = Script().stable("a0")
     script.now = 299.0
     script.step(Polled())
@@ -85,7 +83,7 @@ def test_polling_in_time_keeps_the_member() -> None:
     assert script.step(Ticked()) == ["heartbeat to node 1 as m1, generation 1"]
 
 
-def test_a_poll_that_is_overdue_while_giving_up_partitions_leaves_too() -> None:
+def test_overdue_poll_while_revoking_leaves_too() -> None:
     script = Script().stable("a0")
     script.step(RejoinWanted("why not"))
     assert script.member.state is State.REVOKING
@@ -97,7 +95,7 @@ def test_a_poll_that_is_overdue_while_giving_up_partitions_leaves_too() -> None:
 # ---- fenced
 
 
-def test_a_second_consumer_of_the_same_instance_id_fences_this_one_for_good() -> None:
+def test_second_consumer_of_the_instance_id_fences_this_one() -> None:
     script = Script(instance_id="i").stable("a0")
     script.tick()
     assert script.refused(SendHeartbeat, errors.FencedInstanceId) == ["LOSE a0", "FAIL FencedInstanceId"]
@@ -112,7 +110,7 @@ def test_a_second_consumer_of_the_same_instance_id_fences_this_one_for_good() ->
 # ---- leaving
 
 
-def test_leaving_says_goodbye() -> None:
+def test_leaving_member_sends_leave_group() -> None:
     script = Script().stable("a0")
     assert script.step(Departing("the consumer was closed")) == ["leave as m1: the consumer was closed"]
     assert script.member.state is State.IDLE
@@ -122,12 +120,12 @@ def test_leaving_says_goodbye() -> None:
     ]
 
 
-def test_a_static_member_leaves_without_a_word_so_that_it_may_come_back() -> None:
+def test_static_member_leaves_without_leave_group() -> None:
     script = Script(instance_id="i").stable("a0")
     assert script.step(Departing("the consumer was closed")) == []
 
 
-def test_leaving_while_joining_ignores_the_answer() -> None:
+def test_leaving_while_joining_ignores_the_response() -> None:
     script = Script()
     script.step(Subscribed(("a",)))
     script.step(CoordinatorFound(1))

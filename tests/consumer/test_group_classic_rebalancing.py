@@ -1,4 +1,4 @@
-"""A member in the classic protocol rebalances, eagerly and cooperatively, as transcripts."""
+"""A member in the classic protocol rebalances, eagerly and cooperatively: transcripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.consumer.classic_script import Script, tp
 # ---- rebalancing, eager
 
 
-def test_an_eager_rebalance_gives_everything_up_before_it_joins() -> None:
+def test_eager_rebalance_revokes_everything_before_joining() -> None:
     script = Script().stable("a0 a1")
     script.tick()
     assert script.refused(SendHeartbeat, errors.RebalanceInProgress) == ["REVOKE a0 a1"]
@@ -32,7 +32,7 @@ def test_an_eager_rebalance_gives_everything_up_before_it_joins() -> None:
     assert script.synced("a1") == ["ADOPT a1, added a1, revoked nothing"]
 
 
-def test_a_rebalance_that_begins_before_the_last_one_was_taken_over_waits_for_it() -> None:
+def test_rebalance_waits_until_the_last_assignment_is_applied() -> None:
     script = Script()
     script.step(Subscribed(("a",)))
     script.step(CoordinatorFound(1))
@@ -43,14 +43,14 @@ def test_a_rebalance_that_begins_before_the_last_one_was_taken_over_waits_for_it
     assert script.adopted() == ["REVOKE a0"]
 
 
-def test_a_new_subscription_rebalances() -> None:
+def test_new_subscription_rebalances() -> None:
     script = Script().stable("a0")
     assert script.step(Subscribed(("a",))) == []
     assert script.step(Subscribed(("b",))) == ["REVOKE a0"]
     assert script.step(Released())[0].startswith("join node 1 as m1, topics b, owning nothing")
 
 
-def test_a_subscription_that_changes_while_joining_joins_once_more() -> None:
+def test_changed_subscription_while_joining_joins_once_more() -> None:
     script = Script()
     script.step(Subscribed(("a",)))
     script.step(CoordinatorFound(1))
@@ -62,13 +62,13 @@ def test_a_subscription_that_changes_while_joining_joins_once_more() -> None:
     ]
 
 
-def test_the_leader_rebalances_when_partitions_appear() -> None:
+def test_leader_rebalances_when_partitions_appear() -> None:
     script = Script().stable("a0")
     assert script.step(RejoinWanted("topic a has 2 partitions now")) == ["REVOKE a0"]
     assert script.step(Released())[0].endswith("topic a has 2 partitions now")
 
 
-def test_a_join_tells_what_was_assigned_last_even_when_that_is_given_up() -> None:
+def test_join_reports_the_last_assignment_even_if_revoked() -> None:
     script = Script().stable("a0 a1")
     script.step(RejoinWanted("why not"))
     script.step(Released())
@@ -79,7 +79,7 @@ def test_a_join_tells_what_was_assigned_last_even_when_that_is_given_up() -> Non
 # ---- rebalancing, cooperative
 
 
-def test_a_cooperative_rebalance_keeps_what_stays_and_joins_again_after_giving_up_the_rest() -> None:
+def test_cooperative_rebalance_keeps_partitions_and_rejoins_after_revoking() -> None:
     script = Script(cooperative=True).stable("a0 a1")
     script.tick()
     assert script.refused(SendHeartbeat, errors.RebalanceInProgress) == [
@@ -95,7 +95,7 @@ def test_a_cooperative_rebalance_keeps_what_stays_and_joins_again_after_giving_u
     assert script.adopted() == []
 
 
-def test_a_cooperative_member_gives_up_at_once_what_it_is_not_subscribed_to_any_more() -> None:
+def test_cooperative_member_revokes_unsubscribed_topics_before_joining() -> None:
     script = Script(cooperative=True)
     script.step(Subscribed(("a", "b")))
     script.step(CoordinatorFound(1))

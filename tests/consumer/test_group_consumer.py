@@ -1,4 +1,4 @@
-"""A member in the consumer protocol (KIP-848) joins, and stays, as transcripts."""
+"""A member in the consumer protocol (KIP-848) joins and stays: transcripts."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ from tests.consumer.consumer_script import INTERVAL, JOIN, Script
 # ---- joining
 
 
-def test_joining_takes_a_heartbeat_with_epoch_0_and_the_assignment_is_acknowledged() -> None:
+def test_member_joins_with_epoch_0_and_acknowledges_the_assignment() -> None:
     script = Script()
     assert script.step(Subscribed(("a",))) == ["find coordinator"]
     assert script.step(CoordinatorFound(1)) == [JOIN]
     with pytest.raises(errors.CommitFailed):
         script.member.commit_identity()
-    assert script.told(3, "a0 a1") == ["resolve a"]
+    assert script.heartbeat_answered(3, "a0 a1") == ["resolve a"]
     assert script.resolved("a") == ["ADOPT a0 a1, added a0 a1, revoked nothing"]
     assert script.member.state is State.RECONCILING
     assert script.adopted() == ["heartbeat: node 1, epoch 3, owning a0 a1"]
     assert script.member.state is State.ACKNOWLEDGING
-    assert script.told(3) == []
+    assert script.heartbeat_answered(3) == []
     assert script.member.state is State.STABLE
     assert script.member.commit_identity() == (3, "m")
 
 
-def test_a_member_that_gets_nothing_at_first_is_told_so_and_waits() -> None:
+def test_member_with_an_empty_assignment_waits() -> None:
     script = Script().joining()
-    assert script.told(1, "") == ["ADOPT nothing, added nothing, revoked nothing"]
+    assert script.heartbeat_answered(1, "") == ["ADOPT nothing, added nothing, revoked nothing"]
     assert script.adopted() == []
     assert script.member.state is State.STABLE
     assert script.tick() == ["heartbeat: node 1, epoch 1"]
-    assert script.told(2, "a0") == ["resolve a"]
+    assert script.heartbeat_answered(2, "a0") == ["resolve a"]
 
 
-def test_an_answer_without_an_assignment_to_a_join_means_nothing_yet() -> None:
+def test_join_response_without_an_assignment_means_empty() -> None:
     script = Script().joining()
-    assert script.told(1) == ["ADOPT nothing, added nothing, revoked nothing"]
+    assert script.heartbeat_answered(1) == ["ADOPT nothing, added nothing, revoked nothing"]
 
 
-def test_a_subscription_that_changes_while_joining_is_told_next() -> None:
+def test_changed_subscription_while_joining_is_reported_next() -> None:
     script = Script().joining()
     assert script.step(Subscribed(("a", "b"))) == []
-    assert script.told(1, "") == [
+    assert script.heartbeat_answered(1, "") == [
         "ADOPT nothing, added nothing, revoked nothing",
         "heartbeat: node 1, epoch 1, topics a,b",
     ]
 
 
-def test_a_coordinator_that_loads_is_asked_again_after_growing_pauses() -> None:
+def test_loading_coordinator_is_retried_with_growing_backoff() -> None:
     script = Script().joining()
     pauses = []
     for _ in range(3):
@@ -73,7 +73,7 @@ def test_a_coordinator_that_loads_is_asked_again_after_growing_pauses() -> None:
 
 
 @pytest.mark.parametrize("error", [errors.NotCoordinator, errors.CoordinatorNotAvailable, errors.ConnectionFailed])
-def test_a_coordinator_that_moved_is_looked_up_again(error: type[errors.KafkaError]) -> None:
+def test_moved_coordinator_is_looked_up_again(error: type[errors.KafkaError]) -> None:
     script = Script().joining()
     assert script.refused(error) == []
     assert script.tick() == ["find coordinator"]
@@ -92,7 +92,7 @@ def test_a_coordinator_that_moved_is_looked_up_again(error: type[errors.KafkaErr
         errors.GroupAuthorizationFailed,
     ],
 )
-def test_an_error_only_the_user_can_solve_is_raised_and_the_next_poll_tries_again(
+def test_permanent_error_is_raised_and_the_next_poll_retries(
     error: type[errors.KafkaError],
 ) -> None:
     script = Script().joining()
@@ -103,7 +103,7 @@ def test_an_error_only_the_user_can_solve_is_raised_and_the_next_poll_tries_agai
     assert script.step(Polled(), after=1.0) == [JOIN]
 
 
-def test_not_being_allowed_to_find_the_coordinator_is_raised() -> None:
+def test_unauthorized_coordinator_lookup_is_raised() -> None:
     script = Script()
     script.step(Subscribed(("a",)))
     assert script.refused(errors.GroupAuthorizationFailed, FindCoordinator) == ["FAIL GroupAuthorizationFailed"]
@@ -113,23 +113,23 @@ def test_not_being_allowed_to_find_the_coordinator_is_raised() -> None:
 # ---- patterns
 
 
-def test_a_pattern_is_told_to_the_coordinator_and_taken_back() -> None:
+def test_pattern_is_reported_and_withdrawn() -> None:
     script = Script()
     script.step(Subscribed((), "a|b"))
     assert script.step(CoordinatorFound(1)) == [
         "heartbeat: node 1, epoch 0, everything, topics , pattern 'a|b', owning nothing"
     ]
-    script.told(1, "")
+    script.heartbeat_answered(1, "")
     script.adopted()
     assert script.step(Subscribed((), "c.*")) == ["heartbeat: node 1, epoch 1, pattern 'c.*'"]
-    script.told(1)
+    script.heartbeat_answered(1)
     assert script.step(Subscribed(("a",))) == ["heartbeat: node 1, epoch 1, topics a, pattern ''"]
 
 
 # ---- stable
 
 
-def test_heartbeats_go_out_one_at_a_time_as_often_as_the_coordinator_wants() -> None:
+def test_heartbeats_are_sent_one_at_a_time_at_the_set_interval() -> None:
     script = Script().stable()
     assert script.member.deadline() == INTERVAL
     assert script.tick() == ["heartbeat: node 1, epoch 1"]
@@ -138,37 +138,37 @@ def test_heartbeats_go_out_one_at_a_time_as_often_as_the_coordinator_wants() -> 
     assert script.member.deadline() == script.now + 2.0
 
 
-def test_a_new_subscription_is_told_at_once() -> None:
+def test_new_subscription_is_reported_at_once() -> None:
     script = Script().stable()
     assert script.step(Subscribed(("a",))) == []
     assert script.step(Subscribed(("b", "a"))) == ["heartbeat: node 1, epoch 1, topics b,a"]
 
 
-def test_a_new_epoch_is_taken_without_anything_else() -> None:
+def test_new_epoch_alone_is_accepted() -> None:
     script = Script().stable()
     script.tick()
-    assert script.told(7) == []
+    assert script.heartbeat_answered(7) == []
     assert script.member.commit_identity() == (7, "m")
 
 
-def test_after_a_heartbeat_that_got_lost_the_next_one_says_everything() -> None:
+def test_heartbeat_after_a_lost_one_is_complete() -> None:
     script = Script().stable("a0")
     script.tick()
     assert script.refused(errors.ConnectionFailed) == ["find coordinator"]
     assert script.step(CoordinatorFound(2)) == ["heartbeat: node 2, epoch 1, everything, topics a, owning a0"]
     assert script.member.state is State.STABLE
-    assert script.told(1, "a0") == []
+    assert script.heartbeat_answered(1, "a0") == []
     assert script.tick() == ["heartbeat: node 2, epoch 1"]
 
 
-def test_a_commit_may_learn_of_a_move_first() -> None:
+def test_commit_error_may_report_a_move_first() -> None:
     script = Script().stable()
     assert script.step(CoordinatorLost()) == ["find coordinator"]
     assert script.step(CoordinatorLost()) == []
     assert script.step(CoordinatorFound(2))[0].startswith("heartbeat: node 2, epoch 1")
 
 
-def test_a_node_that_does_not_want_to_be_the_coordinator_is_not_asked_without_pause() -> None:
+def test_node_that_is_not_the_coordinator_is_retried_with_backoff() -> None:
     script = Script().stable()
     script.tick()
     script.refused(errors.NotCoordinator)
@@ -180,7 +180,7 @@ def test_a_node_that_does_not_want_to_be_the_coordinator_is_not_asked_without_pa
     assert script.now - begun == pytest.approx(0.1)
 
 
-def test_a_coordinator_that_loads_keeps_its_members_waiting() -> None:
+def test_loading_coordinator_delays_heartbeats() -> None:
     script = Script().stable()
     script.tick()
     assert script.refused(errors.CoordinatorLoadInProgress) == []
@@ -190,7 +190,7 @@ def test_a_coordinator_that_loads_keeps_its_members_waiting() -> None:
     assert script.member.state is State.STABLE
 
 
-def test_a_commit_that_is_refused_has_the_member_ask_how_things_stand() -> None:
+def test_refused_commit_triggers_a_heartbeat() -> None:
     script = Script().stable()
     assert script.step(Doubted()) == ["heartbeat: node 1, epoch 1"]
     assert script.step(Doubted()) == []

@@ -1,4 +1,4 @@
-"""A member in the consumer protocol (KIP-848) is given up, fenced, or leaves, as transcripts."""
+"""A member in the consumer protocol (KIP-848) is removed, fenced, or leaves: transcripts."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from tests.consumer.consumer_script import INTERVAL, JOIN, Script, ids
 
 
 @pytest.mark.parametrize("error", [errors.FencedMemberEpoch, errors.UnknownMemberId])
-def test_a_member_given_up_by_its_coordinator_loses_everything_and_joins_again_under_its_id(
+def test_removed_member_loses_its_partitions_and_rejoins_under_its_id(
     error: type[errors.KafkaError],
 ) -> None:
     script = Script().stable("a0")
     script.tick()
     assert script.refused(error) == ["LOSE a0"]
     assert script.tick() == [JOIN]
-    script.told(9, "a1")
+    script.heartbeat_answered(9, "a1")
     with pytest.raises(errors.CommitFailed, match="member epoch 9"):
         script.member.commit_identity()  # the user may still be at work on what is lost
     script.step(LossNoted())
     assert script.member.commit_identity() == (9, "m")
 
 
-def test_what_was_lost_before_it_was_taken_over_is_not_taken_over() -> None:
+def test_lost_assignment_is_not_applied() -> None:
     script = Script().joining()
-    script.told(1, "a0")
+    script.heartbeat_answered(1, "a0")
     script.resolved("a")
     stale = script.last[Adopt].number
     script.tick()
@@ -50,7 +50,7 @@ def test_what_was_lost_before_it_was_taken_over_is_not_taken_over() -> None:
     assert script.member.owned == ()
 
 
-def test_a_member_that_polls_too_late_leaves_says_so_and_joins_at_the_next_poll() -> None:
+def test_overdue_member_leaves_raises_and_rejoins_at_the_next_poll() -> None:
     script = Script().stable("a0")
     script.now = 300.0
     assert script.step(Ticked()) == [
@@ -65,19 +65,19 @@ def test_a_member_that_polls_too_late_leaves_says_so_and_joins_at_the_next_poll(
     assert script.step(Polled(), after=5.0) == [JOIN]
 
 
-def test_a_join_that_is_answered_too_late_for_the_polling_thread_is_left_again() -> None:
+def test_overdue_member_leaves_after_a_late_join_response() -> None:
     script = Script().joining()
     script.now = 300.0
-    assert script.told(1, "a0") == [
+    assert script.heartbeat_answered(1, "a0") == [
         "leave: max_poll_interval_ms passed without a poll",
         "FAIL PollIntervalExceeded",
     ]
 
 
-def test_a_poll_that_is_overdue_while_giving_up_partitions_leaves_too() -> None:
+def test_overdue_poll_while_revoking_leaves_too() -> None:
     script = Script().stable("a0 a1")
     script.tick()
-    script.told(1, "a0")
+    script.heartbeat_answered(1, "a0")
     script.now = 300.0
     assert script.step(Ticked())[1:] == ["LOSE a0 a1", "FAIL PollIntervalExceeded"]
     assert script.adopted() == []
@@ -86,7 +86,7 @@ def test_a_poll_that_is_overdue_while_giving_up_partitions_leaves_too() -> None:
 # ---- fenced
 
 
-def test_a_second_consumer_of_the_same_instance_id_fences_this_one_for_good() -> None:
+def test_second_consumer_of_the_instance_id_fences_this_one() -> None:
     script = Script(instance_id="i").stable("a0")
     script.tick()
     assert script.refused(errors.FencedInstanceId) == ["LOSE a0", "FAIL FencedInstanceId"]
@@ -99,7 +99,7 @@ def test_a_second_consumer_of_the_same_instance_id_fences_this_one_for_good() ->
 # ---- leaving
 
 
-def test_leaving_says_goodbye_and_another_subscription_joins_again() -> None:
+def test_leaving_member_sends_a_heartbeat_and_may_rejoin() -> None:
     script = Script().stable("a0")
     assert script.step(Departing("the consumer was closed")) == ["leave: the consumer was closed"]
     assert script.member.state is State.IDLE
@@ -107,7 +107,7 @@ def test_leaving_says_goodbye_and_another_subscription_joins_again() -> None:
     assert script.step(Subscribed(("a",))) == [JOIN]
 
 
-def test_leaving_while_joining_says_goodbye_because_the_join_may_arrive() -> None:
+def test_leaving_while_joining_sends_a_leave_heartbeat() -> None:
     script = Script().joining()
     attempt = script.last[SendConsumerHeartbeat].attempt
     assert script.step(Departing("closed")) == ["leave: closed"]
@@ -115,13 +115,13 @@ def test_leaving_while_joining_says_goodbye_because_the_join_may_arrive() -> Non
     assert script.member.state is State.IDLE
 
 
-def test_a_member_that_never_got_anywhere_leaves_without_a_word() -> None:
+def test_member_that_never_joined_leaves_without_a_request() -> None:
     script = Script()
     script.step(Subscribed(("a",)))
     assert script.step(Departing("closed")) == []
 
 
-def test_answers_to_earlier_requests_are_ignored() -> None:
+def test_responses_of_earlier_attempts_are_ignored() -> None:
     script = Script().stable("a0")
     stale = script.last[SendConsumerHeartbeat].attempt
     script.tick()

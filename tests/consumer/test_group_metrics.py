@@ -1,4 +1,4 @@
-"""What a consumer tells about its group: numbers and state."""
+"""Group metrics and health of a consumer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-from consumer_faces import Faces, poll_until, read, shares
+from consumer_factory import ConsumerFactory, poll_until, read, shares
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
@@ -16,7 +16,7 @@ NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 
 
-def test_rebalances_are_counted_when_they_are_done_and_timed_from_their_beginning() -> None:
+def test_rebalances_are_counted_when_done_and_timed_from_their_start() -> None:
     metrics = GroupMetrics()
     metrics.rebalance_begun(1.0)
     metrics.rebalance_begun(2.0)  # the same one
@@ -46,8 +46,8 @@ def test_heartbeats_and_commits_are_counted_with_their_failures() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_health_and_numbers_of_a_member_are_what_happened(
-    protocol: str, consumers: Faces, new_topic: NewTopic, produce: Produce, cluster: EmbeddedCluster
+def test_health_and_metrics_of_a_member_match_events(
+    protocol: str, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, cluster: EmbeddedCluster
 ) -> None:
     topic, group = new_topic(2), f"g-{uuid.uuid4().hex[:8]}"
     produce(topic, b"x")

@@ -1,4 +1,4 @@
-"""Groups: joining, sharing, rebalancing and leaving, over both faces, against the embedded broker."""
+"""Groups: joining, sharing, rebalancing and leaving, with both APIs, against the embedded broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_faces import EventLog, Faces, partitions, poll_until, read, shares, values
+from consumer_factory import ConsumerFactory, EventLog, partitions, poll_until, read, shares, values
 
 from pyclient import Admin, Consumer, RebalanceListener, errors
 from pyclient.assignment import Assignor, assign_range
@@ -24,7 +24,9 @@ def group() -> str:
     return f"g-{uuid.uuid4().hex[:8]}"
 
 
-def test_a_member_alone_reads_everything(consumers: Faces, new_topic: NewTopic, produce: Produce, group: str) -> None:
+def test_member_alone_reads_everything(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
+) -> None:
     topic = new_topic(3)
     for partition in range(3):
         produce(topic, b"%d" % partition, partition=partition)
@@ -37,7 +39,7 @@ def test_a_member_alone_reads_everything(consumers: Faces, new_topic: NewTopic, 
 
 
 def test_two_members_share_the_partitions_and_the_last_one_gets_all_back(
-    consumers: Faces, new_topic: NewTopic, group: str
+    consumers: ConsumerFactory, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(4)
     event_logs = EventLog(), EventLog()
@@ -55,7 +57,9 @@ def test_two_members_share_the_partitions_and_the_last_one_gets_all_back(
     assert got == [0, 1, 2, 3]
 
 
-def test_a_cooperative_rebalance_moves_only_what_has_to(consumers: Faces, new_topic: NewTopic, group: str) -> None:
+def test_cooperative_rebalance_moves_as_few_partitions_as_possible(
+    consumers: ConsumerFactory, new_topic: NewTopic, group: str
+) -> None:
     topic = new_topic(4)
     event_log = EventLog()
     options = {"group_id": group, "partition_assignment_strategy": "cooperative-sticky"}
@@ -72,8 +76,8 @@ def test_a_cooperative_rebalance_moves_only_what_has_to(consumers: Faces, new_to
     assert [line for line in event_log.lines if line.startswith("-")] == revoked
 
 
-def test_partitions_that_appear_are_shared_out(
-    consumers: Faces, new_topic: NewTopic, admin: Admin, produce: Produce, group: str
+def test_new_partitions_are_assigned(
+    consumers: ConsumerFactory, new_topic: NewTopic, admin: Admin, produce: Produce, group: str
 ) -> None:
     topic = new_topic(1)
     consumer = consumers(topic, group_id=group, metadata_max_age_ms=50)
@@ -82,8 +86,8 @@ def test_partitions_that_appear_are_shared_out(
     poll_until([consumer], lambda: shares([consumer]) == [[0, 1, 2]])
 
 
-def test_a_pattern_takes_topics_that_exist_and_topics_that_come(
-    consumers: Faces, admin: Admin, group: str, produce: Produce
+def test_pattern_takes_topics_that_exist_and_topics_that_come(
+    consumers: ConsumerFactory, admin: Admin, group: str, produce: Produce
 ) -> None:
     from pyclient import NewTopic as Topic
 
@@ -98,7 +102,7 @@ def test_a_pattern_takes_topics_that_exist_and_topics_that_come(
 
 
 def test_without_a_group_a_subscription_means_all_partitions(
-    consumers: Faces, new_topic: NewTopic, admin: Admin, produce: Produce
+    consumers: ConsumerFactory, new_topic: NewTopic, admin: Admin, produce: Produce
 ) -> None:
     topic = new_topic(2)
     produce(topic, b"x", partition=1)
@@ -111,8 +115,8 @@ def test_without_a_group_a_subscription_means_all_partitions(
     assert event_log.lines == ["+0 1", "+2"]
 
 
-def test_subscribing_to_something_else_gives_the_old_up(
-    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+def test_new_subscription_revokes_the_old_one(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
 ) -> None:
     old, new = new_topic(), new_topic()
     produce(new, b"new")
@@ -124,8 +128,8 @@ def test_subscribing_to_something_else_gives_the_old_up(
     assert consumer.assignment() == set(partitions(new, 0))
 
 
-def test_unsubscribing_leaves_the_group_and_another_subscription_joins_again(
-    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+def test_unsubscribe_leaves_the_group_and_another_subscription_joins_again(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
 ) -> None:
     topic = new_topic(2)
     event_log = EventLog()
@@ -144,8 +148,8 @@ def test_unsubscribing_leaves_the_group_and_another_subscription_joins_again(
     first.assign(partitions(topic, 0))
 
 
-def test_what_a_callback_raises_comes_out_of_poll_and_the_rebalance_is_done_all_the_same(
-    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+def test_callback_error_is_raised_by_poll_after_the_rebalance(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
 ) -> None:
     class Failing(EventLog):
         def on_assigned(self, assigned: Any) -> None:
@@ -163,8 +167,8 @@ def test_what_a_callback_raises_comes_out_of_poll_and_the_rebalance_is_done_all_
     assert values(consumer.poll(30)) == [b"x"]
 
 
-def test_a_callback_may_seek_and_ask_but_not_poll(
-    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+def test_callback_may_seek_and_ask_but_not_poll(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
 ) -> None:
     topic = new_topic()
     produce(topic, b"0", b"1", b"2")
@@ -188,8 +192,8 @@ def _drive(result: Any) -> Any:
     return result
 
 
-def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
-    consumers: Faces, new_topic: NewTopic, group: str
+def test_static_member_comes_back_to_its_partitions_without_a_rebalance(
+    consumers: ConsumerFactory, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(2)
     event_log = EventLog()
@@ -204,7 +208,9 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
     assert len(event_log.lines) == lines
 
 
-def test_a_second_consumer_of_one_instance_id_ends_the_first(consumers: Faces, new_topic: NewTopic, group: str) -> None:
+def test_second_consumer_of_one_instance_id_ends_the_first(
+    consumers: ConsumerFactory, new_topic: NewTopic, group: str
+) -> None:
     topic = new_topic()
     options = {"group_id": group, "group_instance_id": "same", "heartbeat_interval_ms": 50}
     first = consumers(topic, **options)
@@ -216,8 +222,8 @@ def test_a_second_consumer_of_one_instance_id_ends_the_first(consumers: Faces, n
             poll_until([first], lambda: False)
 
 
-def test_sticky_members_give_everything_up_and_get_most_of_it_back(
-    consumers: Faces, new_topic: NewTopic, group: str
+def test_sticky_members_revoke_everything_and_get_most_of_it_back(
+    consumers: ConsumerFactory, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(6)
     options = {"group_id": group, "partition_assignment_strategy": "sticky"}
@@ -230,7 +236,7 @@ def test_sticky_members_give_everything_up_and_get_most_of_it_back(
     assert [len(was & now) for was, now in zip(before, after, strict=False)] == [2, 2]
 
 
-def test_an_assignor_of_ones_own_decides(consumers: Faces, new_topic: NewTopic, group: str) -> None:
+def test_custom_assignor_decides(consumers: ConsumerFactory, new_topic: NewTopic, group: str) -> None:
     def only_the_first(counts: Any, members: Any) -> Any:
         shares = {member: [] for member in members}
         lucky = min(members)
@@ -243,7 +249,7 @@ def test_an_assignor_of_ones_own_decides(consumers: Faces, new_topic: NewTopic, 
     poll_until(members, lambda: sorted(shares(members)) == [[], [0, 1]])
 
 
-def test_members_without_a_common_assignor_are_told(consumers: Faces, new_topic: NewTopic, group: str) -> None:
+def test_members_without_a_common_assignor_raise(consumers: ConsumerFactory, new_topic: NewTopic, group: str) -> None:
     topic = new_topic()
     first = consumers(topic, group_id=group, partition_assignment_strategy="range")
     poll_until([first], lambda: shares([first]) == [[0]])
@@ -254,8 +260,8 @@ def test_members_without_a_common_assignor_are_told(consumers: Faces, new_topic:
     poll_until([second], lambda: shares([second]) == [[0]])  # and may join when it can
 
 
-def test_a_broken_assignor_is_raised_and_not_retried_for_ever(
-    consumers: Faces, new_topic: NewTopic, group: str
+def test_failing_assignor_raises_and_is_not_retried(
+    consumers: ConsumerFactory, new_topic: NewTopic, group: str
 ) -> None:
     def broken(counts: Any, members: Any) -> Any:
         raise ZeroDivisionError
@@ -266,19 +272,19 @@ def test_a_broken_assignor_is_raised_and_not_retried_for_ever(
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_an_assignor_that_gives_nonsense_is_named(consumers: Faces, new_topic: NewTopic, group: str) -> None:
+def test_assignor_with_an_invalid_result_is_named(consumers: ConsumerFactory, new_topic: NewTopic, group: str) -> None:
     mine = Assignor("mine", lambda counts, members: 5)  # type: ignore[arg-type,return-value]
     consumer = consumers(new_topic(), group_id=group, partition_assignment_strategy=mine)
     with pytest.raises(errors.ClientError, match=r"assignor 'mine' returned 5: it must return a mapping"):
         poll_until([consumer], lambda: False)
 
 
-def test_a_listener_of_coroutines_is_refused_by_the_synchronous_face(
+def test_synchronous_consumer_refuses_a_listener_of_coroutines(
     cluster: EmbeddedCluster, new_topic: NewTopic, group: str
 ) -> None:
     class Later(RebalanceListener):
         async def on_assigned(self, assigned: Any) -> None:
-            raise AssertionError("nobody awaits it")
+            raise AssertionError("it is not awaited")
 
     with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id=group) as consumer:
         consumer.subscribe(new_topic(), listener=Later())

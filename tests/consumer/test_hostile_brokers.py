@@ -1,4 +1,4 @@
-"""Live consumers of a broker that lies: a typed error that names broker and field, and the other broker is read."""
+"""Consumers of a broker with false responses: errors name broker and field, and the other broker is read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from consumer_faces import Faces
+from consumer_factory import ConsumerFactory
 from scripted_log import QUICK, Log, ScriptedLog
 
 from pyclient import TopicPartition, errors
@@ -38,14 +38,14 @@ def script() -> Iterator[ScriptedLog]:
 
 
 @pytest.fixture(params=["sync", "async"])
-def consumers(request: pytest.FixtureRequest, script: ScriptedLog) -> Iterator[Faces]:
-    faces = Faces(request.param, script.second.address, **QUICK)
-    yield faces
-    faces.close()
+def consumers(request: pytest.FixtureRequest, script: ScriptedLog) -> Iterator[ConsumerFactory]:
+    factory = ConsumerFactory(request.param, script.second.address, **QUICK)
+    yield factory
+    factory.close()
 
 
 class Watch:
-    """Polls, and notes the offsets of each topic and the errors that were raised."""
+    """Polls, and collects the offsets of each topic and the errors raised."""
 
     def __init__(self, consumer: Any) -> None:
         self.consumer = consumer
@@ -75,7 +75,7 @@ def fetch(*parts: PartitionData, topic: str = "t", **fields: Any) -> FetchRespon
 
 
 def framed(body: bytes) -> Callable[[Any, int, int], bytes]:
-    """A Fetch 12 answer with this body behind a right header."""
+    """Return a Fetch 12 response with this body and a correct header."""
     return lambda message, version, correlation_id: struct.pack(">iib", len(body) + 5, correlation_id, 0) + body
 
 
@@ -90,15 +90,15 @@ LIES: dict[str, tuple[Any, str]] = {
     ),
     "a negative length of topics": (framed(struct.pack(">ihi", 0, 0, 0) + b"\xff" * 9), rf"{ENTRY} v12.*at byte"),
     "an answer that ends too soon": (framed(b"\0\0\0\0\0"), rf"{ENTRY} v12.*at byte 5 of"),
-    "bytes behind the answer": (framed(struct.pack(">ihi", 0, 0, 0) + b"\1\0" + b"more"), rf"{ENTRY} v12"),
+    "bytes after the response": (framed(struct.pack(">ihi", 0, 0, 0) + b"\1\0" + b"more"), rf"{ENTRY} v12"),
     "an error of the whole answer that nobody knows": (fetch(error_code=9999), r"127\.0\.0\.1:\d+.*fetch.*"),
     "an error of the partition that nobody knows": (fetch(part(error_code=9999)), "t-0 from offset 0"),
 }
 
 
 @pytest.mark.parametrize(("answer", "told"), LIES.values(), ids=LIES.keys())
-def test_a_lie_about_a_fetch_is_an_error_with_its_place_and_the_other_broker_is_read(
-    consumers: Faces, script: ScriptedLog, answer: Any, told: str
+def test_false_fetch_response_raises_and_the_other_broker_is_read(
+    consumers: ConsumerFactory, script: ScriptedLog, answer: Any, told: str
 ) -> None:
     script.answer(FetchRequest, answer)
     watch = Watch(consumers())
@@ -113,7 +113,7 @@ def test_a_lie_about_a_fetch_is_an_error_with_its_place_and_the_other_broker_is_
 
 BROKEN: dict[str, Any] = {
     "the connection ends": CLOSE,
-    "a correlation id nobody waits for": lambda message, version, correlation_id: struct.pack(">iii", 8, 77, 0),
+    "an unknown correlation id": lambda message, version, correlation_id: struct.pack(">iii", 8, 77, 0),
     "a frame of two gigabytes": struct.pack(">i", 2**31 - 1),
     "a frame of negative length": struct.pack(">i", -1),
     "the answer of a TLS server": bytes.fromhex("15030300020228"),
@@ -122,8 +122,8 @@ BROKEN: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("answer", BROKEN.values(), ids=BROKEN.keys())
-def test_a_connection_that_breaks_at_every_fetch_is_told_by_health_and_the_other_broker_is_read(
-    consumers: Faces, script: ScriptedLog, answer: Any
+def test_broken_fetch_connection_is_in_health_and_other_broker_is_read(
+    consumers: ConsumerFactory, script: ScriptedLog, answer: Any
 ) -> None:
     script.answer(FetchRequest, answer)
     watch = Watch(consumers())
@@ -146,7 +146,9 @@ ODD: dict[str, FetchResponse] = {
 
 
 @pytest.mark.parametrize("answer", ODD.values(), ids=ODD.keys())
-def test_what_is_odd_about_a_fetch_is_survived(consumers: Faces, script: ScriptedLog, answer: FetchResponse) -> None:
+def test_odd_fetch_response_is_tolerated(
+    consumers: ConsumerFactory, script: ScriptedLog, answer: FetchResponse
+) -> None:
     asked: list[FetchRequest] = []
 
     def odd_at_first(request: FetchRequest, *rest: Any) -> FetchResponse:
@@ -165,8 +167,8 @@ def listed(*partitions: int, topic: str = "t", offset: int = 0) -> ListOffsetsRe
 
 
 @pytest.mark.parametrize("answer", [listed(), listed(0, 1), listed(0, topic="secret")])
-def test_a_lie_about_offsets_is_an_error_that_names_the_broker_and_what_is_odd(
-    consumers: Faces, script: ScriptedLog, answer: ListOffsetsResponse
+def test_false_list_offsets_response_raises_with_broker_and_field(
+    consumers: ConsumerFactory, script: ScriptedLog, answer: ListOffsetsResponse
 ) -> None:
     script.answer(ListOffsetsRequest, answer)
     watch = Watch(consumers())
@@ -211,8 +213,8 @@ GROUP_LIES: dict[str, dict[type, Any]] = {
 
 
 @pytest.mark.parametrize("lies", GROUP_LIES.values(), ids=GROUP_LIES.keys())
-def test_a_lie_about_a_group_ends_in_an_error_or_in_its_health_and_others_read_on(
-    consumers: Faces, script: ScriptedLog, lies: dict[type, Any]
+def test_false_group_response_raises_or_is_in_health_others_read_on(
+    consumers: ConsumerFactory, script: ScriptedLog, lies: dict[type, Any]
 ) -> None:
     script.answer(JoinGroupRequest, joined())
     script.answer(SyncGroupRequest, given(ASSIGNED_TWICE[:-4] + b"\0" * 4))

@@ -1,4 +1,4 @@
-"""Hostile answers to a fetch: records, or poison with a place; never a hang, a crash or a position that moved back."""
+"""Hostile Fetch responses: records, or poison with an offset; never a hang, a crash or a position moved back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Change = Callable[[bytearray], None]
 
 
 class Reader:
-    """A partition at offset 10, and what its user sees of one answer."""
+    """A partition at offset 10, and the user's view of one response."""
 
     def __init__(self, *, read_committed: bool = False) -> None:
         level = "read_committed" if read_committed else "read_uncommitted"
@@ -42,7 +42,7 @@ class Reader:
         self.offsets: list[int] = []
 
     def answer(self, records: bytes, *, twice: bool = False, **fields: Any) -> None:
-        """Takes the answer in, reads all there is, and skips what is poison."""
+        """Process the response, read all records, and skip poison."""
         target = Target(self.state, self.state.version, self.state.fetch_offset, from_replica=False)
         data = PartitionData(
             partition_index=0, **{"error_code": 0, "high_watermark": 100, "records": records, **fields}
@@ -114,16 +114,16 @@ POISON: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("data", POISON.values(), ids=POISON.keys())
-def test_what_makes_no_sense_is_poison_with_a_place_and_what_came_before_it_is_read(data: bytes) -> None:
+def test_garbage_is_poison_with_an_offset_and_earlier_records_are_read(data: bytes) -> None:
     reader = Reader()
     reader.answer(data)
     assert len(reader.poison) == 1
     assert reader.poison[0].offset == FIRST
     assert reader.offsets == []
-    behind = Reader()
-    behind.state.start_at(FIRST - 2)
-    behind.answer(batch_of(FIRST - 2, 2) + data)
-    assert behind.offsets == [FIRST - 2, FIRST - 1]
+    shifted = Reader()
+    shifted.state.start_at(FIRST - 2)
+    shifted.answer(batch_of(FIRST - 2, 2) + data)
+    assert shifted.offsets == [FIRST - 2, FIRST - 1]
 
 
 HARMLESS: dict[str, tuple[bytes, dict[str, Any], list[int]]] = {
@@ -145,19 +145,19 @@ HARMLESS: dict[str, tuple[bytes, dict[str, Any], list[int]]] = {
 
 
 @pytest.mark.parametrize(("data", "fields", "offsets"), HARMLESS.values(), ids=HARMLESS.keys())
-def test_what_is_odd_but_readable_is_read(data: bytes, fields: dict[str, Any], offsets: list[int]) -> None:
+def test_odd_but_readable_batches_are_read(data: bytes, fields: dict[str, Any], offsets: list[int]) -> None:
     reader = Reader()
     reader.answer(data, **fields)
     assert (reader.offsets, reader.poison) == (offsets, [])
 
 
-def test_a_partition_that_comes_twice_in_one_answer_is_read_once() -> None:
+def test_duplicate_partition_in_a_response_is_read_once() -> None:
     reader = Reader()
     reader.answer(batch_of(10, 3), twice=True)
     assert reader.offsets == [10, 11, 12]
 
 
-def test_a_list_of_aborted_transactions_may_be_nonsense() -> None:
+def test_invalid_aborted_transactions_are_tolerated() -> None:
     reader = Reader(read_committed=True)
     listed = [(-5, 2**63 - 1), (7, -1), (7, 11), (7, 3), (2**63 - 1, 0)]
     aborted = [AbortedTransaction(producer_id=producer, first_offset=first) for producer, first in listed]
@@ -181,7 +181,7 @@ GOOD = [
     sealed=st.booleans(),
     read_committed=st.booleans(),
 )
-def test_any_damage_gives_records_in_order_or_poison(
+def test_damaged_bytes_give_records_in_order_or_poison(
     data: bytes, changes: list[tuple[int, int]], cut: int, sealed: bool, read_committed: bool
 ) -> None:
     batch = bytearray(data)

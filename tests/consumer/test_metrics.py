@@ -1,11 +1,11 @@
-"""What a consumer counts, and what both faces tell of it."""
+"""Consumer metrics, with both APIs."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from consumer_faces import Faces, partitions, read
+from consumer_factory import ConsumerFactory, partitions, read
 from consumer_samples import batch_of, fetched
 
 from pyclient.consumer.metrics import ConsumerMetrics
@@ -15,7 +15,7 @@ def slices(count: int, of: int = 10) -> list[Any]:
     return [fetched(batch_of(0, of)).take(0, of, count)]
 
 
-def test_records_and_bytes_are_counted_by_the_poll_and_as_rates_of_the_last_half_minute() -> None:
+def test_records_and_bytes_are_counted_in_total_and_as_30_s_rates() -> None:
     metrics, size = ConsumerMetrics(), len(batch_of(0, 10))
     for now in (100.0, 100.5, 110.0):
         metrics.poll_begun(now)
@@ -34,7 +34,7 @@ def test_part_of_a_batch_counts_for_its_share() -> None:
     assert metrics.bytes == len(batch_of(0, 10)) // 2
 
 
-def test_the_idle_ratio_is_the_time_inside_polls() -> None:
+def test_idle_ratio_is_the_time_inside_polls() -> None:
     metrics = ConsumerMetrics()
     assert metrics.snapshot(5.0)["poll_idle_ratio"] == 0
     metrics.poll_begun(10.0)
@@ -56,9 +56,7 @@ def test_fetches_have_sizes_and_latencies() -> None:
     assert seen["fetch_seconds_average"] == pytest.approx(0.3)
 
 
-def test_both_faces_tell_polls_fetches_lag_and_group_as_plain_numbers(
-    consumers: Faces, new_topic: Any, produce: Any
-) -> None:
+def test_metrics_are_plain_numbers_in_both_apis(consumers: ConsumerFactory, new_topic: Any, produce: Any) -> None:
     topic = new_topic(2)
     produce(topic, *[b"%d" % n for n in range(20)])
     consumer = consumers(group_id=f"g-{topic}")

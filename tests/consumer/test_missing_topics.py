@@ -1,4 +1,4 @@
-"""Topics that are not there, may not be read, or are mistyped: said once, kept in `health()`, and waited for."""
+"""Missing, unauthorized and mistyped topics: logged once, kept in `health()`, and waited for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from consumer_faces import Faces, poll_until, read, values
+from consumer_factory import ConsumerFactory, poll_until, read, values
 
 from pyclient import Admin, NewTopic, errors
 from pyclient.broker_embedded import EmbeddedCluster
@@ -37,7 +37,7 @@ def picture(**topics: int) -> ClusterMetadata:
 UNKNOWN, DENIED, NO_LEADER = -errors.UnknownTopicOrPartition.code, -errors.TopicAuthorizationFailed.code, -5
 
 
-def test_a_missing_topic_is_told_once_and_again_only_after_it_was_there() -> None:
+def test_missing_topic_is_logged_once_and_again_after_it_existed() -> None:
     watch = TopicWatch(may_be_created=False)
     told = [
         watch.look(picture(t=what), ["t"], [], now)
@@ -50,19 +50,19 @@ def test_a_missing_topic_is_told_once_and_again_only_after_it_was_there() -> Non
     assert watch.problems == {}
 
 
-def test_a_topic_that_the_broker_may_create_has_a_second_to_come() -> None:
+def test_auto_created_topic_has_a_second_to_appear() -> None:
     watch = TopicWatch(may_be_created=True)
     times = [10.0, 10.1, 10.9, 11.0, 11.5]
     assert [len(watch.look(picture(t=UNKNOWN), ["t"], [], now)) for now in times] == [0, 0, 0, 1, 0]
 
 
-def test_what_nobody_wants_or_what_is_on_its_way_is_no_problem() -> None:
+def test_unwanted_and_pending_topics_are_no_problem() -> None:
     watch = TopicWatch(may_be_created=False)
     assert watch.look(picture(t=NO_LEADER, other=UNKNOWN), ["t", "not-asked-yet"], [], 0) == []
     assert watch.problems == {}
 
 
-def test_a_partition_that_a_topic_does_not_have_is_told() -> None:
+def test_missing_partition_is_logged() -> None:
     watch = TopicWatch(may_be_created=False)
     (text,) = watch.look(picture(t=2), ["t"], [TopicPartition("t", 1), TopicPartition("t", 2)], 0)
     assert "has 2 partitions and no number 2" in text
@@ -72,13 +72,13 @@ def test_a_partition_that_a_topic_does_not_have_is_told() -> None:
     assert watch.problems == {}
 
 
-def test_a_topic_that_may_not_be_read_is_in_health_and_left_to_the_poll() -> None:
+def test_unauthorized_topic_is_in_health_and_not_logged() -> None:
     watch = TopicWatch(may_be_created=False)
     assert watch.look(picture(t=DENIED), ["t"], [], 0) == []
     assert "grant" in watch.problems["t"]
 
 
-def test_a_pattern_that_matches_nothing_is_told_once() -> None:
+def test_pattern_without_matches_is_logged_once() -> None:
     watch = TopicWatch(may_be_created=True)
     told = [watch.look(picture(a=1, b=1), [], [], now, pattern="x.*") for now in range(3)]
     assert [len(news) for news in told] == [1, 0, 0]
@@ -94,8 +94,8 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["group", "alone", "assigned"])
-def test_a_mistyped_topic_is_warned_of_and_read_once_it_is_there(
-    how: str, consumers: Faces, admin: Admin, produce: Produce, caplog: pytest.LogCaptureFixture
+def test_missing_topic_is_logged_and_read_once_it_exists(
+    how: str, consumers: ConsumerFactory, admin: Admin, produce: Produce, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = f"later-{uuid.uuid4().hex[:8]}"
     group: dict[str, Any] = {"group_id": f"g-{topic}"} if how == "group" else {}
@@ -118,8 +118,8 @@ def test_a_mistyped_topic_is_warned_of_and_read_once_it_is_there(
     assert [text.partition(":")[0] for text in said] == [f"topic '{topic}' does not exist in the cluster"]
 
 
-def test_a_topic_that_may_not_be_read_is_raised_by_the_poll(
-    consumers: Faces, cluster: EmbeddedCluster, produce: Produce, admin: Admin
+def test_unauthorized_topic_is_raised_by_poll(
+    consumers: ConsumerFactory, cluster: EmbeddedCluster, produce: Produce, admin: Admin
 ) -> None:
     topic = f"denied-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic)])
@@ -130,7 +130,7 @@ def test_a_topic_that_may_not_be_read_is_raised_by_the_poll(
         assert "grant" in consumer.health()["topic_errors"][topic]
 
 
-def test_a_topic_that_does_not_exist_is_waited_for(consumers: Faces, produce: Produce, admin: Admin) -> None:
+def test_calls_wait_for_a_missing_topic(consumers: ConsumerFactory, produce: Produce, admin: Admin) -> None:
     topic = f"later-{uuid.uuid4().hex[:8]}"
     consumer = consumers(
         topic, group_id=f"g-{uuid.uuid4().hex[:8]}", allow_auto_create_topics=False, metadata_max_age_ms=50

@@ -1,4 +1,4 @@
-"""What is decided deep inside reaches the broker: reasons of a member (KIP-800), racks (KIP-392, KIP-881), options."""
+"""Options and reasons in the requests sent: reasons of a member (KIP-800), racks (KIP-392, KIP-881), times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_faces import Faces, poll_until, read, values
+from consumer_factory import ConsumerFactory, poll_until, read, values
 
 import pyclient
 from pyclient import Admin, errors
@@ -83,15 +83,15 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 
 def subscriptions(join: JoinGroupRequest) -> list[ConsumerProtocolSubscription]:
-    """What a member tells its leader, one for each assignor."""
+    """Return a member's subscriptions for its leader, one for each assignor."""
     return [
         decode(ConsumerProtocolSubscription, int.from_bytes(bytes(one.metadata)[:2], "big"), bytes(one.metadata), 2)
         for one in join.protocols
     ]
 
 
-def test_a_member_of_the_classic_protocol_says_why_it_joins_and_leaves(
-    wire: Wire, consumers: Faces, new_topic: NewTopic, admin: Admin
+def test_classic_member_sends_reasons_to_join_and_leave(
+    wire: Wire, consumers: ConsumerFactory, new_topic: NewTopic, admin: Admin
 ) -> None:
     topic, group = new_topic(1), f"g-{uuid.uuid4().hex[:8]}"
     consumer = consumers(topic, group_id=group, metadata_max_age_ms=100)
@@ -111,9 +111,7 @@ def test_a_member_of_the_classic_protocol_says_why_it_joins_and_leaves(
     assert leaving == ["the consumer unsubscribed", "the consumer was closed"]
 
 
-def test_a_member_that_polls_too_rarely_leaves_with_that_reason(
-    wire: Wire, consumers: Faces, new_topic: NewTopic
-) -> None:
+def test_overdue_member_leaves_with_that_reason(wire: Wire, consumers: ConsumerFactory, new_topic: NewTopic) -> None:
     topic = new_topic()
     consumer = consumers(topic, group_id=f"g-{uuid.uuid4().hex[:8]}", max_poll_interval_ms=500)
     with pytest.raises(errors.PollIntervalExceeded):
@@ -127,8 +125,8 @@ def test_a_member_that_polls_too_rarely_leaves_with_that_reason(
     assert "max_poll_interval_ms" in reason
 
 
-def test_a_client_rack_reaches_fetches_and_the_leader_of_the_group(
-    wire: Wire, consumers: Faces, new_topic: NewTopic, produce: Produce
+def test_client_rack_reaches_fetches_and_the_leader_of_the_group(
+    wire: Wire, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
     produce(topic, b"x")
@@ -140,8 +138,8 @@ def test_a_client_rack_reaches_fetches_and_the_leader_of_the_group(
     assert racks == {"rack-7"}
 
 
-def test_without_a_client_rack_none_is_told(
-    wire: Wire, consumers: Faces, new_topic: NewTopic, produce: Produce
+def test_no_rack_is_sent_without_client_rack(
+    wire: Wire, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
     produce(topic, b"x")
@@ -151,8 +149,8 @@ def test_without_a_client_rack_none_is_told(
     assert {one.rack_id for join in wire.of(JoinGroupRequest) for one in subscriptions(join)} == {None}
 
 
-def test_a_client_rack_reaches_the_broker_in_the_consumer_protocol(
-    wire: Wire, consumers: Faces, new_topic: NewTopic, produce: Produce
+def test_client_rack_reaches_the_broker_in_the_consumer_protocol(
+    wire: Wire, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
     produce(topic, b"x")
@@ -161,10 +159,10 @@ def test_a_client_rack_reaches_the_broker_in_the_consumer_protocol(
     assert values(read(consumer, 1)) == [b"x"]
     beats = wire.of(ConsumerGroupHeartbeatRequest)
     assert beats[0].rack_id == "rack-7"
-    assert {beat.rack_id for beat in beats} <= {"rack-7", None}  # later ones tell what has changed
+    assert {beat.rack_id for beat in beats} <= {"rack-7", None}  # later ones carry changes only
 
 
-def test_an_older_broker_is_told_what_it_can_understand(wire: Wire, consumers: Faces) -> None:
+def test_older_broker_gets_requests_that_it_supports(wire: Wire, consumers: ConsumerFactory) -> None:
     with EmbeddedCluster(as_version="2.8") as old, Admin(old.bootstrap_servers) as admin:
         admin.create_topics([pyclient.NewTopic("t")])
         consumer = consumers("t", bootstrap_servers=old.bootstrap_servers, group_id="g", client_rack="rack-7")
@@ -175,8 +173,8 @@ def test_an_older_broker_is_told_what_it_can_understand(wire: Wire, consumers: F
         assert {join.reason for join in wire.of(JoinGroupRequest)} == {None}
 
 
-def test_fetches_ask_for_what_the_options_say(
-    wire: Wire, consumers: Faces, new_topic: NewTopic, produce: Produce
+def test_fetch_requests_follow_the_options(
+    wire: Wire, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
     produce(topic, b"x")
@@ -194,9 +192,7 @@ def test_fetches_ask_for_what_the_options_say(
     assert sizes == {4_321}
 
 
-def test_a_member_joins_with_the_times_and_the_name_of_its_options(
-    wire: Wire, consumers: Faces, new_topic: NewTopic
-) -> None:
+def test_join_request_follows_the_options(wire: Wire, consumers: ConsumerFactory, new_topic: NewTopic) -> None:
     consumer = consumers(
         new_topic(), group_id=f"g-{uuid.uuid4().hex[:8]}", group_instance_id="static-1", session_timeout_ms=7_000,
         max_poll_interval_ms=70_000, partition_assignment_strategy="roundrobin,sticky",

@@ -1,4 +1,4 @@
-"""How positions are found: committed offsets, policies, truncation; with brokers that fail, answer late, or lie."""
+"""Finding positions: committed offsets, policies, truncation; with failing, slow and wrong brokers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Answers = list[Any]
 
 
 class Script:
-    """A position finder whose brokers answer from a script: a value, an error, or a function called at that moment."""
+    """A position finder with scripted responses: a value, an error, or a function called at that moment."""
 
     def __init__(self, *partitions: TopicPartition, committed: bool = True, **options: Any) -> None:
         self.config = resolve(
@@ -46,7 +46,7 @@ class Script:
         self.once: Callable[[Mapping[TopicPartition, int]], Awaitable[Any]] = self._once
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Lets the finder work until the condition holds."""
+        """Run the finder until the condition holds."""
         asyncio.run(self._run(until))
 
     async def _run(self, until: Callable[[], bool]) -> None:
@@ -118,42 +118,42 @@ def fetching(script: Script) -> Callable[[], bool]:
 # ---- committed offsets
 
 
-def test_reading_begins_at_the_committed_offset() -> None:
+def test_reading_starts_at_the_committed_offset() -> None:
     script = Script()
     script.committed = [{T0: OffsetAndMetadata(7, "", 3)}]
     script.run(fetching(script))
     assert (script.state.position, script.state.position_epoch) == (7, 3)
 
 
-def test_without_a_committed_offset_the_policy_decides() -> None:
+def test_policy_applies_without_a_committed_offset() -> None:
     script = Script(auto_offset_reset="earliest")
     script.committed, script.listed = [{T0: None}], [{T0: at(4)}]
     script.run(fetching(script))
     assert (script.state.position, script.asked_times) == (4, [{T0: -2}])
 
 
-def test_without_a_policy_the_partition_stops_and_says_so() -> None:
+def test_partition_without_a_policy_stops_with_an_error() -> None:
     script = Script(auto_offset_reset="none")
     script.committed = [{T0: None}]
     script.run(lambda: script.state.phase is Phase.STOPPED)
     assert isinstance(script.subscription.first_error(), errors.NoOffsetForPartition)
 
 
-def test_a_coordinator_that_does_not_answer_never_causes_a_reset() -> None:
+def test_silent_coordinator_never_causes_a_reset() -> None:
     script = Script(auto_offset_reset="earliest")
     script.committed = [errors.KafkaTimeout("no answer"), errors.NotCoordinator("moved"), {T0: OffsetAndMetadata(7)}]
     script.run(fetching(script))
     assert (script.state.position, script.asked_times, script.errors) == (7, [], [])
 
 
-def test_not_being_allowed_to_read_committed_offsets_is_for_the_user() -> None:
+def test_unauthorized_offset_fetch_is_reported_to_the_user() -> None:
     script = Script()
     script.committed = [errors.GroupAuthorizationFailed("no"), {T0: OffsetAndMetadata(7)}]
     script.run(fetching(script))
     assert [type(error) for error in script.errors] == [errors.GroupAuthorizationFailed]
 
 
-def test_a_committed_offset_that_arrives_after_a_seek_is_ignored() -> None:
+def test_committed_offset_that_arrives_after_a_seek_is_ignored() -> None:
     script = Script()
 
     def late() -> Any:
@@ -168,7 +168,7 @@ def test_a_committed_offset_that_arrives_after_a_seek_is_ignored() -> None:
 # ---- policies
 
 
-def test_a_list_of_offsets_that_fails_is_asked_for_again() -> None:
+def test_failed_list_offsets_is_retried() -> None:
     script = Script(T0, T1, committed=False, auto_offset_reset="latest")
     refusal = errors.NotLeaderOrFollower("moved")
     script.listed = [{T0: at(5), T1: refusal}, {T1: refusal}, {T1: at(6)}]
@@ -177,14 +177,14 @@ def test_a_list_of_offsets_that_fails_is_asked_for_again() -> None:
     assert script.asked_times == [{T0: -1, T1: -1}, {T1: -1}, {T1: -1}]
 
 
-def test_a_time_that_is_younger_than_everything_means_the_end() -> None:
+def test_time_after_the_last_record_means_the_end() -> None:
     script = Script(committed=False, auto_offset_reset="by_duration:PT4S")
     script.listed = [{T0: at(-1)}, {T0: at(9)}]
     script.run(fetching(script))
     assert (script.state.position, script.asked_times) == (9, [{T0: 6_000}, {T0: -1}])
 
 
-def test_a_seek_to_an_end_that_is_overtaken_by_a_seek_is_ignored() -> None:
+def test_seek_to_an_end_is_ignored_after_a_later_seek() -> None:
     script = Script(committed=False)
 
     def late() -> Any:
@@ -196,7 +196,7 @@ def test_a_seek_to_an_end_that_is_overtaken_by_a_seek_is_ignored() -> None:
     assert script.state.position == 3
 
 
-def test_without_a_group_and_a_policy_there_is_nowhere_to_begin() -> None:
+def test_partition_without_group_and_policy_has_no_position() -> None:
     script = Script(committed=False, auto_offset_reset="none", group_id=None)
     script.run(lambda: script.state.phase is Phase.STOPPED)
     assert "there is no group" in str(script.subscription.first_error())
@@ -220,21 +220,21 @@ def end_of_epoch(epoch: int, end: int, error_code: int = 0) -> OffsetForLeaderEp
 
 
 @pytest.mark.parametrize("end", [10, 11])
-def test_a_log_that_still_holds_the_position_is_read_on(end: int) -> None:
+def test_log_that_holds_the_position_is_read_on(end: int) -> None:
     script = validating()
     script.epochs = [end_of_epoch(4, end)]
     script.run(fetching(script))
     assert (script.state.position, script.state.position_epoch) == (10, 4)
 
 
-def test_a_truncated_log_is_read_on_where_it_diverged() -> None:
+def test_truncated_log_is_read_on_where_it_diverged() -> None:
     script = validating()
     script.epochs = [end_of_epoch(3, 8)]
     script.run(fetching(script))
     assert (script.state.position, script.state.position_epoch) == (8, 3)
 
 
-def test_a_truncated_log_is_an_error_without_a_policy() -> None:
+def test_truncated_log_is_an_error_without_a_policy() -> None:
     script = validating("none")
     script.epochs = [end_of_epoch(4, 8)]
     script.run(lambda: script.state.phase is Phase.STOPPED)
@@ -243,7 +243,7 @@ def test_a_truncated_log_is_an_error_without_a_policy() -> None:
     assert "epoch 4 ends at offset 8 and this consumer is at 10" in str(error)
 
 
-def test_a_log_that_does_not_know_the_epoch_is_read_from_where_the_policy_says() -> None:
+def test_log_without_the_epoch_applies_the_policy() -> None:
     script = validating()
     script.epochs, script.listed = [end_of_epoch(-1, -1)], [{T0: at(2)}]
     script.run(fetching(script))
@@ -251,28 +251,28 @@ def test_a_log_that_does_not_know_the_epoch_is_read_from_where_the_policy_says()
 
 
 @pytest.mark.parametrize("error", [errors.FencedLeaderEpoch, errors.UnknownLeaderEpoch, errors.NotLeaderOrFollower])
-def test_a_leader_that_moves_during_validation_is_asked_again(error: type[errors.BrokerError]) -> None:
+def test_validation_is_retried_after_the_leader_moves(error: type[errors.BrokerError]) -> None:
     script = validating()
     script.epochs = [end_of_epoch(-1, -1, error.code), errors.ConnectionFailed("cut"), end_of_epoch(4, 10)]
     script.run(fetching(script))
     assert (script.state.position, script.refreshes) == (10, 1)
 
 
-def test_a_broker_that_fails_during_validation_is_asked_again() -> None:
+def test_validation_is_retried_after_a_broker_failure() -> None:
     script = validating()
     script.epochs = [end_of_epoch(-1, -1, errors.UnknownServerError.code), end_of_epoch(4, 10)]
     script.run(fetching(script))
     assert (script.state.position, script.errors) == (10, [])
 
 
-def test_an_answer_that_leaves_a_partition_out_is_told_and_asked_for_again() -> None:
+def test_response_without_a_partition_is_reported_and_retried() -> None:
     script = validating()
     script.epochs = [OffsetForLeaderEpochResponse(topics=[]), end_of_epoch(4, 10)]
     script.run(fetching(script))
     assert [str(error) for error in script.errors] == ["node 1: the OffsetForLeaderEpoch response lacks t-0"]
 
 
-def test_an_answer_of_a_leader_that_was_replaced_meanwhile_does_not_count() -> None:
+def test_response_of_a_replaced_leader_is_ignored() -> None:
     script = validating()
 
     def late() -> Any:
@@ -284,7 +284,7 @@ def test_an_answer_of_a_leader_that_was_replaced_meanwhile_does_not_count() -> N
     assert (script.state.position, script.epochs) == (8, [])
 
 
-def test_a_position_that_was_looked_up_knows_its_epoch() -> None:
+def test_looked_up_position_has_its_epoch() -> None:
     script = Script(committed=False, auto_offset_reset="latest")
     script.state.leader_epoch = 5
     script.listed = [{T0: OffsetAndTimestamp(9, -1, 5)}]
@@ -294,7 +294,7 @@ def test_a_position_that_was_looked_up_knows_its_epoch() -> None:
     assert script.state.phase is Phase.VALIDATE
 
 
-def test_a_leader_that_does_not_answer_holds_up_no_other() -> None:
+def test_silent_leader_does_not_block_others() -> None:
     script = Script(T0, T1, committed=False, auto_offset_reset="earliest")
     script.leaders = {T0: 1, T1: 2}
 
@@ -309,7 +309,7 @@ def test_a_leader_that_does_not_answer_holds_up_no_other() -> None:
     assert (first.phase, second.position) == (Phase.RESET, 4)
 
 
-def test_a_broker_that_cannot_validate_is_believed() -> None:
+def test_broker_without_validation_keeps_the_position() -> None:
     script = validating()
     script.epochs = [errors.UnsupportedVersion("no such API")]
     script.run(fetching(script))

@@ -1,4 +1,4 @@
-"""What decides does not wait: the state machines know no event loop, no thread, no socket and no clock."""
+"""The state machines do not wait: they import no event loop, thread, socket or clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORBIDDEN = {"asyncio", "socket", "threading", "time", "random"}
         "membership",
     ],
 )
-def test_a_deciding_module_imports_nothing_that_waits(name: str) -> None:
+def test_deciding_module_imports_nothing_that_waits(name: str) -> None:
     module = importlib.import_module(f"pyclient.consumer.{name}")
     imported: set[str] = set()
     for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text())):

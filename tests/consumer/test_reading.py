@@ -1,11 +1,11 @@
-"""Reading assigned partitions, over both faces, against the embedded broker."""
+"""Reading assigned partitions, with both APIs, against the embedded broker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
-from consumer_faces import Faces, partitions, poll_until, read, values
+from consumer_factory import ConsumerFactory, partitions, poll_until, read, values
 
 from pyclient import Producer, errors, serialization
 from pyclient.types import OffsetAndTimestamp, TopicPartition
@@ -19,7 +19,7 @@ def numbers(*range_: int) -> list[bytes]:
 
 
 def test_every_record_comes_once_in_the_order_of_its_partition(
-    consumers: Faces, new_topic: NewTopic, produce: Produce
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic(3)
     for partition in range(3):
@@ -34,8 +34,8 @@ def test_every_record_comes_once_in_the_order_of_its_partition(
     assert consumer.poll(0.05) == []
 
 
-def test_a_poll_returns_no_more_than_asked_and_positions_follow(
-    consumers: Faces, new_topic: NewTopic, produce: Produce
+def test_poll_returns_at_most_max_records_and_positions_follow(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
     produce(topic, *numbers(10))
@@ -51,7 +51,9 @@ def test_a_poll_returns_no_more_than_asked_and_positions_follow(
         consumer.poll(max_records=0)
 
 
-def test_a_poll_waits_for_a_record_that_comes_later(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_poll_waits_for_a_record_that_comes_later(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
+) -> None:
     topic = new_topic()
     consumer = consumers()
     consumer.assign(partitions(topic, 0))
@@ -60,7 +62,9 @@ def test_a_poll_waits_for_a_record_that_comes_later(consumers: Faces, new_topic:
     assert values(consumer.poll(30)) == [b"late"]
 
 
-def test_a_record_has_everything_it_was_sent_with(consumers: Faces, new_topic: NewTopic, producer: Producer) -> None:
+def test_record_has_everything_it_was_sent_with(
+    consumers: ConsumerFactory, new_topic: NewTopic, producer: Producer
+) -> None:
     topic = new_topic()
     producer.send(topic, None, key=b"k", headers={"a": b"1", "b": None}, timestamp_ms=1_700_000_000_123).result(30)
     consumer = consumers()
@@ -72,7 +76,7 @@ def test_a_record_has_everything_it_was_sent_with(consumers: Faces, new_topic: N
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_compressed_records_read_the_same(consumers: Faces, new_topic: NewTopic, codec: str) -> None:
+def test_compressed_records_read_the_same(consumers: ConsumerFactory, new_topic: NewTopic, codec: str) -> None:
     topic = new_topic()
     with Producer(consumers.bootstrap_servers, compression_type=codec, linger_ms=20) as producer:
         for value in numbers(100):
@@ -82,7 +86,9 @@ def test_compressed_records_read_the_same(consumers: Faces, new_topic: NewTopic,
     assert values(read(consumer, 100)) == numbers(100)
 
 
-def test_iteration_goes_on_where_it_was_left(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_iteration_continues_where_it_was_left(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
+) -> None:
     topic = new_topic()
     produce(topic, *numbers(10))
     consumer = consumers()
@@ -102,7 +108,9 @@ def test_iteration_goes_on_where_it_was_left(consumers: Faces, new_topic: NewTop
     assert seen == numbers(3) + numbers(5, 10)
 
 
-def test_a_seek_inside_a_loop_takes_effect_at_once(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_seek_inside_a_loop_takes_effect_at_once(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
+) -> None:
     topic = new_topic()
     produce(topic, *numbers(6))
     consumer = consumers()
@@ -118,7 +126,7 @@ def test_a_seek_inside_a_loop_takes_effect_at_once(consumers: Faces, new_topic: 
     assert seen == [0, 1, 4, 5]
 
 
-def test_seeking_reads_again_or_skips(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_seeking_reads_again_or_skips(consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce) -> None:
     topic = new_topic(2)
     produce(topic, *numbers(5))
     produce(topic, *numbers(5, 8), partition=1)
@@ -142,7 +150,9 @@ def test_seeking_reads_again_or_skips(consumers: Faces, new_topic: NewTopic, pro
         consumer.seek((topic, 7), 0)
 
 
-def test_latest_begins_behind_what_is_there(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_latest_starts_after_existing_records(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
+) -> None:
     topic = new_topic()
     produce(topic, b"old")
     consumer = consumers(auto_offset_reset="latest")
@@ -152,7 +162,7 @@ def test_latest_begins_behind_what_is_there(consumers: Faces, new_topic: NewTopi
     assert values(consumer.poll(30)) == [b"new"]
 
 
-def test_by_duration_begins_that_long_ago(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_by_duration_starts_that_long_ago(consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce) -> None:
     topic = new_topic(2)
     produce(topic, b"old", timestamp_ms=1_000)
     produce(topic, b"young")
@@ -163,7 +173,9 @@ def test_by_duration_begins_that_long_ago(consumers: Faces, new_topic: NewTopic,
     assert values(consumer.poll(30)) == [b"young"]
 
 
-def test_without_a_policy_a_partition_needs_a_seek(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_without_a_policy_a_partition_needs_a_seek(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
+) -> None:
     topic = new_topic()
     produce(topic, *numbers(3))
     consumer = consumers(auto_offset_reset="none")
@@ -178,8 +190,8 @@ def test_without_a_policy_a_partition_needs_a_seek(consumers: Faces, new_topic: 
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
-def test_an_offset_the_log_does_not_have_is_settled_by_the_policy(
-    consumers: Faces, new_topic: NewTopic, produce: Produce, policy: str
+def test_offset_out_of_the_log_applies_the_policy(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, policy: str
 ) -> None:
     topic = new_topic()
     produce(topic, *numbers(3))
@@ -197,8 +209,8 @@ def test_an_offset_the_log_does_not_have_is_settled_by_the_policy(
         assert poll_until([consumer], lambda: consumer.position((topic, 0)) == 3) == []
 
 
-def test_pausing_keeps_what_is_fetched_and_resuming_gives_it(
-    consumers: Faces, new_topic: NewTopic, produce: Produce
+def test_pause_keeps_fetched_data_and_resume_returns_it(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic(2)
     produce(topic, *numbers(4))
@@ -217,7 +229,9 @@ def test_pausing_keeps_what_is_fetched_and_resuming_gives_it(
     assert [record.value for record in left if record.partition == 0][-3:] == numbers(1, 4)
 
 
-def test_offsets_are_found_by_time_and_at_both_ends(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_offsets_are_found_by_time_and_at_both_ends(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
+) -> None:
     topic = new_topic(2)
     for stamp in (1_000, 2_000, 3_000):
         produce(topic, b"v", timestamp_ms=stamp)
@@ -235,7 +249,9 @@ def test_offsets_are_found_by_time_and_at_both_ends(consumers: Faces, new_topic:
         consumer.end_offsets([TopicPartition(topic, 5)])
 
 
-def test_the_lag_is_what_is_left_to_read(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_lag_is_the_number_of_offsets_left_to_read(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
+) -> None:
     topic = new_topic()
     produce(topic, *numbers(10))
     consumer = consumers()
@@ -246,8 +262,8 @@ def test_the_lag_is_what_is_left_to_read(consumers: Faces, new_topic: NewTopic, 
     assert consumer.lag() == {partition: 6}
 
 
-def test_assigning_again_keeps_the_positions_of_what_stays(
-    consumers: Faces, new_topic: NewTopic, produce: Produce
+def test_assign_keeps_the_positions_of_kept_partitions(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic(2)
     produce(topic, *numbers(4))
@@ -260,7 +276,9 @@ def test_assigning_again_keeps_the_positions_of_what_stays(
     assert sorted(values(read(consumer, 3))) == [b"2", b"3", b"x"]
 
 
-def test_a_poison_record_is_named_and_can_be_skipped(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_poison_record_is_named_and_can_be_skipped(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
+) -> None:
     topic = new_topic()
     produce(topic, b"1", b"2", b"oops", b"4")
     consumer = consumers(value_deserializer=serialization.json.deserialize)
@@ -279,7 +297,7 @@ def test_a_poison_record_is_named_and_can_be_skipped(consumers: Faces, new_topic
     assert consumer.position((topic, 0)) == 4
 
 
-def test_a_poll_ends_in_front_of_a_poison_record(consumers: Faces, new_topic: NewTopic, producer: Producer) -> None:
+def test_poll_ends_before_a_poison_record(consumers: ConsumerFactory, new_topic: NewTopic, producer: Producer) -> None:
     topic = new_topic()
     producer.send(topic, b'{"n":1}', key=b"k\xc3\xa9")
     producer.send(topic, b"nonsense")
@@ -296,7 +314,7 @@ def test_a_poll_ends_in_front_of_a_poison_record(consumers: Faces, new_topic: Ne
         assert consumer.position((topic, 0)) == 1
 
 
-def test_large_records_come_whole(consumers: Faces, new_topic: NewTopic, producer: Producer) -> None:
+def test_large_records_come_whole(consumers: ConsumerFactory, new_topic: NewTopic, producer: Producer) -> None:
     topic = new_topic(2)
     for partition in range(2):
         producer.send(topic, bytes(300_000), partition=partition)
@@ -307,7 +325,7 @@ def test_large_records_come_whole(consumers: Faces, new_topic: NewTopic, produce
     assert sorted(len(record.value) for record in read(consumer, 4)) == [5, 5, 300_000, 300_000]
 
 
-def test_several_topics_are_read_together(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_several_topics_are_read_together(consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce) -> None:
     topics = [new_topic(), new_topic()]
     for topic in topics:
         produce(topic, topic.encode())
@@ -316,7 +334,7 @@ def test_several_topics_are_read_together(consumers: Faces, new_topic: NewTopic,
     assert sorted(values(read(consumer, 2))) == sorted(topic.encode() for topic in topics)
 
 
-def test_columns_come_straight_from_the_log(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_columns_come_straight_from_the_log(consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce) -> None:
     pytest.importorskip("pyarrow")
     topic = new_topic()
     produce(topic, *numbers(20))

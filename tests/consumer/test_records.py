@@ -1,4 +1,4 @@
-"""Records: a sequence that decodes late and turns into columns."""
+"""Records: a lazily decoded sequence that converts to columns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_records_are_a_sequence() -> None:
             records[index]
 
 
-def test_a_slice_is_as_lazy_as_what_it_was_taken_from() -> None:
+def test_slice_is_as_lazy_as_its_records() -> None:
     broken = bytearray(batch_of(0, 3))
     broken[-1] = 0x7F
     part = records_of((batch_of(7, 2), "t", 1, 7, 9), (bytes(broken), "t", 0, 0, 10))[1:4]
@@ -55,7 +55,7 @@ def test_a_slice_is_as_lazy_as_what_it_was_taken_from() -> None:
 
 
 @given(st.slices(4))
-def test_any_slice_has_the_records_that_a_list_would_have(index: slice) -> None:
+def test_slices_equal_list_slices(index: slice) -> None:
     records = two_partitions()
     assert list(records[index]) == list(records)[index]
     assert len(records[index]) == len(list(records)[index])
@@ -63,18 +63,18 @@ def test_any_slice_has_the_records_that_a_list_would_have(index: slice) -> None:
 
 
 @given(st.slices(5))
-def test_any_slice_of_a_batch_with_gaps_has_the_records_that_a_list_would_have(index: slice) -> None:
+def test_slices_of_a_batch_with_gaps_equal_list_slices(index: slice) -> None:
     records = records_of((compacted(0, [0, 2, 5], 8), "t", 0, 0, 8), (batch_of(8, 2), "t", 0, 8, 10))
     assert list(records[index]) == list(records)[index]
     assert records[index].to_arrow().column("offset").to_pylist() == [r.offset for r in list(records)[index]]
 
 
-def test_the_offsets_to_commit_behind_a_slice_lie_behind_its_last_record() -> None:
+def test_next_offsets_of_a_slice_are_after_its_last_record() -> None:
     offsets = two_partitions()[:3].next_offsets()
     assert {str(partition): at.offset for partition, at in offsets.items()} == {"t-0": 3, "t-1": 8}
 
 
-def test_what_follows_a_batch_that_cannot_be_decoded_can_be_read() -> None:
+def test_records_after_an_undecodable_batch_can_be_read() -> None:
     broken = bytearray(batch_of(3, 3))
     broken[-1] = 0x7F
     records = records_of((batch_of(0, 3), "t", 0, 0, 3), (bytes(broken), "t", 0, 3, 6), (batch_of(6, 2), "t", 0, 6, 8))
@@ -121,7 +121,7 @@ def test_records_are_split_by_partition_in_order() -> None:
     assert {str(p): [r.offset for r in records] for p, records in parts.items()} == {"t-0": [1, 2, 3], "t-1": [7]}
 
 
-def test_the_offsets_to_commit_lie_behind_the_last_record_of_each_partition() -> None:
+def test_next_offsets_are_after_the_last_record_of_each_partition() -> None:
     assert two_partitions().next_offsets() == {
         TopicPartition("t", 0): OffsetAndMetadata(4, "", 0),
         TopicPartition("t", 1): OffsetAndMetadata(8, "", 0),

@@ -1,4 +1,4 @@
-"""Calls that wait for a broker end when their timeout is over, however silent it is, and say who kept them waiting."""
+"""Calls to silent brokers end at their timeout and name the broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from consumer_faces import PATIENCE, Faces, close_in_time, read
+from consumer_factory import PATIENCE, ConsumerFactory, close_in_time, read
 
 from pyclient import Admin, AsyncConsumer, NewTopic, Producer, RebalanceListener, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
@@ -20,7 +20,7 @@ PATIENT = 600_000  # request_timeout_ms: whatever waits for that instead of its 
 
 @pytest.fixture(scope="module")
 def frozen() -> Iterator[EmbeddedCluster]:
-    """A cluster of these tests' own: what they freeze should not hold up others."""
+    """A separate cluster: freezing its nodes must not delay other tests."""
     with EmbeddedCluster() as cluster:
         yield cluster
 
@@ -46,8 +46,8 @@ CALLS: dict[str, Callable[[Any, list[TopicPartition], float], Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_leader_that_does_not_answer_costs_the_timeout_and_is_named(
-    name: str, consumers: Faces, frozen: EmbeddedCluster, topic: str
+def test_silent_leader_costs_the_timeout_and_is_named(
+    name: str, consumers: ConsumerFactory, frozen: EmbeddedCluster, topic: str
 ) -> None:
     wanted = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     consumer = consumers(bootstrap_servers=frozen.bootstrap_servers, request_timeout_ms=PATIENT)
@@ -60,8 +60,8 @@ def test_a_leader_that_does_not_answer_costs_the_timeout_and_is_named(
     assert len(CALLS[name](consumer, wanted, 20)) == 2  # nothing is broken by it
 
 
-def test_an_error_that_is_tried_again_until_the_time_is_over_is_told(
-    consumers: Faces, frozen: EmbeddedCluster, topic: str
+def test_retried_error_is_named_after_the_timeout(
+    consumers: ConsumerFactory, frozen: EmbeddedCluster, topic: str
 ) -> None:
     consumer = consumers(bootstrap_servers=frozen.bootstrap_servers, request_timeout_ms=PATIENT)
     with (
@@ -71,14 +71,14 @@ def test_an_error_that_is_tried_again_until_the_time_is_over_is_told(
         consumer.end_offsets([(topic, 1)], timeout=0.5)
 
 
-def test_several_topics_that_do_not_exist_cost_one_timeout(consumers: Faces, frozen: EmbeddedCluster) -> None:
+def test_several_topics_that_do_not_exist_cost_one_timeout(consumers: ConsumerFactory, frozen: EmbeddedCluster) -> None:
     consumer = consumers(bootstrap_servers=frozen.bootstrap_servers, allow_auto_create_topics=False)
     with pytest.raises(errors.KafkaTimeout, match="missing-0"):
         consumer.end_offsets([(f"missing-{number}", 0) for number in range(1000)], timeout=0.3)
 
 
-def test_closing_beside_a_leader_that_does_not_answer_takes_no_longer_than_asked(
-    consumers: Faces, frozen: EmbeddedCluster, topic: str
+def test_close_with_a_silent_leader_keeps_its_timeout(
+    consumers: ConsumerFactory, frozen: EmbeddedCluster, topic: str
 ) -> None:
     consumer = consumers(
         topic, bootstrap_servers=frozen.bootstrap_servers, group_id=f"g-{topic}", request_timeout_ms=PATIENT
@@ -90,8 +90,8 @@ def test_closing_beside_a_leader_that_does_not_answer_takes_no_longer_than_asked
         close_in_time(consumer, 0.3)
 
 
-def test_after_an_exception_a_with_block_does_not_wait_long_for_a_coordinator_that_is_silent(
-    consumers: Faces, frozen: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+def test_with_block_after_an_error_waits_briefly_for_the_coordinator(
+    consumers: ConsumerFactory, frozen: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("consumer", "async_consumer"):
         monkeypatch.setattr(f"pyclient.consumer.{module}.SECONDS_AFTER_ERROR", 0.2)
@@ -111,8 +111,8 @@ def test_after_an_exception_a_with_block_does_not_wait_long_for_a_coordinator_th
 
 
 @pytest.fixture
-def committing(consumers: Faces, frozen: EmbeddedCluster, topic: str) -> Callable[..., Any]:
-    """Makes consumers of one group that would wait ten minutes for their coordinator."""
+def committing(consumers: ConsumerFactory, frozen: EmbeddedCluster, topic: str) -> Callable[..., Any]:
+    """Create consumers of one group that would wait ten minutes for their coordinator."""
 
     def make(*topics: str, **options: Any) -> Any:
         patient = {"request_timeout_ms": PATIENT, "default_api_timeout_ms": PATIENT}
@@ -145,7 +145,7 @@ def test_close_calls_back_for_commits_that_its_timeout_cuts_off(
         assert f"confirmed {topic}-0 up to {offset}: " in caplog.text
 
 
-def test_close_keeps_its_timeout_when_its_own_commit_waits_behind_another(
+def test_close_keeps_its_timeout_if_its_commit_waits_for_another(
     committing: Callable[..., Any], frozen: EmbeddedCluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer, outcomes = committing(topic), []
@@ -182,7 +182,7 @@ def test_close_calls_back_though_a_rebalance_listener_fails(
     assert [type(error) for error in outcomes] == [errors.KafkaTimeout]
 
 
-def test_a_callback_that_commits_while_the_consumer_closes_is_told_that_it_was_too_late(
+def test_callback_that_commits_during_close_gets_an_error(
     committing: Callable[..., Any], frozen: EmbeddedCluster, topic: str
 ) -> None:
     partition, outcomes = TopicPartition(topic, 0), []
@@ -202,9 +202,7 @@ def test_a_callback_that_commits_while_the_consumer_closes_is_told_that_it_was_t
     assert "the consumer ended before" in str(outcomes[1])
 
 
-def test_a_commit_that_nothing_was_waited_for_after_is_done_by_close(
-    committing: Callable[..., Any], topic: str
-) -> None:
+def test_asynchronous_commit_without_a_later_call_is_done_by_close(committing: Callable[..., Any], topic: str) -> None:
     partition, outcomes = TopicPartition(topic, 0), []
     consumer = committing()
     consumer.assign([partition])
@@ -215,7 +213,7 @@ def test_a_commit_that_nothing_was_waited_for_after_is_done_by_close(
 
 @pytest.mark.parametrize("auto_commit", [True, False])
 @pytest.mark.parametrize("end", ["close", "unsubscribe"])
-def test_cancelling_the_end_ends_it(end: str, auto_commit: bool, frozen: EmbeddedCluster, topic: str) -> None:
+def test_cancelled_close_ends(end: str, auto_commit: bool, frozen: EmbeddedCluster, topic: str) -> None:
     outcomes: list[Exception | None] = []
 
     async def main() -> None:
@@ -243,5 +241,7 @@ def test_cancelling_the_end_ends_it(end: str, auto_commit: bool, frozen: Embedde
 
     asyncio.run(main())
     for error in outcomes:
-        assert re.search(r"(closed|unsubscribed) before.*committed\(\) tells; commit\(\) waits for it$", str(error))
+        assert re.search(
+            r"(closed|unsubscribed) before.*Check with committed\(\), or use commit\(\), which waits$", str(error)
+        )
     assert len(outcomes) == (not auto_commit)

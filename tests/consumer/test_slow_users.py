@@ -1,4 +1,4 @@
-"""A user who reads slowly: memory stays bounded, no partition waits for another, and listeners run where polls do."""
+"""A slow user: memory stays bounded, partitions do not wait for each other, listeners run in polls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_faces import PATIENCE, EventLog, Faces, partitions, poll_until, read, shares
+from consumer_factory import PATIENCE, ConsumerFactory, EventLog, partitions, poll_until, read, shares
 
 from pyclient import Admin, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
@@ -26,8 +26,8 @@ def fill(producer: Producer, topic: str, partition: int, count: int, size: int =
     producer.flush()
 
 
-def wait_until_nothing_is_asked_for(consumer: Any) -> None:
-    """Until it has fetched something and no broker is asked for more."""
+def wait_until_no_fetch_is_in_flight(consumer: Any) -> None:
+    """Wait until something is fetched and no fetch is in flight."""
     deadline = time.monotonic() + PATIENCE
     while True:
         slots = [slot for pair in consumer.raw._core.fetcher._slots.values() for slot in pair]
@@ -38,8 +38,8 @@ def wait_until_nothing_is_asked_for(consumer: Any) -> None:
 
 
 @pytest.mark.parametrize("room", [2, 5, 50])
-def test_for_a_user_who_stopped_no_more_than_fetch_max_bytes_is_kept(
-    room: int, consumers: Faces, new_topic: NewTopic, producer: Producer
+def test_idle_user_has_at_most_fetch_max_bytes_buffered(
+    room: int, consumers: ConsumerFactory, new_topic: NewTopic, producer: Producer
 ) -> None:
     topic, bound = new_topic(4), room * SHARE
     for number in range(4):
@@ -48,7 +48,7 @@ def test_for_a_user_who_stopped_no_more_than_fetch_max_bytes_is_kept(
     consumer.assign(partitions(topic, 0, 1, 2, 3))
     taken = len(read(consumer, 1))
     for _ in range(10):
-        wait_until_nothing_is_asked_for(consumer)
+        wait_until_no_fetch_is_in_flight(consumer)
         buffered = consumer.health()["buffered_bytes"]
         held = sum(consumer.raw._core.buffer._held.values())  # whole answers, until the last record of them is taken
         # a user with nothing to poll gets one partition's share, whatever else is kept; batches come whole
@@ -57,8 +57,8 @@ def test_for_a_user_who_stopped_no_more_than_fetch_max_bytes_is_kept(
     assert taken + len(read(consumer, 6_000 - taken)) == 6_000
 
 
-def test_a_large_backlog_does_not_keep_other_partitions_from_being_read(
-    consumers: Faces, new_topic: NewTopic, producer: Producer
+def test_large_backlog_does_not_block_other_partitions(
+    consumers: ConsumerFactory, new_topic: NewTopic, producer: Producer
 ) -> None:
     topic = new_topic(3)
     fill(producer, topic, 0, 5_000)
@@ -79,7 +79,7 @@ def test_a_large_backlog_does_not_keep_other_partitions_from_being_read(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_listener_runs_in_the_thread_that_polls(protocol: str, consumers: Faces, new_topic: NewTopic) -> None:
+def test_listener_runs_in_the_polling_thread(protocol: str, consumers: ConsumerFactory, new_topic: NewTopic) -> None:
     topic, group = new_topic(2), f"g-{uuid.uuid4().hex[:8]}"
     polling: set[str] = set()
 
@@ -100,8 +100,8 @@ def test_a_listener_runs_in_the_thread_that_polls(protocol: str, consumers: Face
 
 
 @pytest.mark.parametrize("hidden", [True, False])
-def test_a_pattern_leaves_out_internal_topics_unless_they_are_wanted(
-    hidden: bool, consumers: Faces, new_topic: NewTopic, admin: Admin
+def test_pattern_leaves_out_internal_topics_unless_they_are_wanted(
+    hidden: bool, consumers: ConsumerFactory, new_topic: NewTopic, admin: Admin
 ) -> None:
     topic = new_topic()
     group = f"g-{uuid.uuid4().hex[:8]}"
@@ -116,8 +116,8 @@ def test_a_pattern_leaves_out_internal_topics_unless_they_are_wanted(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_refused_commit_names_member_generation_and_what_to_do(
-    protocol: str, consumers: Faces, new_topic: NewTopic, produce: Produce, cluster: EmbeddedCluster
+def test_refused_commit_names_member_generation_and_what_to_do(
+    protocol: str, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, cluster: EmbeddedCluster
 ) -> None:
     topic, group = new_topic(), f"g-{uuid.uuid4().hex[:8]}"
     produce(topic, b"x")
@@ -132,8 +132,8 @@ def test_a_refused_commit_names_member_generation_and_what_to_do(
         consumer.commit()
 
 
-def test_health_tells_nodes_lag_and_what_is_kept(
-    consumers: Faces, new_topic: NewTopic, produce: Produce, cluster: EmbeddedCluster
+def test_health_has_nodes_lag_and_buffered_bytes(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, cluster: EmbeddedCluster
 ) -> None:
     topic = new_topic()
     produce(topic, *[b"x"] * 5)

@@ -1,4 +1,4 @@
-"""Subscription and positions: what excludes what, what a seek voids, and what may never move a position."""
+"""Subscription and positions: exclusions, seeks, and what may never move a position."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_subscribing_and_assigning_exclude_each_other() -> None:
     assert subscription.mode is Mode.MANUAL
 
 
-def test_nothing_is_read_of_a_topic_that_is_not_subscribed_to_any_more() -> None:
+def test_unsubscribed_topic_is_not_read_any_more() -> None:
     subscription = SubscriptionState(looks_up_committed=True)
     subscription.subscribe(["t", "u"])
     subscription.set_assignment([T0, TopicPartition("u", 0)])
@@ -40,14 +40,14 @@ def test_nothing_is_read_of_a_topic_that_is_not_subscribed_to_any_more() -> None
     version = state.version
     subscription.subscribe(["u"])
     assert (state.phase, other.phase) == (Phase.STOPPED, Phase.FETCH)
-    assert not subscription.holds(state, version)  # what is fetched already is void
+    assert not subscription.holds(state, version)  # fetched data is invalid
     assert subscription.positions()[T0] == OffsetAndMetadata(5, "", 2)  # and can still be committed
     assert subscription.first_error() is None
     subscription.subscribe(["t"])
     assert (state.phase, state.position) == (Phase.FETCH, 5)
 
 
-def test_a_pattern_matches_whole_names_and_says_when_its_topics_change() -> None:
+def test_pattern_matches_whole_names_and_reports_changes() -> None:
     subscription = SubscriptionState(looks_up_committed=True)
     subscription.subscribe_pattern(re.compile("orders-.*"))
     assert subscription.match(["my-orders-1", "orders-1"])
@@ -57,7 +57,7 @@ def test_a_pattern_matches_whole_names_and_says_when_its_topics_change() -> None
     assert subscription.topics == ("orders-0", "orders-1")
 
 
-def test_a_new_partition_begins_at_the_committed_offset_or_else_at_the_policy() -> None:
+def test_new_partition_starts_at_committed_offset_or_policy() -> None:
     for with_group, phase in ((True, Phase.COMMITTED), (False, Phase.RESET)):
         subscription = SubscriptionState(looks_up_committed=with_group)
         subscription.assign([T0])
@@ -65,7 +65,7 @@ def test_a_new_partition_begins_at_the_committed_offset_or_else_at_the_policy() 
         assert subscription.positions() == {}
 
 
-def test_partitions_that_stay_keep_their_place_and_others_begin_anew() -> None:
+def test_kept_partitions_keep_their_position_and_others_restart() -> None:
     subscription, (first, _) = assigned(T0, T1, position=5)
     subscription.pause([T0])
     subscription.set_assignment([T0])
@@ -75,7 +75,7 @@ def test_partitions_that_stay_keep_their_place_and_others_begin_anew() -> None:
     assert subscription.require(T1).position == -1
 
 
-def test_a_partition_that_is_not_assigned_is_named_together_with_those_that_are() -> None:
+def test_unassigned_partition_error_names_the_assigned_ones() -> None:
     subscription, _ = assigned(T0)
     with pytest.raises(NotAssigned, match=r"t-1 is not assigned to this consumer, which has t-0"):
         subscription.require(T1)
@@ -84,7 +84,7 @@ def test_a_partition_that_is_not_assigned_is_named_together_with_those_that_are(
     assert not subscription.require(T0).paused
 
 
-def test_an_answer_counts_only_while_nothing_has_moved() -> None:
+def test_response_is_valid_only_for_its_version() -> None:
     subscription, (state,) = assigned(T0)
     asked_at = state.version
     assert subscription.holds(state, asked_at)
@@ -95,14 +95,14 @@ def test_an_answer_counts_only_while_nothing_has_moved() -> None:
     assert not subscription.holds(state, asked_at)
 
 
-def test_positions_are_what_would_be_committed() -> None:
+def test_positions_are_offsets_to_commit() -> None:
     subscription, (first, second) = assigned(T0, T1)
     first.start_at(4, leader_epoch=2)
     second.reset(None)
     assert subscription.positions() == {T0: OffsetAndMetadata(4, "", 2)}
 
 
-def test_a_stopped_partition_gives_its_error_until_a_seek() -> None:
+def test_stopped_partition_keeps_its_error_until_a_seek() -> None:
     subscription, (first, _) = assigned(T0, T1, position=3)
     error = LogTruncation("cut")
     first.stop(error)
@@ -113,7 +113,7 @@ def test_a_stopped_partition_gives_its_error_until_a_seek() -> None:
     assert first.phase is Phase.FETCH
 
 
-def test_a_new_leader_epoch_has_the_position_validated_if_its_epoch_is_known() -> None:
+def test_new_leader_epoch_validates_a_position_with_an_epoch() -> None:
     subscription, (state,) = assigned(T0)
     subscription.note_leader(T0, 3, ID_1)
     assert state.phase is Phase.FETCH
@@ -129,7 +129,7 @@ def test_a_new_leader_epoch_has_the_position_validated_if_its_epoch_is_known() -
     assert (state.phase, state.leader_epoch) == (Phase.FETCH, 5)
 
 
-def test_a_position_of_a_known_epoch_is_validated_when_the_leader_becomes_known() -> None:
+def test_position_with_an_epoch_is_validated_once_the_leader_is_known() -> None:
     subscription, (state,) = assigned(T0)
     state.start_at(9, leader_epoch=4)  # a seek before there is metadata
     assert state.phase is Phase.FETCH
@@ -137,7 +137,7 @@ def test_a_position_of_a_known_epoch_is_validated_when_the_leader_becomes_known(
     assert state.phase is Phase.VALIDATE
 
 
-def test_what_is_being_validated_is_so_again_at_the_next_leader() -> None:
+def test_validation_restarts_at_the_next_leader() -> None:
     subscription, (state,) = assigned(T0)
     subscription.note_leader(T0, 5, ID_1)
     state.start_at(9, leader_epoch=4)
@@ -147,7 +147,7 @@ def test_what_is_being_validated_is_so_again_at_the_next_leader() -> None:
     assert not subscription.holds(state, asked_at)
 
 
-def test_an_offset_committed_under_an_older_leader_is_validated() -> None:
+def test_offset_committed_under_an_older_leader_is_validated() -> None:
     subscription, (state,) = assigned(T0)
     subscription.note_leader(T0, 5, ID_1)
     state.start_at(9, leader_epoch=4)
@@ -156,7 +156,7 @@ def test_an_offset_committed_under_an_older_leader_is_validated() -> None:
     assert state.phase is Phase.FETCH
 
 
-def test_a_topic_made_anew_resets_the_position_by_policy() -> None:
+def test_recreated_topic_applies_the_policy() -> None:
     subscription, (state,) = assigned(T0, position=100)
     subscription.note_leader(T0, 0, ID_1)
     subscription.note_leader(T0, 0, NO_ID)
@@ -179,7 +179,7 @@ def test_partitions_are_grouped_for_requests() -> None:
 
 
 class Moves(RuleBasedStateMachine):
-    """Any order of seeks, resets, answers and new leaders: positions move only by a seek, an answer or a poll."""
+    """Any order of seeks, resets, responses and new leaders: positions move only by a seek, a response or a poll."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Partition counts that passing errors, shorter lists and brokers that lag behind do not change."""
+"""Partition counts are unchanged by transient errors, shorter lists and outdated brokers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def count_after(*entries: TopicInfo | None) -> int:
     return counts.count("t")
 
 
-def test_an_error_an_empty_or_a_missing_entry_changes_nothing() -> None:
+def test_error_an_empty_or_a_missing_entry_changes_nothing() -> None:
     for error in (errors.UnknownTopicOrPartition, errors.LeaderNotAvailable, errors.TopicAuthorizationFailed):
         assert count_after(entry(3), entry(0, error=error.code)) == 3
     assert count_after(entry(3), entry(0)) == 3
@@ -39,19 +39,19 @@ def test_an_error_an_empty_or_a_missing_entry_changes_nothing() -> None:
     assert count_after(None, entry(0, error=3)) == 0
 
 
-def test_a_topic_grows_under_its_id_and_never_shrinks() -> None:
+def test_topic_grows_under_its_id_and_never_shrinks() -> None:
     assert count_after(entry(3), entry(5)) == 5
     assert count_after(entry(5), entry(3)) == 5
     assert count_after(entry(5, NONE), entry(3, NONE)) == 5
 
 
-def test_a_recreated_topic_has_its_own_count_and_the_old_id_never_returns() -> None:
+def test_recreated_topic_has_its_own_count_and_the_old_id_never_returns() -> None:
     assert count_after(entry(5), entry(2, NEW)) == 2
     assert count_after(entry(5), entry(2, NEW), entry(5)) == 2
     assert count_after(entry(5), entry(2, NEW), entry(5), entry(3, NEW)) == 3
 
 
-def test_an_entry_of_the_replaced_id_is_outdated() -> None:
+def test_entry_of_the_replaced_id_is_outdated() -> None:
     counts = TopicPartitionCounts()
     for info in (entry(2), entry(2, NEW)):
         counts.update(metadata(info), {"t"})
@@ -59,7 +59,7 @@ def test_an_entry_of_the_replaced_id_is_outdated() -> None:
     assert not counts.is_outdated(entry(2, NEW))
 
 
-def test_a_topic_nobody_reads_is_forgotten() -> None:
+def test_unwanted_topic_is_forgotten() -> None:
     counts = TopicPartitionCounts()
     counts.update(metadata(entry(3)), {"t"})
     counts.update(metadata(entry(3)), set())

@@ -1,4 +1,4 @@
-"""How a consumer is used, and misused: wake-ups, threads, forks, programs that end, input that cannot be."""
+"""Use and misuse of a consumer: wakeups, threads, forks, program exit, invalid input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from consumer_faces import Faces, partitions, read, values
+from consumer_factory import ConsumerFactory, partitions, read, values
 
 from pyclient import AsyncConsumer, Consumer, errors
 from pyclient.broker_embedded import EmbeddedCluster
@@ -26,7 +26,7 @@ Produce = Callable[..., None]
 
 @contextlib.contextmanager
 def soon(function: Callable[[], object], *, after: float = 0.05) -> Iterator[None]:
-    """Calls the function from another thread while the block runs."""
+    """Call the function from another thread while the block runs."""
     timer = threading.Timer(after, function)
     timer.start()
     try:
@@ -38,7 +38,9 @@ def soon(function: Callable[[], object], *, after: float = 0.05) -> Iterator[Non
 # ---- wake-ups
 
 
-def test_a_wakeup_from_another_thread_ends_a_poll(consumers: Faces, new_topic: NewTopic, produce: Produce) -> None:
+def test_wakeup_from_another_thread_ends_a_poll(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
+) -> None:
     topic = new_topic()
     consumer = consumers()
     consumer.assign(partitions(topic, 0))
@@ -48,7 +50,9 @@ def test_a_wakeup_from_another_thread_ends_a_poll(consumers: Faces, new_topic: N
     assert values(consumer.poll(30)) == [b"x"]
 
 
-def test_a_wakeup_that_comes_early_ends_the_next_wait_and_only_that(consumers: Faces, new_topic: NewTopic) -> None:
+def test_wakeup_that_comes_early_ends_the_next_wait_and_only_that(
+    consumers: ConsumerFactory, new_topic: NewTopic
+) -> None:
     consumer = consumers()
     consumer.assign(partitions(new_topic(), 0))
     consumer.wakeup()
@@ -60,14 +64,14 @@ def test_a_wakeup_that_comes_early_ends_the_next_wait_and_only_that(consumers: F
         consumer.end_offsets(consumer.assignment())
 
 
-def test_a_wakeup_ends_a_call_that_waits_for_the_broker(consumers: Faces) -> None:
+def test_wakeup_ends_a_call_that_waits_for_the_broker(consumers: ConsumerFactory) -> None:
     consumer = consumers(bootstrap_servers="127.0.0.1:1", group_id="g")
     consumer.assign([("t", 0)])
     with soon(consumer.wakeup), pytest.raises(errors.Wakeup):
         consumer.position(("t", 0), timeout=60)
 
 
-def test_waking_up_a_closed_consumer_is_nothing(consumers: Faces) -> None:
+def test_wakeup_of_a_closed_consumer_is_a_no_op(consumers: ConsumerFactory) -> None:
     consumer = consumers()
     consumer.close()
     consumer.wakeup()
@@ -153,7 +157,7 @@ def test_cancelling_a_poll_loses_no_record(cluster: EmbeddedCluster, new_topic: 
 # ---- processes and signals
 
 
-def test_a_child_made_by_fork_is_refused_and_the_parent_goes_on(
+def test_forked_child_is_refused_and_the_parent_continues(
     cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
@@ -193,7 +197,7 @@ def test_a_child_made_by_fork_is_refused_and_the_parent_goes_on(
         assert values(consumer.poll(30)) == [b"x"]
 
 
-def test_an_async_consumer_is_refused_in_a_child_as_well(
+def test_async_consumer_is_refused_in_a_child_as_well(
     cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
@@ -233,8 +237,8 @@ def test_an_async_consumer_is_refused_in_a_child_as_well(
     assert asyncio.run(main()) == [b"x"]
 
 
-def test_a_program_that_ends_without_closing_ends_soon_and_its_member_is_gone(
-    cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce, consumers: Faces
+def test_program_without_close_ends_soon_and_its_member_leaves(
+    cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce, consumers: ConsumerFactory
 ) -> None:
     topic, group = new_topic(), f"g-{uuid.uuid4().hex[:8]}"
     produce(topic, b"0", b"1")
@@ -255,7 +259,7 @@ def test_a_program_that_ends_without_closing_ends_soon_and_its_member_is_gone(
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b", 7])
-def test_topic_names_that_kafka_refuses_are_refused_at_once(consumers: Faces, name: Any) -> None:
+def test_topic_names_that_kafka_refuses_are_refused_at_once(consumers: ConsumerFactory, name: Any) -> None:
     consumer = consumers()
     for call in (lambda: consumer.subscribe([name]), lambda: consumer.assign([(name, 0)])):
         with pytest.raises((errors.InvalidTopic, ValueError)):
@@ -263,12 +267,12 @@ def test_topic_names_that_kafka_refuses_are_refused_at_once(consumers: Faces, na
 
 
 @pytest.mark.parametrize("partition", [("t", -1), ("t", "0"), "t", None, ("t", 0, 1), ("t", True)])
-def test_what_is_no_partition_is_refused(consumers: Faces, partition: Any) -> None:
+def test_invalid_partition_is_refused(consumers: ConsumerFactory, partition: Any) -> None:
     with pytest.raises(ValueError, match="is no partition"):
         consumers().assign([partition])
 
 
-def test_polling_without_a_subscription_says_what_to_do(consumers: Faces) -> None:
+def test_polling_without_a_subscription_says_what_to_do(consumers: ConsumerFactory) -> None:
     with pytest.raises(errors.NotAssigned, match=r"subscribe\(\) or assign\(\)"):
         consumers().poll()
 

@@ -7,7 +7,7 @@ import threading
 from pyclient.consumer.waiting import Flag
 
 
-def test_a_flag_is_taken_down_by_who_waits_for_it_however_often_it_was_set() -> None:
+def test_flag_is_cleared_by_wait_however_often_it_was_set() -> None:
     flag = Flag()
     assert flag.wait(0) is False
     flag.set()
@@ -16,7 +16,7 @@ def test_a_flag_is_taken_down_by_who_waits_for_it_however_often_it_was_set() -> 
     assert flag.wait(0) is False
 
 
-def test_a_flag_that_is_cleared_is_down() -> None:
+def test_cleared_flag_is_not_set() -> None:
     flag = Flag()
     flag.clear()
     flag.set()
@@ -24,7 +24,7 @@ def test_a_flag_that_is_cleared_is_down() -> None:
     assert flag.wait(0) is False
 
 
-def test_a_flag_wakes_the_thread_that_waits() -> None:
+def test_flag_wakes_the_thread_that_waits() -> None:
     flag, seen = Flag(), []
     waiting = threading.Thread(target=lambda: seen.append(flag.wait(20)))
     waiting.start()

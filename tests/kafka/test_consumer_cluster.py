@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pyclient import Admin, NewTopic, Producer, TopicPartition, errors
-from tests.consumer.consumer_faces import EventLog, Faces, poll_until, shares
+from tests.consumer.consumer_factory import ConsumerFactory, EventLog, poll_until, shares
 from tests.kafka import topics
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import REPLICATED, RealKafka
@@ -41,12 +41,12 @@ def kafka() -> Iterator[RealKafka]:
 
 
 @pytest.fixture
-def faces(kafka: RealKafka) -> Iterator[dict[str, Faces]]:
+def faces(kafka: RealKafka) -> Iterator[dict[str, ConsumerFactory]]:
     """Makers of consumers of both faces."""
     with ExitStack() as stack:
         made = {}
         for name in ("sync", "async"):
-            made[name] = Faces(name, kafka.bootstrap_servers, retry_backoff_ms=50)
+            made[name] = ConsumerFactory(name, kafka.bootstrap_servers, retry_backoff_ms=50)
             stack.callback(made[name].close)
         yield made
 
@@ -93,7 +93,7 @@ class Reader:
 
 
 def test_a_reader_fetches_from_the_follower_in_its_rack_and_from_the_leader_while_that_is_dead(
-    kafka: RealKafka, topic: str, faces: dict[str, Faces]
+    kafka: RealKafka, topic: str, faces: dict[str, ConsumerFactory]
 ) -> None:
     """KIP-392: the nodes' shares of the bytes tell who was read from; every record comes once and in order."""
     create(kafka, topic, LEADER, FOLLOWER, OTHER)
@@ -140,7 +140,7 @@ def test_a_reader_fetches_from_the_follower_in_its_rack_and_from_the_leader_whil
 
 
 def test_truncation_after_an_unclean_change_of_leader_is_never_silent(
-    kafka: RealKafka, topic: str, group: str, faces: dict[str, Faces]
+    kafka: RealKafka, topic: str, group: str, faces: dict[str, ConsumerFactory]
 ) -> None:
     """Guarantee 18: a reader is ten records past what the new leader has, which then goes past the reader. Without a
     policy that is `LogTruncation`, also for who begins at a committed offset; with one it goes on where the logs part.
@@ -208,7 +208,7 @@ def raised_by(consumer: Any) -> BaseException:
 class Groups:
     """A group of each protocol, each with a member of each face, over one topic."""
 
-    def __init__(self, faces: dict[str, Faces], topic: str, group: str) -> None:
+    def __init__(self, faces: dict[str, ConsumerFactory], topic: str, group: str) -> None:
         self.groups = {protocol: f"{group}-{protocol}" for protocol in ("classic", "consumer")}
         self.seen: dict[str, Counter[bytes]] = {protocol: Counter() for protocol in self.groups}
         self.event_logs: list[EventLog] = []
@@ -249,7 +249,7 @@ class Groups:
 
 
 def test_leaders_and_coordinators_that_move_are_felt_by_no_group(
-    kafka: RealKafka, topic: str, group: str, faces: dict[str, Faces], tmp_path: Path
+    kafka: RealKafka, topic: str, group: str, faces: dict[str, ConsumerFactory], tmp_path: Path
 ) -> None:
     """No error from `poll` or `commit`, every record once, no rebalance: while a leader is killed and elected again,
     partitions are moved to other nodes, and the coordinators are killed."""

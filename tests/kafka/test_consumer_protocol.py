@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pyclient import Admin, Consumer, NewTopic, Producer, SubscriptionPattern, TopicPartition, errors
-from tests.consumer.consumer_faces import Faces, poll_until, shares
+from tests.consumer.consumer_factory import ConsumerFactory, poll_until, shares
 from tests.consumer.consumer_protocol import ConsumerProtocol, group
 from tests.kafka import tools
 from tests.kafka.conftest import GIVEN, Cluster
@@ -73,8 +73,8 @@ def produce(producer: Producer) -> Callable[..., None]:
 
 
 @pytest.fixture(params=["sync", "async"])
-def consumers(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Faces]:
-    faces = Faces(request.param, cluster.bootstrap_servers, "consumer")
+def consumers(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[ConsumerFactory]:
+    faces = ConsumerFactory(request.param, cluster.bootstrap_servers, "consumer")
     try:
         yield faces
     finally:
@@ -86,7 +86,7 @@ class TestOnKafka(ConsumerProtocol):
 
 
 def test_a_group_changes_over_one_member_after_the_other(
-    consumers: Faces, new_topic: Callable[..., str], group: str
+    consumers: ConsumerFactory, new_topic: Callable[..., str], group: str
 ) -> None:
     topic = new_topic(4)
     old = [consumers(topic, group_id=group, group_protocol="classic") for _ in range(2)]
@@ -98,7 +98,9 @@ def test_a_group_changes_over_one_member_after_the_other(
     poll_until([new], lambda: shares([new]) == [[0, 1, 2, 3]])
 
 
-def test_a_topic_that_comes_later_is_found_by_the_brokers_pattern(consumers: Faces, admin: Admin, group: str) -> None:
+def test_a_topic_that_comes_later_is_found_by_the_brokers_pattern(
+    consumers: ConsumerFactory, admin: Admin, group: str
+) -> None:
     stem = f"p-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(f"{stem}-a", 1)])
     consumer = consumers(group_id=group)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from pyclient import Consumer, NewTopic, Producer
-from tests.consumer.consumer_faces import EventLog, poll_until, shares
+from tests.consumer.consumer_factory import EventLog, poll_until, shares
 from tests.kafka.runner import RealKafka
 from tests.kafka.topics import PATIENCE, create
 

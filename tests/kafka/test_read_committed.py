@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyclient import NewTopic, TopicPartition
-from tests.consumer.consumer_faces import Faces, poll_until, read, values
+from tests.consumer.consumer_factory import ConsumerFactory, poll_until, read, values
 from tests.kafka import topics
 from tests.kafka.conftest import Cluster
 from tests.kafka.topics import PATIENCE
@@ -52,7 +52,7 @@ def test_aborted_records_are_never_seen_and_undecided_ones_hold_up_what_is_behin
     with ExitStack() as stack:
         readers = []
         for name in ("sync", "async"):
-            make = stack.enter_context(Faces(name, kafka.bootstrap_servers))
+            make = stack.enter_context(ConsumerFactory(name, kafka.bootstrap_servers))
             reader, all_of_it = make(isolation_level="read_committed"), make(isolation_level="read_uncommitted")
             for consumer in (reader, all_of_it):
                 consumer.assign([partition])

@@ -1,4 +1,4 @@
-"""Consumers of both faces that rebalance in each way there is: eager, cooperative, and assigned by the broker."""
+"""Consumers of both APIs with each kind of rebalance: eager, cooperative, and consumer protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.consumer.consumer_faces import Faces
+from tests.consumer.consumer_factory import ConsumerFactory
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "eager": ("classic", {"partition_assignment_strategy": "range"}),
@@ -22,10 +22,10 @@ def group() -> str:
     return f"g-{uuid.uuid4().hex[:8]}"
 
 
-@pytest.fixture(params=[f"{face}-{way}" for face in ("sync", "async") for way in WAYS])
-def consumers(request: pytest.FixtureRequest, cluster: Any) -> Iterator[Faces]:
-    """Makes consumers of one face that rebalance in one way; a test that takes it runs over all of them."""
-    face, _, way = request.param.partition("-")
+@pytest.fixture(params=[f"{api}-{way}" for api in ("sync", "async") for way in WAYS])
+def consumers(request: pytest.FixtureRequest, cluster: Any) -> Iterator[ConsumerFactory]:
+    """Create consumers of one API with one kind of rebalance; the test runs with all of them."""
+    api, _, way = request.param.partition("-")
     protocol, options = WAYS[way]
-    with Faces(face, cluster.bootstrap_servers, protocol, **options) as faces:
-        yield faces
+    with ConsumerFactory(api, cluster.bootstrap_servers, protocol, **options) as factory:
+        yield factory

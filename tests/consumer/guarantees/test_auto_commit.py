@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.consumer.consumer_faces import Faces, partitions, poll_until
+from tests.consumer.consumer_factory import ConsumerFactory, partitions, poll_until
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 
 
-def test_what_is_committed_never_passes_the_end_of_the_poll_before_the_last(
-    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+def test_auto_commit_never_passes_the_end_of_the_last_but_one_poll(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
 ) -> None:
     rng = random.Random(11)
     topic = new_topic()

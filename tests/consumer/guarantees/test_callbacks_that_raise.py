@@ -1,4 +1,4 @@
-"""A rebalance callback that raises keeps no other callback of the rebalance from being called."""
+"""A rebalance callback that raises does not prevent the other callbacks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.consumer.consumer_faces import PATIENCE, EventLog, Faces
+from tests.consumer.consumer_factory import PATIENCE, ConsumerFactory, EventLog
 
 NewTopic = Callable[..., str]
 
 
 class Failing(EventLog):
-    """Writes down what it is told, and fails at the first revocation."""
+    """Logs its calls, and fails at the first revocation."""
 
     failures = 0
 
@@ -23,7 +23,9 @@ class Failing(EventLog):
             raise ValueError("not now")
 
 
-def test_on_assigned_is_called_although_on_revoked_raised(consumers: Faces, new_topic: NewTopic, group: str) -> None:
+def test_on_assigned_is_called_although_on_revoked_raised(
+    consumers: ConsumerFactory, new_topic: NewTopic, group: str
+) -> None:
     topic = new_topic(2)
     failing, joining = Failing(), EventLog()
     first, second = consumers(group_id=group), consumers(group_id=group)

@@ -1,4 +1,4 @@
-"""Members come and go: every record is processed, none twice, and partitions that stay are read on all the time."""
+"""Members join and leave: every record is processed once, and kept partitions are read all the time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from pyclient import Producer
-from tests.consumer.consumer_faces import PATIENCE, EventLog, Faces, poll_until, read, shares, values
+from tests.consumer.consumer_factory import PATIENCE, ConsumerFactory, EventLog, poll_until, read, shares, values
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 
-INCREMENTAL = [f"{face}-{way}" for face in ("sync", "async") for way in ("cooperative", "consumer")]
+INCREMENTAL = [f"{api}-{way}" for api in ("sync", "async") for way in ("cooperative", "consumer")]
 
 
 def settle(members: Sequence[Any], partitions: int, processed: Counter[bytes], sent: int) -> None:
-    """Polls all in turn until they share the partitions evenly and have read everything."""
+    """Poll all in turn until they share the partitions evenly and have read everything."""
     deadline = time.monotonic() + PATIENCE
     while True:
         held = [len(member.assignment()) for member in members]
@@ -32,8 +32,8 @@ def settle(members: Sequence[Any], partitions: int, processed: Counter[bytes], s
             processed.update(values(member.poll(0.005)))
 
 
-def test_from_one_member_to_six_and_back_every_record_is_processed_exactly_once(
-    consumers: Faces, new_topic: NewTopic, producer: Producer, group: str
+def test_records_are_processed_once_from_one_to_six_members_and_back(
+    consumers: ConsumerFactory, new_topic: NewTopic, producer: Producer, group: str
 ) -> None:
     topic = new_topic(12)
     processed: Counter[bytes] = Counter()
@@ -71,8 +71,8 @@ def test_from_one_member_to_six_and_back_every_record_is_processed_exactly_once(
 
 
 @pytest.mark.parametrize("consumers", INCREMENTAL, indirect=True)
-def test_partitions_that_do_not_move_are_read_while_another_member_takes_its_time(
-    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+def test_kept_partitions_are_read_while_another_member_is_slow(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
 ) -> None:
     class Slow(EventLog):
         def __init__(self) -> None:

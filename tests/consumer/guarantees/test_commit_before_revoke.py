@@ -1,4 +1,4 @@
-"""What a member commits when it gives partitions up is done before others get them."""
+"""A commit made in on_revoked is stored before other members get the partitions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import EventLog, Faces, partitions, poll_until, read, shares
+from tests.consumer.consumer_factory import ConsumerFactory, EventLog, partitions, poll_until, read, shares
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 
 
 class Committing(EventLog):
-    """Commits what polls have returned when partitions go, and notes where that is."""
+    """Commits the positions in on_revoked, and notes them."""
 
     def __init__(self, consumer: Any) -> None:
         super().__init__()
@@ -45,9 +45,9 @@ def topic(new_topic: NewTopic, produce: Produce) -> str:
 
 
 @pytest.mark.parametrize("fault", [None, errors.CoordinatorLoadInProgress, errors.NotCoordinator])
-def test_the_next_owner_begins_exactly_where_the_callback_committed(
+def test_next_owner_starts_where_the_callback_committed(
     fault: type[errors.BrokerError] | None,
-    consumers: Faces,
+    consumers: ConsumerFactory,
     topic: str,
     produce: Produce,
     group: str,
@@ -77,8 +77,8 @@ def test_the_next_owner_begins_exactly_where_the_callback_committed(
     assert begun == {number: listener.given_up_at[number] for number in taken_over}
 
 
-def test_a_partition_changes_hands_only_when_the_commit_is_answered(
-    consumers: Faces, topic: str, group: str, cluster: EmbeddedCluster
+def test_partition_moves_only_after_the_commit_response(
+    consumers: ConsumerFactory, topic: str, group: str, cluster: EmbeddedCluster
 ) -> None:
     first = consumers(group_id=group, enable_auto_commit=False)
     listener = Committing(first)
@@ -110,7 +110,9 @@ def test_a_partition_changes_hands_only_when_the_commit_is_answered(
     assert second.assignment().isdisjoint(first.assignment())
 
 
-def test_auto_commit_does_the_same_without_a_listener(consumers: Faces, topic: str, group: str) -> None:
+def test_next_owner_starts_at_the_auto_commit_without_a_listener(
+    consumers: ConsumerFactory, topic: str, group: str
+) -> None:
     first = consumers(topic, group_id=group, auto_commit_interval_ms=3_600_000)
     seen = [(record.partition, record.offset) for record in read(first, 23)]
     second = consumers(topic, group_id=group, auto_commit_interval_ms=3_600_000)

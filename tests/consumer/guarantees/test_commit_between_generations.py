@@ -1,4 +1,4 @@
-"""A commit while the group goes on to its next generation counts, as long as the member keeps its partitions."""
+"""A commit during a rebalance counts, as long as the member keeps its partitions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import Faces, poll_until, read, shares
+from tests.consumer.consumer_factory import ConsumerFactory, poll_until, read, shares
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 
-COOPERATIVE = [f"{face}-cooperative" for face in ("sync", "async")]
+COOPERATIVE = [f"{api}-cooperative" for api in ("sync", "async")]
 PATIENCE = 30.0
 
 
@@ -29,10 +29,10 @@ def topic(new_topic: NewTopic, produce: Produce) -> str:
 
 @pytest.mark.parametrize("consumers", COOPERATIVE, indirect=True)
 @pytest.mark.parametrize("ending", ["commit", "close"])
-def test_a_commit_before_the_member_is_in_the_next_generation_is_made_again_in_it(
-    ending: str, consumers: Faces, topic: str, group: str, cluster: EmbeddedCluster
+def test_commit_before_the_next_generation_is_retried_in_it(
+    ending: str, consumers: ConsumerFactory, topic: str, group: str, cluster: EmbeddedCluster
 ) -> None:
-    """The coordinator has begun the generation, and gives nobody a share of it before the leader has said how."""
+    """The coordinator has started the generation, and assigns nothing before the leader's SyncGroup."""
     first = consumers(topic, group_id=group, auto_commit_interval_ms=3_600_000)
     read(first, 20)
     other = consumers(topic, group_id=group, auto_commit_interval_ms=3_600_000)
@@ -52,10 +52,10 @@ def test_a_commit_before_the_member_is_in_the_next_generation_is_made_again_in_i
 
 
 @pytest.mark.parametrize("consumers", COOPERATIVE, indirect=True)
-def test_a_commit_of_the_generation_before_is_made_again_while_the_member_waits_for_the_next(
-    consumers: Faces, topic: str, group: str, cluster: EmbeddedCluster
+def test_commit_of_the_last_generation_is_retried_in_the_next(
+    consumers: ConsumerFactory, topic: str, group: str, cluster: EmbeddedCluster
 ) -> None:
-    """The coordinator has begun it, and the answer that says so is not here yet."""
+    """The coordinator has started it, and the response that says so has not arrived."""
     first = consumers(topic, group_id=group, client_id="first", auto_commit_interval_ms=3_600_000)
     read(first, 20)
     other = consumers(topic, group_id=group, auto_commit_interval_ms=3_600_000)
@@ -69,10 +69,10 @@ def test_a_commit_of_the_generation_before_is_made_again_while_the_member_waits_
 
 
 @pytest.mark.parametrize("consumers", COOPERATIVE, indirect=True)
-def test_a_commit_that_is_refused_to_a_member_at_rest_is_an_error(
-    consumers: Faces, topic: str, group: str, cluster: EmbeddedCluster
+def test_refused_commit_of_a_member_at_rest_raises(
+    consumers: ConsumerFactory, topic: str, group: str, cluster: EmbeddedCluster
 ) -> None:
-    """Nothing is under way that would make another generation this member's."""
+    """No request is in flight that would lead to another generation."""
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
     read(consumer, 20)
     cluster.faults.fail("OffsetCommit", errors.IllegalGeneration, group=group)

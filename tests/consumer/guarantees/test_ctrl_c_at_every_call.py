@@ -1,4 +1,4 @@
-"""Ctrl-C at each moment at which Python runs a signal's handler: the consumer stays usable, and no record is lost."""
+"""Ctrl-C whenever Python runs a signal handler: the consumer stays usable, and no record is lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from pyclient import Consumer, RebalanceListener
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import partitions, poll_until
+from tests.consumer.consumer_factory import partitions, poll_until
 from tests.producer.test_interrupts import interrupted
 
 NewTopic = Callable[..., str]
@@ -51,7 +51,7 @@ def consumer(cluster: EmbeddedCluster, topic: str) -> Iterator[Consumer[bytes, i
 
 
 def usable_elsewhere(consumer: Consumer[Any, Any]) -> bool:
-    """Another thread may use the consumer: nothing is left taken."""
+    """Check that another thread may use the consumer: no lock or guard is left acquired."""
     outcome: list[Any] = []
 
     def use() -> None:
@@ -71,7 +71,7 @@ def positions(consumer: Consumer[Any, Any], topic: str) -> list[int]:
 
 
 class Reader:
-    """Checks that records come once each and in order, and that positions are behind what has come."""
+    """Checks that records come once and in order, and that positions are after them."""
 
     def __init__(self, consumer: Consumer[Any, Any], topic: str) -> None:
         self.consumer = consumer
@@ -88,7 +88,7 @@ class Reader:
         self.seen = [0, 0]
 
 
-def test_a_poll_interrupted_at_any_call_moves_no_position(consumer: Consumer[Any, Any], topic: str) -> None:
+def test_poll_interrupted_at_any_call_moves_no_position(consumer: Consumer[Any, Any], topic: str) -> None:
     reader = Reader(consumer, topic)
     for number in count():
         returned: list[Any] = []
@@ -111,7 +111,7 @@ def test_a_poll_interrupted_at_any_call_moves_no_position(consumer: Consumer[Any
     assert number > 40
 
 
-def test_an_iteration_interrupted_at_any_call_loses_no_record(consumer: Consumer[Any, Any], topic: str) -> None:
+def test_iteration_interrupted_at_any_call_loses_no_record(consumer: Consumer[Any, Any], topic: str) -> None:
     reader = Reader(consumer, topic)
     for number in count():
 
@@ -143,7 +143,7 @@ CALLS: dict[str, Callable[[Consumer[Any, Any], str], object]] = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_a_call_interrupted_behind_an_iteration_leaves_the_consumer_where_it_was(
+def test_call_interrupted_after_an_iteration_keeps_positions(
     call: Callable[[Consumer[Any, Any], str], object], consumer: Consumer[Any, Any], topic: str
 ) -> None:
     reader = Reader(consumer, topic)
@@ -161,7 +161,7 @@ def test_a_call_interrupted_behind_an_iteration_leaves_the_consumer_where_it_was
     assert number > 5
 
 
-def test_a_seek_interrupted_at_any_call_is_done_or_not(consumer: Consumer[Any, Any], topic: str) -> None:
+def test_seek_interrupted_at_any_call_is_done_or_not(consumer: Consumer[Any, Any], topic: str) -> None:
     consumer.poll(30, max_records=3)
     for number in count():
         consumer.seek((topic, 0), 7)
@@ -177,7 +177,7 @@ def test_a_seek_interrupted_at_any_call_is_done_or_not(consumer: Consumer[Any, A
 
 
 class Partitions(RebalanceListener):
-    """What is assigned, by the callbacks."""
+    """The assignment according to the callbacks."""
 
     def __init__(self) -> None:
         self.held: set[Any] = set()
@@ -191,7 +191,7 @@ class Partitions(RebalanceListener):
 
 @pytest.mark.parametrize("stride", STRIDES)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_rebalance_interrupted_at_any_call_goes_on_with_the_next_poll(
+def test_rebalance_interrupted_at_any_call_continues_with_the_next_poll(
     protocol: Any, stride: int, cluster: EmbeddedCluster, topic: str, group: str
 ) -> None:
     options: Any = {"group_protocol": protocol, "auto_offset_reset": "earliest"}
@@ -221,7 +221,7 @@ def test_a_rebalance_interrupted_at_any_call_goes_on_with_the_next_poll(
 
 
 @pytest.mark.parametrize("stride", STRIDES)
-def test_a_close_interrupted_at_any_call_is_done_when_called_again(
+def test_close_interrupted_at_any_call_completes_when_repeated(
     stride: int, cluster: EmbeddedCluster, topic: str
 ) -> None:
     for number in count(0, stride):
@@ -237,7 +237,7 @@ def test_a_close_interrupted_at_any_call_is_done_when_called_again(
     assert number > 20
 
 
-def test_a_first_call_interrupted_at_any_call_is_made_up_for(cluster: EmbeddedCluster, topic: str) -> None:
+def test_first_call_interrupted_at_any_call_is_completed_later(cluster: EmbeddedCluster, topic: str) -> None:
     for number in count():
         with Consumer(
             bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", value_deserializer=int

@@ -13,7 +13,7 @@ import pytest
 
 from pyclient import AsyncConsumer, Consumer
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import Interrupter, partitions
+from tests.consumer.consumer_factory import Interrupter, partitions
 
 # An interrupt between making a coroutine and handing it to the loop leaves it unawaited: nothing has begun.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
@@ -60,7 +60,7 @@ def test_ctrl_c_at_any_moment_of_poll_and_commit_loses_no_position(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_ctrl_c_at_any_moment_of_close_closes_all_the_same(
+def test_ctrl_c_at_any_moment_of_close_still_closes(
     protocol: str, cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()
@@ -93,7 +93,7 @@ def test_cancelling_at_any_moment_loses_no_record_and_no_position(
     rng = random.Random(3)
 
     async def at_random(work: Any) -> Any:
-        """Its result, or None if it was cancelled."""
+        """Return the result, or None if it was cancelled."""
         task = asyncio.ensure_future(work)
         await asyncio.wait([task], timeout=rng.uniform(0, 0.004))
         task.cancel()
@@ -114,7 +114,7 @@ def test_cancelling_at_any_moment_loses_no_record_and_no_position(
                 records = await at_random(consumer.poll(30 if done < count else 0.02, max_records=1))
                 if records is None:
                     cancelled += 1
-                    assert await consumer.position(partition) == done  # what nobody got comes with the next poll
+                    assert await consumer.position(partition) == done  # unreturned records come with the next poll
                 else:
                     assert [record.offset for record in records] == ([done] if len(records) else [])
                     done += len(records)

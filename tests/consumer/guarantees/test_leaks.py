@@ -1,4 +1,4 @@
-"""Consumers that are opened and closed leave nothing: no file, no thread, no memory."""
+"""Opening and closing consumers leaks nothing: no file, no thread, no memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import pyclient.broker_embedded.log.compaction.compactor  # noqa: F401 - a broker of other tests loads it in between
 from pyclient import Admin, NewTopic, Producer
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import Faces, read
+from tests.consumer.consumer_factory import ConsumerFactory, read
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TOPIC = "t"
@@ -34,7 +34,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def resident() -> int:
-    """Bytes of memory that this process has now."""
+    """Return this process's resident memory in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
@@ -46,7 +46,7 @@ def handles() -> tuple[int, int]:
 
 
 def ours() -> int:
-    """How many objects of this library are alive; modules that something loads meanwhile do not count."""
+    """Count this library's live objects; modules loaded meanwhile do not count."""
     gc.collect()
     return sum(str(type(each).__module__).startswith("pyclient.") for each in gc.get_objects())
 
@@ -56,7 +56,7 @@ def ours() -> int:
     "times",
     [pytest.param(25, id="25"), pytest.param(1000, id="1000", marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
 )
-def test_opening_and_closing_leaves_nothing_behind(times: int, consumers: Faces) -> None:
+def test_open_and_close_leak_nothing(times: int, consumers: ConsumerFactory) -> None:
     def once() -> None:
         with consumers(TOPIC, group_id=f"g-{uuid.uuid4().hex[:8]}") as consumer:
             read(consumer, 1)
@@ -74,7 +74,7 @@ def test_opening_and_closing_leaves_nothing_behind(times: int, consumers: Faces)
 
 
 def more_than(before: tuple[tuple[int, int], int, int], times: int) -> str:
-    """What there is too much of; nothing if all is as it was."""
+    """Return the surplus; empty if there is none."""
     (files, threads), objects, memory = before
     now = handles()
     if now[0] > files or now[1] > threads:

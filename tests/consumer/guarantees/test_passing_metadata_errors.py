@@ -1,4 +1,4 @@
-"""A consumer without a group keeps its places while brokers say less of its topics than there is."""
+"""A consumer without a group keeps its positions while metadata is temporarily incomplete."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import PATIENCE, EventLog, Faces, poll_until, read, values
+from tests.consumer.consumer_factory import PATIENCE, ConsumerFactory, EventLog, poll_until, read, values
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 
 
 @pytest.fixture(params=["sync", "async"])
-def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Faces]:
-    with Faces(request.param, cluster.bootstrap_servers) as faces:
-        yield faces
+def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[ConsumerFactory]:
+    with ConsumerFactory(request.param, cluster.bootstrap_servers) as factory:
+        yield factory
 
 
 def refreshes(consumer: Any, count: int) -> Callable[[], bool]:
@@ -52,11 +52,11 @@ def read_through(consumer: Any, enough: Callable[[list[Any]], bool]) -> list[Any
 
 @pytest.mark.parametrize(("pattern", "reset"), [(False, "latest"), (True, "earliest")], ids=["topics", "pattern"])
 @pytest.mark.parametrize("error", PASSING, ids=lambda error: error.__name__)
-def test_records_around_a_passing_topic_error_come_once(
+def test_records_around_a_transient_topic_error_come_once(
     error: type[errors.BrokerError],
     pattern: bool,
     reset: str,
-    consumers: Faces,
+    consumers: ConsumerFactory,
     cluster: EmbeddedCluster,
     new_topic: NewTopic,
     produce: Produce,

@@ -1,4 +1,4 @@
-"""A batch that cannot be read is raised with its place, the position is known, and reading goes on after a seek."""
+"""An unreadable batch raises with its offset, the position is known, and reading continues after a seek."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import pytest
 
 from pyclient import Admin, NewTopic, Producer, TopicPartition, errors, serialization
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import Faces, values
+from tests.consumer.consumer_factory import ConsumerFactory, values
 
 Damage = Callable[[bytearray], None]
 CRC_AT, CHECKED_AT, FIRST_LENGTH_AT = 17, 21, 61
 
 
 @pytest.fixture(params=["sync", "async"])
-def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Faces]:
-    with Faces(request.param, cluster.bootstrap_servers) as faces:
-        yield faces
+def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[ConsumerFactory]:
+    with ConsumerFactory(request.param, cluster.bootstrap_servers) as factory:
+        yield factory
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def undecodable(batch: bytearray) -> None:
 
 
 def damage(cluster: EmbeddedCluster, log: TopicPartition, how: Damage) -> None:
-    """Changes the second batch in the log's file, behind the broker's back."""
+    """Change the second batch in the log file, unnoticed by the broker."""
     (path,) = Path(cluster.data_dir).glob(f"{log}/*.log")
     content = bytearray(path.read_bytes())
     start = 12 + int.from_bytes(content[8:12], "big")
@@ -65,8 +65,8 @@ def poll(consumer: Any) -> Any:
 
 
 @pytest.mark.parametrize("how", [wrong_crc, undecodable])
-def test_a_batch_that_cannot_be_read_names_its_place_and_a_seek_goes_on_behind_it(
-    consumers: Faces, cluster: EmbeddedCluster, log: TopicPartition, how: Damage
+def test_unreadable_batch_names_its_offset_and_can_be_skipped_by_seek(
+    consumers: ConsumerFactory, cluster: EmbeddedCluster, log: TopicPartition, how: Damage
 ) -> None:
     damage(cluster, log, how)
     consumer = consumers()
@@ -87,8 +87,8 @@ def test_a_batch_that_cannot_be_read_names_its_place_and_a_seek_goes_on_behind_i
 
 
 @pytest.mark.parametrize("how", [wrong_crc, undecodable])
-def test_an_iteration_stops_in_front_of_a_batch_that_cannot_be_read(
-    consumers: Faces, cluster: EmbeddedCluster, log: TopicPartition, how: Damage
+def test_iteration_stops_before_an_unreadable_batch(
+    consumers: ConsumerFactory, cluster: EmbeddedCluster, log: TopicPartition, how: Damage
 ) -> None:
     damage(cluster, log, how)
     consumer = consumers()
@@ -102,7 +102,7 @@ def test_an_iteration_stops_in_front_of_a_batch_that_cannot_be_read(
     assert next(iter(consumer)).value == b'"good-4"'
 
 
-def test_columns_have_the_rows_of_the_records_with_their_bytes(consumers: Faces, log: TopicPartition) -> None:
+def test_columns_have_the_rows_of_the_records_with_their_bytes(consumers: ConsumerFactory, log: TopicPartition) -> None:
     consumer = consumers(value_deserializer=serialization.json, on_deserialization_error="skip")
     consumer.assign([log])
     seen: list[bytes] = []
@@ -115,7 +115,7 @@ def test_columns_have_the_rows_of_the_records_with_their_bytes(consumers: Faces,
     assert seen == [b'"good-0"', b'"good-1"', b'"fine-2"', b'"good-4"']
 
 
-def test_without_a_deserializer_nothing_is_poison(consumers: Faces, log: TopicPartition) -> None:
+def test_without_a_deserializer_nothing_is_poison(consumers: ConsumerFactory, log: TopicPartition) -> None:
     consumer = consumers()
     consumer.assign([log])
     seen: list[bytes] = []

@@ -11,7 +11,7 @@ import pytest
 
 from pyclient import Producer, errors, serialization
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import Faces, partitions, poll_until, read
+from tests.consumer.consumer_factory import ConsumerFactory, partitions, poll_until, read
 
 NewTopic = Callable[..., str]
 POISON = 3
@@ -20,9 +20,9 @@ Step = Callable[[Any], list[Any]]
 
 
 @pytest.fixture(params=["sync", "async"])
-def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Faces]:
-    with Faces(request.param, cluster.bootstrap_servers) as faces:
-        yield faces
+def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[ConsumerFactory]:
+    with ConsumerFactory(request.param, cluster.bootstrap_servers) as factory:
+        yield factory
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def loop(consumer: Any, step: Step, count: int, on_error: Callable[[errors.Deser
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_loop_that_only_logs_never_commits_over_the_record(
-    step: Step, consumers: Faces, topic: str, group: str
+def test_loop_that_only_logs_never_commits_over_the_record(
+    step: Step, consumers: ConsumerFactory, topic: str, group: str
 ) -> None:
     caught: list[errors.DeserializationError] = []
     consumer = consumers(topic, group_id=group, value_deserializer=serialization.json, auto_commit_interval_ms=0)
@@ -88,7 +88,9 @@ def test_a_loop_that_only_logs_never_commits_over_the_record(
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_seek_by_what_the_error_says_skips_exactly_one(step: Step, consumers: Faces, topic: str, group: str) -> None:
+def test_seek_to_the_errors_next_offset_skips_exactly_one(
+    step: Step, consumers: ConsumerFactory, topic: str, group: str
+) -> None:
     consumer = consumers(topic, group_id=group, value_deserializer=serialization.json)
     caught: list[errors.DeserializationError] = []
 
@@ -104,8 +106,8 @@ def test_a_seek_by_what_the_error_says_skips_exactly_one(step: Step, consumers: 
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_skip_leaves_the_record_out_counts_and_says_so(
-    step: Step, consumers: Faces, topic: str, caplog: pytest.LogCaptureFixture
+def test_skip_leaves_out_counts_and_logs_the_record(
+    step: Step, consumers: ConsumerFactory, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = consumers(value_deserializer=serialization.json, on_deserialization_error="skip")
     consumer.assign(partitions(topic, 0))
@@ -118,8 +120,8 @@ def test_skip_leaves_the_record_out_counts_and_says_so(
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_function_that_returns_skips_and_one_that_raises_is_called_again(
-    step: Step, consumers: Faces, topic: str, new_topic: NewTopic, producer: Producer
+def test_function_that_returns_skips_and_one_that_raises_is_called_again(
+    step: Step, consumers: ConsumerFactory, topic: str, new_topic: NewTopic, producer: Producer
 ) -> None:
     dead_letters, failures = new_topic(), [ConnectionError("once"), ConnectionError("twice")]
 
@@ -150,8 +152,8 @@ def test_a_function_that_returns_skips_and_one_that_raises_is_called_again(
     assert [record.value for record in read(letters, 1)] == [b"{not json"]
 
 
-def test_a_poll_whose_records_are_all_skipped_goes_on_waiting(
-    consumers: Faces, new_topic: NewTopic, producer: Producer
+def test_poll_whose_records_are_all_skipped_goes_on_waiting(
+    consumers: ConsumerFactory, new_topic: NewTopic, producer: Producer
 ) -> None:
     name = new_topic()
     producer.send_many(name, [b"{", b"{", b"7"], partition=0)
@@ -161,7 +163,7 @@ def test_a_poll_whose_records_are_all_skipped_goes_on_waiting(
     assert [record.value for record in consumer.poll(40, max_records=1)] == [7]
 
 
-def test_the_consumer_refuses_to_be_used_by_what_decides(consumers: Faces, topic: str) -> None:
+def test_on_deserialization_error_may_not_use_the_consumer(consumers: ConsumerFactory, topic: str) -> None:
     caught: list[BaseException] = []
 
     def decide(error: errors.DeserializationError) -> None:
@@ -176,13 +178,13 @@ def test_the_consumer_refuses_to_be_used_by_what_decides(consumers: Faces, topic
     assert "on_deserialization_error" in str(caught[0])
 
 
-def test_an_impossible_answer_to_an_error_is_refused(consumers: Faces) -> None:
+def test_invalid_on_deserialization_error_is_refused(consumers: ConsumerFactory) -> None:
     with pytest.raises(errors.ConfigError, match=r"on_deserialization_error='ignore'.*'raise', 'skip'"):
         consumers(on_deserialization_error="ignore")
 
 
-def test_two_poison_partitions_hold_neither_each_other_nor_a_third_up(
-    consumers: Faces, new_topic: NewTopic, producer: Producer, caplog: pytest.LogCaptureFixture
+def test_poison_partitions_block_neither_each_other_nor_a_third(
+    consumers: ConsumerFactory, new_topic: NewTopic, producer: Producer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
     name = new_topic(3)

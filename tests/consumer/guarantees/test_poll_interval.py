@@ -1,4 +1,4 @@
-"""A member whose user works longer than max_poll_interval_ms leaves, says so, and commits nothing any more."""
+"""A member that does not poll within max_poll_interval_ms leaves, raises, and commits nothing more."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from pyclient import errors
-from tests.consumer.consumer_faces import EventLog, Faces, partitions, poll_until, read, shares, values
+from tests.consumer.consumer_factory import ConsumerFactory, EventLog, partitions, poll_until, read, shares, values
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 
 
-def test_a_slow_handler_loses_its_partitions_and_cannot_commit_over_its_successor(
-    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+def test_slow_handler_loses_its_partitions_and_cannot_commit(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
 ) -> None:
     topic = new_topic()
     (partition,) = partitions(topic, 0)
@@ -44,8 +44,8 @@ def test_a_slow_handler_loses_its_partitions_and_cannot_commit_over_its_successo
     assert successor.committed([partition])[partition].offset == 10
 
 
-def test_heartbeats_go_on_while_the_handler_works_within_its_time(
-    consumers: Faces, new_topic: NewTopic, produce: Produce, group: str
+def test_heartbeats_continue_while_the_handler_works_in_time(
+    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
 ) -> None:
     topic = new_topic(2)
     produce(topic, b"x")
@@ -63,8 +63,8 @@ def test_heartbeats_go_on_while_the_handler_works_within_its_time(
     assert not any(line.startswith("!") for line in event_log.lines)
 
 
-def test_a_poll_that_waits_longer_than_the_interval_is_a_poll_all_the_time(
-    consumers: Faces, new_topic: NewTopic, group: str
+def test_poll_that_waits_longer_than_the_interval_counts_as_polling(
+    consumers: ConsumerFactory, new_topic: NewTopic, group: str
 ) -> None:
     consumer = consumers(new_topic(), group_id=group, max_poll_interval_ms=900)
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""read_committed shows exactly what was committed, however transactions of many producers lie across each other."""
+"""read_committed returns exactly the committed records of interleaved transactions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = st.lists(
 
 @dataclass
 class Log:
-    """A partition's batches as brokers write them, and what a reader of committed records has to see."""
+    """A partition's batches as brokers write them, and the records that read_committed must return."""
 
     batches: list[tuple[int, bytes]] = field(default_factory=list)
     aborted: list[tuple[int, int]] = field(default_factory=list)
@@ -70,7 +70,7 @@ def log_of(steps: list[tuple[str, int, int]]) -> Log:
 
 
 @given(steps=STEPS, start=st.integers(0, 60), order=st.randoms(use_true_random=False))
-def test_from_any_offset_exactly_the_committed_records_come_and_reading_reaches_the_stable_end(
+def test_read_committed_gives_exactly_committed_records_from_any_offset(
     steps: list[tuple[str, int, int]], start: int, order: object
 ) -> None:
     log = log_of(steps)
@@ -89,7 +89,7 @@ def test_from_any_offset_exactly_the_committed_records_come_and_reading_reaches_
 
 
 def _of_an_answer(log: Log, first: int, aborted: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """A broker lists the aborted transactions whose markers lie behind the fetch offset."""
+    """Return the aborted transactions whose markers are after the fetch offset, as a broker lists them."""
     ends: dict[tuple[int, int], int] = {}
     for producer, begun in aborted:
         for offset, batch in log.batches:

@@ -1,4 +1,4 @@
-"""Reset policies are exact: offsets that are missing, too low, too high or deleted; no passing error ever resets."""
+"""Reset policies are exact for missing, too low, too high and deleted offsets; transient errors never reset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from pyclient import Admin, NewTopic, Producer, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import Faces, poll_until, read
+from tests.consumer.consumer_factory import ConsumerFactory, poll_until, read
 
 FIRST, END = 4, 10  # of what is left of the log
 HOUR_MS = 3_600_000
@@ -20,9 +20,9 @@ POLICIES = {"earliest": FIRST, "latest": END, "by_duration:PT90M": 7, "by_durati
 
 
 @pytest.fixture(params=["sync", "async"])
-def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Faces]:
-    with Faces(request.param, cluster.bootstrap_servers) as faces:
-        yield faces
+def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[ConsumerFactory]:
+    with ConsumerFactory(request.param, cluster.bootstrap_servers) as factory:
+        yield factory
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,8 @@ def log(cluster: EmbeddedCluster, admin: Admin, producer: Producer) -> TopicPart
     return TopicPartition(topic, 0)
 
 
-def start(consumers: Faces, log: TopicPartition, situation: str, policy: str) -> Any:
-    """A consumer whose group has committed what the situation says."""
+def start(consumers: ConsumerFactory, log: TopicPartition, situation: str, policy: str) -> Any:
+    """Create a consumer whose group has the situation's committed offset."""
     group = f"g-{uuid.uuid4().hex[:8]}"
     offset = SITUATIONS[situation]
     consumer = consumers(group_id=group, auto_offset_reset=policy, enable_auto_commit=False, fetch_max_wait_ms=50)
@@ -58,8 +58,8 @@ def start(consumers: Faces, log: TopicPartition, situation: str, policy: str) ->
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_position_that_is_not_in_the_log_goes_where_the_policy_says(
-    consumers: Faces, log: TopicPartition, policy: str, situation: str
+def test_position_out_of_the_log_applies_the_policy(
+    consumers: ConsumerFactory, log: TopicPartition, policy: str, situation: str
 ) -> None:
     consumer, wanted = start(consumers, log, situation, policy), POLICIES[policy]
     if wanted < END:
@@ -70,7 +70,9 @@ def test_a_position_that_is_not_in_the_log_goes_where_the_policy_says(
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_without_a_policy_the_user_is_told_and_decides(consumers: Faces, log: TopicPartition, situation: str) -> None:
+def test_position_without_a_policy_raises_and_the_user_decides(
+    consumers: ConsumerFactory, log: TopicPartition, situation: str
+) -> None:
     consumer = start(consumers, log, situation, "none")
     wanted = errors.NoOffsetForPartition if situation == "missing" else errors.OffsetOutOfRange
     for _ in range(2):
@@ -95,8 +97,8 @@ PASSING: list[tuple[str, type[errors.BrokerError]]] = [
 
 
 @pytest.mark.parametrize(("api", "error"), PASSING, ids=[f"{api}-{error.__name__}" for api, error in PASSING])
-def test_a_passing_error_never_resets(
-    consumers: Faces, cluster: EmbeddedCluster, log: TopicPartition, api: str, error: type[errors.BrokerError]
+def test_transient_error_never_resets(
+    consumers: ConsumerFactory, cluster: EmbeddedCluster, log: TopicPartition, api: str, error: type[errors.BrokerError]
 ) -> None:
     consumer = start(consumers, log, "missing", "latest")
     consumer.commit({log: 6})
@@ -109,8 +111,8 @@ def test_a_passing_error_never_resets(
         fault.cancel()
 
 
-def test_a_list_of_offsets_that_fails_is_asked_for_again_and_the_policy_is_kept(
-    consumers: Faces, cluster: EmbeddedCluster, log: TopicPartition
+def test_failed_list_offsets_is_retried_and_the_policy_is_kept(
+    consumers: ConsumerFactory, cluster: EmbeddedCluster, log: TopicPartition
 ) -> None:
     fault = cluster.faults.fail("ListOffsets", errors.NotLeaderOrFollower, times=3)
     try:

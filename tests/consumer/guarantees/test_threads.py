@@ -1,4 +1,4 @@
-"""A consumer is one thread's, or one task's, at a time: others are refused at once, and break nothing."""
+"""A consumer serves one thread, or task, at a time: others are refused at once, without harm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from pyclient import Consumer, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import values
+from tests.consumer.consumer_factory import values
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -19,7 +19,7 @@ Produce = Callable[..., None]
 
 @pytest.fixture
 def quick_switches() -> Iterator[None]:
-    """Threads change places all the time."""
+    """Switch threads as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -29,7 +29,7 @@ def quick_switches() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("quick_switches")
-def test_with_many_threads_each_call_works_or_is_refused_and_no_record_is_lost_or_doubled(
+def test_concurrent_calls_work_or_are_refused_and_records_come_once(
     cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce, group: str
 ) -> None:
     topic = new_topic(2)
@@ -80,7 +80,7 @@ def test_with_many_threads_each_call_works_or_is_refused_and_no_record_is_lost_o
 
 
 @pytest.mark.usefixtures("quick_switches")
-def test_a_close_from_another_thread_is_refused_while_a_poll_waits_and_wakeup_is_not(
+def test_close_from_another_thread_is_refused_but_wakeup_is_not(
     cluster: EmbeddedCluster, new_topic: NewTopic, group: str
 ) -> None:
     consumer = Consumer(new_topic(), bootstrap_servers=cluster.bootstrap_servers, group_id=group)

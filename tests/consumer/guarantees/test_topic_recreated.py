@@ -1,4 +1,4 @@
-"""A topic that was deleted and made anew is another topic: it is read as the policy says, not where the old one was."""
+"""A recreated topic is another topic: it is read from where the policy says, not at the old position."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from pyclient import Admin, NewTopic, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_faces import PATIENCE, Faces, partitions, read, values
+from tests.consumer.consumer_factory import PATIENCE, ConsumerFactory, partitions, read, values
 
 Produce = Callable[..., None]
 
@@ -23,13 +23,13 @@ def make_anew(admin: Admin, topic: str) -> None:
         try:
             admin.create_topics([NewTopic(topic, partitions=1)])
         except errors.TopicAlreadyExists:  # it is still being deleted
-            assert time.monotonic() < deadline, f"{topic} could not be made anew"
+            assert time.monotonic() < deadline, f"{topic} could not be recreated"
         else:
             return
 
 
-def test_a_group_reads_a_new_topic_of_the_same_name_from_its_beginning(
-    consumers: Faces, admin: Admin, produce: Produce, group: str
+def test_group_reads_a_recreated_topic_from_its_beginning(
+    consumers: ConsumerFactory, admin: Admin, produce: Produce, group: str
 ) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic, partitions=1)])
@@ -46,8 +46,8 @@ def test_a_group_reads_a_new_topic_of_the_same_name_from_its_beginning(
     assert consumer.committed(partitions(topic, 0))[topic, 0].offset == 8
 
 
-def test_an_offset_of_the_old_topic_is_never_committed_for_the_new_one(
-    consumers: Faces, admin: Admin, produce: Produce, group: str, cluster: EmbeddedCluster
+def test_offset_of_the_old_topic_is_never_committed_for_the_new_one(
+    consumers: ConsumerFactory, admin: Admin, produce: Produce, group: str, cluster: EmbeddedCluster
 ) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic, partitions=1)])
@@ -60,7 +60,7 @@ def test_an_offset_of_the_old_topic_is_never_committed_for_the_new_one(
         make_anew(admin, topic)
         telling = threading.Timer(0.3, unheard.release)  # it hears of the new topic while it commits, and not before
         telling.start()
-        with pytest.raises(errors.CommitFailed, match=f"{topic} does not exist .any more., or was made anew"):
+        with pytest.raises(errors.CommitFailed, match=f"{topic} does not exist, or was recreated"):
             consumer.commit({(topic, 0): 5})
         telling.join()
     other = consumers(group_id=group)

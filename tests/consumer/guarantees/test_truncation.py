@@ -1,4 +1,4 @@
-"""Guarantee 18: a log that lost records under a consumer (KIP-320) is told, or read as the policy says."""
+"""Guarantee 18: a truncated log (KIP-320) raises an error, or is read from where the policy says."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from pyclient import TopicPartition, errors
 from pyclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from tests.consumer.consumer_faces import Faces, read
+from tests.consumer.consumer_factory import ConsumerFactory, read
 from tests.consumer.scripted_log import QUICK, Log, ScriptedLog, end_of_epoch
 from tests.net.scripted import CLOSE
 
 T = TopicPartition("t", 0)
 BEFORE = ((0, 10, 3), (10, 10, 3), (20, 10, 4))
-CUT = ((0, 10, 3), (10, 10, 3), (20, 5, 5), (25, 20, 5))  # everything of epoch 4 is lost, and others came behind it
+CUT = ((0, 10, 3), (10, 10, 3), (20, 5, 5), (25, 20, 5))  # everything of epoch 4 is lost, and other records follow
 
 Start = Callable[..., Any]
 
@@ -31,16 +31,16 @@ def script() -> Iterator[ScriptedLog]:
 @pytest.fixture(params=["sync", "async"])
 def start(request: pytest.FixtureRequest, script: ScriptedLog) -> Iterator[Start]:
     """`start(policy)`: a consumer of the log, at offset 0."""
-    faces = Faces(request.param, script.first.address, **QUICK)
+    factory = ConsumerFactory(request.param, script.first.address, **QUICK)
 
     def make(policy: str) -> Any:
-        consumer = faces(auto_offset_reset=policy)
+        consumer = factory(auto_offset_reset=policy)
         consumer.assign([T])
         consumer.seek(T, 0)
         return consumer
 
     yield make
-    faces.close()
+    factory.close()
 
 
 def offsets(records: Any) -> list[int]:
@@ -48,14 +48,14 @@ def offsets(records: Any) -> list[int]:
 
 
 def truncated(consumer: Any) -> errors.LogTruncation:
-    """What polling raises; no record may come before."""
+    """Return the error of polling; no record may come before."""
     with pytest.raises(errors.LogTruncation) as caught:
         for _ in range(200):
             assert len(consumer.poll(0.05)) == 0
     return caught.value
 
 
-def test_without_a_policy_every_poll_raises_until_the_user_decides(script: ScriptedLog, start: Start) -> None:
+def test_truncation_without_a_policy_raises_until_the_user_seeks(script: ScriptedLog, start: Start) -> None:
     consumer = start("none")
     assert offsets(read(consumer, 30)) == [*range(30)]
     script.elect(*CUT, leader_epoch=5)
@@ -67,7 +67,9 @@ def test_without_a_policy_every_poll_raises_until_the_user_decides(script: Scrip
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-def test_with_a_policy_reading_goes_on_where_the_logs_part(script: ScriptedLog, start: Start, policy: str) -> None:
+def test_truncation_with_a_policy_continues_where_the_logs_diverge(
+    script: ScriptedLog, start: Start, policy: str
+) -> None:
     consumer = start(policy)
     assert offsets(read(consumer, 30)) == [*range(30)]
     script.elect(*CUT, leader_epoch=5)
@@ -75,9 +77,7 @@ def test_with_a_policy_reading_goes_on_where_the_logs_part(script: ScriptedLog, 
     assert len(consumer.poll(0.1)) == 0
 
 
-def test_a_leader_that_does_not_know_the_epoch_at_all_leaves_it_to_the_policy(
-    script: ScriptedLog, start: Start
-) -> None:
+def test_leader_without_the_epoch_applies_the_policy(script: ScriptedLog, start: Start) -> None:
     consumer, strict = start("earliest"), start("none")
     for each in (consumer, strict):
         assert len(read(each, 30)) == 30
@@ -86,7 +86,7 @@ def test_a_leader_that_does_not_know_the_epoch_at_all_leaves_it_to_the_policy(
     assert "this consumer is at 30" in str(truncated(strict))
 
 
-def test_an_end_that_was_only_looked_up_is_a_position_like_any_other(script: ScriptedLog, start: Start) -> None:
+def test_looked_up_end_is_validated_like_any_position(script: ScriptedLog, start: Start) -> None:
     consumer = start("none")
     consumer.seek_to_end(T)
     assert consumer.position(T) == 30
@@ -94,7 +94,7 @@ def test_an_end_that_was_only_looked_up_is_a_position_like_any_other(script: Scr
     assert "this consumer is at 30" in str(truncated(consumer))
 
 
-def test_leaders_that_have_everything_cost_no_record_and_give_none_twice(script: ScriptedLog, start: Start) -> None:
+def test_leader_changes_without_truncation_give_each_record_once(script: ScriptedLog, start: Start) -> None:
     consumer = start("latest")
     seen, listed = offsets(read(consumer, 1)), script.listed  # between assign and seek the policy may have been asked
     for epoch in range(5, 15):
@@ -121,9 +121,7 @@ PASSING: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("answer", PASSING.values(), ids=PASSING.keys())
-def test_a_validation_that_fails_is_tried_again_and_resets_nothing(
-    script: ScriptedLog, start: Start, answer: Any
-) -> None:
+def test_failed_validation_is_retried_and_resets_nothing(script: ScriptedLog, start: Start, answer: Any) -> None:
     consumer, left = start("latest"), [answer] * 3
     assert len(read(consumer, 7)) == 7
     listed = script.listed  # between assign and seek the policy may have been asked

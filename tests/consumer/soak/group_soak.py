@@ -1,4 +1,4 @@
-"""A group whose members join, leave, are killed and paused at random, and the check of what they processed."""
+"""Soak test of a group: members join, leave, are killed and paused at random, and records are checked."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Member:
 
     @property
     def log(self) -> Path:
-        """What it has printed."""
+        """Return its output."""
         return self.event_log.with_suffix(".log")
 
     def processed(self) -> list[Place]:
-        """The records it has written down; a last line that a kill cut off was not committed either."""
+        """Return the records in its event log; a truncated last line was not committed either."""
         text = self.event_log.read_text() if self.event_log.exists() else ""
         lines = text[: text.rfind("\n") + 1].split("\n")
         return [(int(line.split()[0]), int(line.split()[1])) for line in lines if line and line != "left"]
 
 
 class GroupSoak:
-    """Drives one group through random trouble. `step` does one thing; `check_committed` may be called at any time."""
+    """Applies random faults to one group. `step` does one; `check_committed` may be called at any time."""
 
     def __init__(
         self, servers: str, topic: str, partitions: int, group: str, directory: Path, rng: Random, **options: Any
@@ -65,11 +65,11 @@ class GroupSoak:
 
     @property
     def running(self) -> list[Member]:
-        """Members whose process has not ended."""
+        """Return the members whose process is running."""
         return [member for member in self.members if member.process.poll() is None]
 
     def join(self) -> None:
-        """One more member; every second one commits by hand."""
+        """Start one more member; every second one commits explicitly."""
         number = len(self.members)
         event_log = self._directory / f"member-{number}.events"
         options = {**self._options, "client_id": f"soak-{number}", "enable_auto_commit": number % 2 == 0}
@@ -79,7 +79,7 @@ class GroupSoak:
         self.members.append(Member(process, event_log))
 
     def leave(self, member: Member) -> None:
-        """It leaves the group properly, once it listens to that signal."""
+        """Let a member leave the group, once it handles the signal."""
         while not member.event_log.exists():
             assert member.process.poll() is None, member.log.read_text()
             time.sleep(0.02)  # between two looks
@@ -88,26 +88,26 @@ class GroupSoak:
         assert member.process.returncode == 0, member.log.read_text()
 
     def kill(self, member: Member) -> None:
-        """It is gone without a word."""
+        """Kill a member."""
         member.clean = False
         member.process.kill()
         member.process.wait(60)
 
     def pause(self, member: Member, seconds: float) -> None:
-        """It stands still, perhaps for longer than its session lasts, and then goes on as if nothing were."""
+        """Pause a member, perhaps for longer than its session timeout."""
         member.clean = False
         member.process.send_signal(signal.SIGSTOP)
         member.paused_until = time.monotonic() + seconds
 
     def wake(self, *, everybody: bool = False) -> None:
-        """Those whose pause is over go on."""
+        """Resume members whose pause is over."""
         for member in self.running:
             if member.paused_until and (everybody or member.paused_until <= time.monotonic()):
                 member.paused_until = 0.0
                 member.process.send_signal(signal.SIGCONT)
 
     def step(self, session_seconds: float) -> None:
-        """One random change to the group, which keeps at least one member that works and at most six."""
+        """Make one random change to the group, which keeps one to six running members."""
         self.wake()
         working = [member for member in self.running if not member.paused_until]
         action = self._next_action()
@@ -126,7 +126,7 @@ class GroupSoak:
                 getattr(self, action)(member)
 
     def _next_action(self) -> str:
-        """At random, but each as often as the others after every eight."""
+        """Return a random action, each equally often in every eight."""
         if not self._actions:
             self._actions = ["join", "join", "join", "leave", "kill", "kill", "pause", "pause"]
             self._rng.shuffle(self._actions)
@@ -135,7 +135,7 @@ class GroupSoak:
     # -- what must hold
 
     def check_committed(self) -> None:
-        """Nothing is committed before it is processed. Commits are read first, event logs second."""
+        """Check that nothing is committed before it is processed. Commits are read first, event logs second."""
         committed = self.committed()
         processed = {place for member in self.members for place in member.processed()}
         for partition, end in committed.items():
@@ -143,7 +143,7 @@ class GroupSoak:
             assert not missing, f"partition {partition}: {end} is committed, and {missing[:5]} were never processed"
 
     def committed(self) -> Mapping[int, int]:
-        """The group's offset of each partition, 0 where it has none."""
+        """Return the group's offset of each partition, 0 where it has none."""
         found = self._watcher.committed(self._partitions, timeout=30)
         return {
             partition.partition: 0 if (offset := found.get(partition)) is None else offset.offset
@@ -151,7 +151,7 @@ class GroupSoak:
         }
 
     def finish(self, seconds: float) -> None:
-        """Waits until everything is processed and committed, then lets everybody leave."""
+        """Wait until everything is processed and committed, then stop all members."""
         self.wake(everybody=True)
         if not self.running:
             self.join()
@@ -166,7 +166,7 @@ class GroupSoak:
             self.leave(member)
 
     def check_processed(self, produced: int) -> None:
-        """Everything was processed, and nothing twice by members that were neither killed nor paused."""
+        """Check that everything was processed, and nothing twice by members that were neither killed nor paused."""
         ends = {key.partition: end for key, end in self._watcher.end_offsets(self._partitions).items()}
         assert sum(ends.values()) == produced
         everything = {(partition, offset) for partition, end in ends.items() for offset in range(end)}
@@ -174,10 +174,10 @@ class GroupSoak:
         assert processed == everything, f"{len(everything - processed)} records were never processed"
         by_clean = Counter(place for member in self.members if member.clean for place in member.processed())
         twice = [place for place, count in by_clean.items() if count > 1]
-        assert not twice, f"{len(twice)} records were processed twice though nobody was killed or paused: {twice[:5]}"
+        assert not twice, f"{len(twice)} records were processed twice by members neither killed nor paused: {twice[:5]}"
 
     def close(self) -> None:
-        """Ends whatever still runs."""
+        """End all remaining processes."""
         for member in self.running:
             member.process.kill()
             member.process.wait(60)
@@ -188,7 +188,7 @@ def soak(
     servers: str, topic: str, partitions: int, directory: Path, *, seed: int, seconds: float, records: int,
     session_seconds: float, **options: Any,
 ) -> GroupSoak:  # fmt: skip
-    """Produces `records` over `seconds` seconds while the group suffers, and checks all that must hold."""
+    """Produce `records` over `seconds` seconds under faults, and check all invariants."""
     run = GroupSoak(servers, topic, partitions, f"group-of-{topic}", directory, Random(seed), **options)
     try:
         with Producer(servers, linger_ms=5) as producer:

@@ -1,4 +1,4 @@
-"""One member of the soak, a process of its own: writes down what it has processed, and only then commits it.
+"""One member of the soak test, a process: logs each processed record, and only then commits it.
 
 `soak_member.py EVENT_LOG OPTIONS TOPIC`: OPTIONS are the consumer's, as JSON. It leaves the group on SIGTERM.
 """
@@ -25,7 +25,7 @@ logger = logging.getLogger("soak")
 
 
 class CommitsOnRevoke(RebalanceListener):
-    """Commits what is done before partitions go; without a right to them any more there is nothing to commit."""
+    """Commits processed records in on_revoked; after a loss there is nothing to commit."""
 
     def __init__(self, consumer: Consumer[Any, Any]) -> None:
         self.consumer = consumer
@@ -38,7 +38,7 @@ class CommitsOnRevoke(RebalanceListener):
 
 
 def commit(consumer: Consumer[Any, Any]) -> None:
-    """Commits; that others own the partitions meanwhile is what happens to a member that was paused."""
+    """Commit; a paused member may find that others own its partitions meanwhile."""
     try:
         consumer.commit()
     except KafkaError as error:
@@ -46,7 +46,7 @@ def commit(consumer: Consumer[Any, Any]) -> None:
 
 
 def main(event_log: str, options: dict[str, Any], topic: str) -> None:
-    """Reads and processes until it is told to leave."""
+    """Read and process until the signal to leave."""
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s")
     leaving: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: leaving.append(1))

@@ -1,4 +1,4 @@
-"""Members join, leave, are killed and paused at random: every record is processed, and none twice for nothing."""
+"""Members join, leave, are killed and paused at random: every record is processed, none twice without a reason."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ BROKER = {
         pytest.param(60, {"group_protocol": "consumer"}, id="consumer-protocol"),
     ],
 )
-def test_six_members_in_trouble_process_every_record_and_none_twice_for_nothing(
-    tmp_path: Path, seconds: int, options: dict[str, Any]
-) -> None:
+def test_six_members_under_faults_process_every_record(tmp_path: Path, seconds: int, options: dict[str, Any]) -> None:
     with EmbeddedCluster(processes=True, config=BROKER) as cluster:
         with Admin(cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("soak", PARTITIONS, 1)])

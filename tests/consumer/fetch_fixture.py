@@ -1,4 +1,4 @@
-"""A consumer's fetching between subscription and answers, without a network."""
+"""A fixture for fetch planning and response handling, without a network."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from pyclient.protocol.messages.fetch import PartitionData
 from pyclient.types import TopicPartition
 
 
-class Desk:
-    """Two partitions led by node 1, and everything around them."""
+class FetchFixture:
+    """Two partitions led by node 1, with planner, reader and buffer."""
 
     def __init__(self, *partitions: TopicPartition, position: int = 0, **options: Any) -> None:
         defaults = {"bootstrap_servers": "h:1", "max_partition_fetch_bytes": 1_000, "fetch_max_bytes": 3_000}
@@ -43,15 +43,15 @@ class Desk:
         self.planner.update(object(), lambda p: self.leaders[p])
         return self.planner.plan(node, number, now, other_in_flight=other_in_flight, reserved=reserved)
 
-    def beside(self, now: float = 0.0) -> list[TopicPartition]:
-        """What the second request asks for while the first one is in flight."""
+    def requested_second(self, now: float = 0.0) -> list[TopicPartition]:
+        """Return the partitions of the second request while the first one is in flight."""
         return list(self.plan(now=now, number=1, other_in_flight=True).targets)
 
-    def asked(self, now: float = 0.0) -> list[TopicPartition]:
+    def requested(self, now: float = 0.0) -> list[TopicPartition]:
         return list(self.plan(now=now).targets)
 
-    def stock(self, state: AssignedPartition, size: int) -> None:
-        """As if `size` bytes had been fetched."""
+    def add_buffered(self, state: AssignedPartition, size: int) -> None:
+        """Add `size` bytes of fetched data."""
         data = batch_of(state.fetch_offset, 1)
         parsed = parse_records(memoryview(data), *state.topic_partition, state.fetch_offset)
         state.fetch_offset = parsed.next_offset

@@ -1,4 +1,4 @@
-"""The two lanes of a node hand partitions over to each other without losing one."""
+"""The two fetch slots of a node hand partitions over to each other without losing one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pyclient.types import TopicPartition
 
 
 class Node:
-    """Holds every fetch until the test answers it."""
+    """Holds every fetch until the test completes it."""
 
     def __init__(self) -> None:
         self.metadata = SimpleNamespace(leader=lambda *_: 1)
@@ -50,12 +50,12 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-class Desk:
-    """A fetcher whose requests are parked at a `Node`; `told`: how many were parked when the user heard of records."""
+class FetcherFixture:
+    """A fetcher whose requests wait at a `Node`; `parked_at_notify` has their number at each `on_records`."""
 
     def __init__(self, partitions: int) -> None:
         self.node = Node()
-        self.told: list[int] = []
+        self.parked_at_notify: list[int] = []
         self.subscription = SubscriptionState(looks_up_committed=False)
         self.fetcher = Fetcher(
             self.node,
@@ -65,7 +65,7 @@ class Desk:
             resolve(ConsumerConfig, {"bootstrap_servers": "127.0.0.1:1"}),
             clock=ManualClock(),
             rng=random.Random(1),
-            on_records=lambda: self.told.append(len(self.node.parked)),
+            on_records=lambda: self.parked_at_notify.append(len(self.node.parked)),
             on_trouble=lambda errors: None,
             metrics=ConsumerMetrics(),
         )
@@ -77,8 +77,8 @@ class Desk:
             state.start_at(0)
 
     @property
-    def asked(self) -> list[tuple[str, set[int]]]:
-        return [(purpose, asked) for purpose, asked, _ in self.node.parked]
+    def requested(self) -> list[tuple[str, set[int]]]:
+        return [(purpose, partitions) for purpose, partitions, _ in self.node.parked]
 
 
 def records(*partitions: int, high_watermark: int) -> FetchResponse:
@@ -90,64 +90,64 @@ def records(*partitions: int, high_watermark: int) -> FetchResponse:
     return FetchResponse(session_id=0, responses=[FetchableTopicResponse(topic="t", partitions=parts)])
 
 
-def test_what_the_second_lane_gives_back_the_first_one_takes():
+def test_first_slot_takes_over_partitions_of_the_second():
     async def main():
-        desk = Desk(4)
-        node, fetcher = desk.node, desk.fetcher
+        fixture = FetcherFixture(4)
+        node, fetcher = fixture.node, fixture.fetcher
         fetcher.wake()
         await settle()
-        assert desk.asked == [("fetch", {0, 1, 2, 3})]
+        assert fixture.requested == [("fetch", {0, 1, 2, 3})]
 
-        desk.assign(2, 3)
+        fixture.assign(2, 3)
         fetcher.wake()
         await settle()
-        assert desk.asked[1:] == [("fetch beside", {2, 3})]
+        assert fixture.requested[1:] == [("fetch beside", {2, 3})]
 
         await node.answer(0)
-        assert len(node.parked) == 1, "both partitions are in the second lane's hands"
+        assert len(node.parked) == 1, "the second slot has both partitions"
         await node.answer(0)
-        assert desk.asked == [("fetch", {2, 3})]
+        assert fixture.requested == [("fetch", {2, 3})]
         fetcher.stop()
         await settle()
 
     asyncio.run(main())
 
 
-def test_the_next_request_is_sent_before_the_user_hears_of_an_answer():
+def test_next_request_is_sent_before_the_user_is_notified():
     async def main():
-        desk = Desk(1)
-        desk.fetcher.wake()
+        fixture = FetcherFixture(1)
+        fixture.fetcher.wake()
         await settle()
-        _, _, answered = desk.node.parked.pop()
+        _, _, answered = fixture.node.parked.pop()
         answered(records(0, high_watermark=1), None)
-        assert desk.told == [1]
-        assert desk.asked == [("fetch", {0})]
-        desk.fetcher.stop()
+        assert fixture.parked_at_notify == [1]
+        assert fixture.requested == [("fetch", {0})]
+        fixture.fetcher.stop()
         await settle()
 
     asyncio.run(main())
 
 
-def test_an_answer_that_is_none_ends_a_lane_for_a_moment_only():
+def test_malformed_response_interrupts_a_slot_only_briefly():
     async def main():
-        desk = Desk(1)
-        desk.fetcher.wake()
+        fixture = FetcherFixture(1)
+        fixture.fetcher.wake()
         await settle()
-        _, _, answered = desk.node.parked.pop()
+        _, _, answered = fixture.node.parked.pop()
         answered(None, ConnectionFailed("gone"))
         answered(None, ConnectionFailed("a late word changes nothing"))
         async with asyncio.timeout(20):
-            while not desk.node.parked:  # noqa: ASYNC110  # until a backoff is over
+            while not fixture.node.parked:  # noqa: ASYNC110  # until a backoff is over
                 await asyncio.sleep(0.01)
-        assert desk.asked == [("fetch", {0})]
-        assert str(desk.fetcher.last_error) == "gone"
-        desk.fetcher.stop()
+        assert fixture.requested == [("fetch", {0})]
+        assert str(fixture.fetcher.last_error) == "gone"
+        fixture.fetcher.stop()
         await settle()
 
     asyncio.run(main())
 
 
-def test_memory_for_records_is_given_back_once_when_none_have_come_for_a_while() -> None:
+def test_spare_memory_is_released_once_after_an_idle_time() -> None:
     idleness = Idleness()
     assert not idleness.begins(0, 100.0)  # there never was any
     assert not idleness.begins(1000, 101.0)

@@ -1,4 +1,4 @@
-"""Both faces of a consumer behind one set of blocking calls, so that every test runs over both."""
+"""Sync and async consumers with the same blocking calls, so that every test runs with both."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ async def _next(generator: Any) -> Any:
 
 
 class BlockingSync(Consumer[Any, Any]):
-    """A `Consumer`; `raw` as `BlockingAsync` has it."""
+    """A `Consumer` with a `raw` attribute as in `BlockingAsync`."""
 
     @property
     def raw(self) -> Consumer[Any, Any]:
         return self
 
 
-class Faces:
-    """Makes consumers of one face and one group protocol, and closes those a test leaves open."""
+class ConsumerFactory:
+    """Creates consumers of one API and one group protocol, and closes those that a test leaves open."""
 
     def __init__(self, name: str, bootstrap_servers: str, protocol: str = "classic", **defaults: Any) -> None:
         self.name = name
@@ -84,7 +84,7 @@ class Faces:
         self._thread: LoopThread | None = None
 
     def __call__(self, *topics: str, **options: Any) -> Any:
-        """A consumer; it reads from the earliest record and notices rebalances quickly, unless told otherwise."""
+        """Create a consumer; by default it reads from the earliest record and notices rebalances quickly."""
         defaults: dict[str, Any] = {"auto_offset_reset": "earliest", "group_protocol": self.protocol} | self._defaults
         if options.get("group_protocol", self.protocol) == "classic":
             defaults["heartbeat_interval_ms"] = 50
@@ -100,7 +100,7 @@ class Faces:
         return consumer
 
     def forget(self, consumer: Any) -> None:
-        """Lets go of a consumer that the test has closed."""
+        """Forget a consumer that the test has closed."""
         self._made.remove(consumer)
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class Faces:
         if self._thread is not None:
             self._thread.stop(5)
 
-    def __enter__(self) -> Faces:
+    def __enter__(self) -> ConsumerFactory:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -136,7 +136,7 @@ class EventLog(RebalanceListener):
 
 
 def read(consumer: Any, count: int, *, seconds: float = PATIENCE) -> list[Any]:
-    """Polls until `count` records came; fails after so many seconds without that many."""
+    """Poll until `count` records came; fail after so many seconds."""
     records: list[Any] = []
     deadline = time.monotonic() + seconds
     while len(records) < count:
@@ -148,7 +148,7 @@ def read(consumer: Any, count: int, *, seconds: float = PATIENCE) -> list[Any]:
 
 
 def poll_until(consumers: Sequence[Any], condition: Callable[[], bool], *, seconds: float = PATIENCE) -> list[Any]:
-    """Polls them in turn until the condition holds, at most so many seconds; the records that came."""
+    """Poll the consumers in turn until the condition holds; return the records."""
     records: list[Any] = []
     deadline = time.monotonic() + seconds
     while not condition():
@@ -159,12 +159,12 @@ def poll_until(consumers: Sequence[Any], condition: Callable[[], bool], *, secon
 
 
 def shares(consumers: Sequence[Any]) -> list[list[int]]:
-    """The partition numbers that each consumer has."""
+    """Return the partition numbers of each consumer."""
     return [sorted(partition.partition for partition in consumer.assignment()) for consumer in consumers]
 
 
 def close_in_time(consumer: Any, timeout: float) -> None:
-    """Closes it in a thread, so that one that would take ten minutes fails the test; raises what the close raises."""
+    """Close the consumer in a thread, so that a hanging close fails the test; raise the error of the close."""
     outcome: Future[None] = Future()
 
     def close() -> None:
@@ -206,7 +206,7 @@ class Interrupter:
             raise KeyboardInterrupt
 
     def during(self, call: Callable[[], Any]) -> Any:
-        """The call's result, or None if it was interrupted."""
+        """Return the call's result, or None if it was interrupted."""
         main = threading.main_thread().ident
         timer = threading.Timer(self._rng.uniform(0, 0.008), signal.pthread_kill, (main, signal.SIGINT))
         result = None
