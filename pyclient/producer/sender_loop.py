@@ -259,8 +259,8 @@ class SenderLoop:
         try:
             sealed = [self.seal(batch) for batch in work.batches]
         except Exception as error:  # a compression library may raise anything: only these records fail
-            logger.exception("a batch could not be compressed: %r", work)
-            self._lost(work, ClientError(f"the batch could not be compressed: {error!r}"), written=False)
+            logger.exception("a batch could not be encoded: %r", work)
+            self._lost(work, ClientError(f"the batch could not be encoded: {error!r}"), written=False)
             return
         if connection.closed:
             self._lost(work, ConnectionFailed(f"{connection.address}: the connection ended"), written=False)
