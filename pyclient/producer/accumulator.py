@@ -144,7 +144,7 @@ class RecordAccumulator:
                 self.make_ready(batch)
             else:
                 self._lingering.append(batch)
-        except BaseException:  # Ctrl-C
+        except BaseException:  # an interrupt
             self.drop_if_empty(batch)
             raise
 

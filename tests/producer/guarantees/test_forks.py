@@ -178,7 +178,7 @@ def refused(*futures):
             try:
                 use(print)
             except errors.ForkError as error:
-                assert "was sent by process" in str(error)
+                assert "are only available in process" in str(error)
             else:
                 os._exit(3)
     os._exit(0)
