@@ -64,7 +64,7 @@ def test_reading_continues_at_its_position_after_a_broker_was_killed(
     assert values(read(consumer, 3)) == numbers(5, 8)  # not reset to the earliest, nothing skipped
 
 
-def test_poll_while_the_broker_is_down_returns_nothing_and_raises_nothing(
+def test_poll_while_the_broker_is_down_returns_nothing(
     consumers: ConsumerFactory, own_cluster: EmbeddedCluster
 ) -> None:
     topic = make_topic(own_cluster, numbers(3))

@@ -122,7 +122,7 @@ def test_auto_commit_commits_only_what_earlier_polls_returned(
     poll_until([consumer], all_are_committed)
 
 
-def test_closing_commits_what_was_polled(consumers: ConsumerFactory, topic: str, group: str) -> None:
+def test_close_commits_the_polled_records(consumers: ConsumerFactory, topic: str, group: str) -> None:
     consumer = consumers(topic, group_id=group)
     read(consumer, 4)
     consumer.close()
@@ -139,7 +139,7 @@ def test_leaving_a_loop_and_closing_commits_up_to_the_record_in_hand(
     assert committed(consumers, group, topic) == 6
 
 
-def test_exception_leaves_out_what_the_last_poll_returned(consumers: ConsumerFactory, topic: str, group: str) -> None:
+def test_exit_after_an_error_does_not_commit_the_last_poll(consumers: ConsumerFactory, topic: str, group: str) -> None:
     with pytest.raises(RuntimeError, match="while processing"), consumers(topic, group_id=group) as consumer:
         read(consumer, 3)
         consumer.poll(30, max_records=2)
@@ -147,7 +147,7 @@ def test_exception_leaves_out_what_the_last_poll_returned(consumers: ConsumerFac
     assert committed(consumers, group, topic) == 3
 
 
-def test_without_auto_commit_closing_commits_nothing(consumers: ConsumerFactory, topic: str, group: str) -> None:
+def test_close_without_auto_commit_commits_nothing(consumers: ConsumerFactory, topic: str, group: str) -> None:
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
     read(consumer, 4)
     consumer.close()

@@ -101,7 +101,7 @@ def test_pattern_takes_topics_that_exist_and_topics_that_come(
     assert consumer.subscription() == {f"{stem}-a", f"{stem}-z"}
 
 
-def test_without_a_group_a_subscription_means_all_partitions(
+def test_subscription_without_a_group_means_all_partitions(
     consumers: ConsumerFactory, new_topic: NewTopic, admin: Admin, produce: Produce
 ) -> None:
     topic = new_topic(2)

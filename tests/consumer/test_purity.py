@@ -28,7 +28,7 @@ FORBIDDEN = {"asyncio", "socket", "threading", "time", "random"}
         "membership",
     ],
 )
-def test_deciding_module_imports_nothing_that_waits(name: str) -> None:
+def test_state_machine_imports_nothing_that_waits(name: str) -> None:
     module = importlib.import_module(f"pyclient.consumer.{name}")
     imported: set[str] = set()
     for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text())):

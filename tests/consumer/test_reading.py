@@ -173,7 +173,7 @@ def test_by_duration_starts_that_long_ago(consumers: ConsumerFactory, new_topic:
     assert values(consumer.poll(30)) == [b"young"]
 
 
-def test_without_a_policy_a_partition_needs_a_seek(
+def test_partition_without_a_policy_needs_a_seek(
     consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
 ) -> None:
     topic = new_topic()

@@ -90,7 +90,7 @@ def test_close_with_a_silent_leader_keeps_its_timeout(
         close_in_time(consumer, 0.3)
 
 
-def test_with_block_after_an_error_waits_briefly_for_the_coordinator(
+def test_with_statement_after_an_error_waits_only_briefly(
     consumers: ConsumerFactory, frozen: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("consumer", "async_consumer"):

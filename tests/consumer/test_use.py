@@ -272,7 +272,7 @@ def test_invalid_partition_is_refused(consumers: ConsumerFactory, partition: Any
         consumers().assign([partition])
 
 
-def test_polling_without_a_subscription_says_what_to_do(consumers: ConsumerFactory) -> None:
+def test_poll_without_a_subscription_raises_with_a_hint(consumers: ConsumerFactory) -> None:
     with pytest.raises(errors.NotAssigned, match=r"subscribe\(\) or assign\(\)"):
         consumers().poll()
 

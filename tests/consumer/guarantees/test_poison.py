@@ -115,7 +115,7 @@ def test_columns_have_the_rows_of_the_records_with_their_bytes(consumers: Consum
     assert seen == [b'"good-0"', b'"good-1"', b'"fine-2"', b'"good-4"']
 
 
-def test_without_a_deserializer_nothing_is_poison(consumers: ConsumerFactory, log: TopicPartition) -> None:
+def test_no_record_is_poison_without_a_deserializer(consumers: ConsumerFactory, log: TopicPartition) -> None:
     consumer = consumers()
     consumer.assign([log])
     seen: list[bytes] = []

@@ -152,7 +152,7 @@ def test_function_that_returns_skips_and_one_that_raises_is_called_again(
     assert [record.value for record in read(letters, 1)] == [b"{not json"]
 
 
-def test_poll_whose_records_are_all_skipped_goes_on_waiting(
+def test_poll_with_all_records_skipped_keeps_waiting(
     consumers: ConsumerFactory, new_topic: NewTopic, producer: Producer
 ) -> None:
     name = new_topic()
