@@ -17,7 +17,7 @@ from pyclient.records import read_header
 
 KIB, MIB = 1 << 10, 1 << 20
 _WINDOWS, _WINDOW = 9, 192 * MIB
-"""How often the case growth compares, and with how many bytes."""
+"""Number of comparisons of the case growth, and their bytes."""
 _FINDS = 1000
 _UNTIL_COMPILED = 2.0
 """Seconds of small requests after which a JVM is as quick as it gets; after 0.5 it takes twice the time for each."""
@@ -62,7 +62,7 @@ def produce(node: Node, options: Options) -> dict[str, Figure]:
 
 
 def fetch(node: Node, options: Options) -> dict[str, Figure]:
-    """What is in the page cache."""
+    """Fetch data that is in the page cache."""
     found = {}
     with node.topic("fetch") as topic:
         load.fill(node, topic, 16 * MIB, 512 * KIB)

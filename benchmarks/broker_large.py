@@ -1,4 +1,4 @@
-"""What one client's large requests cost the others: the longest wait of small requests while each API is asked.
+"""The effect of one client's large requests on others: the longest wait of small requests, for each API.
 
 `python -m benchmarks.broker_large [--items 10000] [--api ListOffsets ...] [--limit 60]`
 """

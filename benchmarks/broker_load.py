@@ -92,7 +92,7 @@ class Wire:
         return data
 
     def pipeline(self, request: bytes, seconds: float, check: Callable[[bytes], None]) -> int:
-        """Keeps `IN_FLIGHT` of one request under way for so long; how many were answered."""
+        """Keep `IN_FLIGHT` requests in flight for `seconds`. Return how many were answered."""
         end = time.perf_counter() + seconds
         return self._while(lambda _sent: time.perf_counter() < end, request, check)
 
@@ -180,7 +180,7 @@ def fetch_request(topic: str, size: int, offset: int = 0) -> bytes:
 
 
 def fetch(node: Node, topic: str, size: int, seconds: float) -> Load:
-    """The same `size` bytes over and over, two requests under way; the amount is bytes."""
+    """Fetch the same `size` bytes repeatedly, with two requests in flight; the amount is bytes."""
     request = fetch_request(topic, size)
 
     def work() -> tuple[float, list[float]]:

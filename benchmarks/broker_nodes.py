@@ -12,7 +12,7 @@ from pyclient import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
 
 SETTINGS = {"log.cleaner.backoff.ms": "200", "log.segment.delete.delay.ms": "500"}
-"""The same for both: compaction begins soon, and deleted topics make room soon."""
+"""Options of both brokers: compaction starts soon, and files of deleted topics are removed soon."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""How long until a broker answers its first Metadata: ours in a thread, with the import, in a process; and others.
+"""Time until a broker answers its first Metadata: ours in a thread, with the import, in a process; and others.
 
 `python -m benchmarks.broker_start [--runs N] [--kafka]`; `--kafka` adds a real Apache Kafka, which takes seconds a run.
 """
@@ -53,7 +53,7 @@ def in_thread() -> float:
 
 
 def in_process() -> float:
-    """The same with the broker in a process of its own."""
+    """Return the milliseconds until the answer of a broker in its own process."""
     started = time.perf_counter()
     with EmbeddedCluster(processes=True) as cluster:
         ask(cluster.bootstrap_servers)
@@ -67,7 +67,7 @@ def with_import() -> float:
 
 
 def interpreter() -> float:
-    """What a fresh interpreter alone costs."""
+    """Return the milliseconds of starting an interpreter alone."""
     started = time.perf_counter()
     subprocess.run([sys.executable, "-c", "pass"], check=True)
     return (time.perf_counter() - started) * 1000

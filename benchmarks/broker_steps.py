@@ -1,4 +1,4 @@
-"""How long the broker's loop is held up by each slice of its background work, on logs that make it hard.
+"""Time for which each slice of background work blocks the broker's loop, on unfavorable logs.
 
 `python -m benchmarks.broker_steps [--megabytes 200] [--only recovery]`; what waits for the disk runs on a side thread,
 as in a node, and is not counted. A slice should take 2 ms at most.
@@ -109,13 +109,13 @@ class Bench:
         return manager
 
     def measure(self, name: str, side: SideThread, steps: Any) -> None:
-        """Takes the times of some work."""
+        """Measure the steps of some work."""
         gc.collect()
         gc.freeze()
         run(self.found.setdefault(name, Steps()), steps, side)
 
     def machine(self) -> None:
-        """Nothing but counting: what is long here is the machine's doing."""
+        """Measure slices that only count: long ones are caused by the machine."""
 
         def steps() -> Any:
             for _ in range(100_000):
@@ -183,7 +183,7 @@ class Bench:
         manager.close(clean=False)
 
     def table(self) -> Table:
-        """What was found."""
+        """Return the results as a table."""
         table = Table(title=f"slices of background work on the loop ({LONGEST_MS:g} ms at most)")
         for column in ("", "slices", "p50 ms", "p99 ms", "max ms", "max CPU ms", f"> {LONGEST_MS:g} ms"):
             table.add_column(column, justify="right" if column else "left")

@@ -53,6 +53,6 @@ def measured_clusters(given: str | None) -> Iterator[Measured]:
 
 
 def brokers(given: str | None) -> Iterator[tuple[str, str]]:
-    """The same as pairs of address and name."""
+    """Yield the address and name of each cluster."""
     for cluster in measured_clusters(given):
         yield cluster.servers, cluster.name

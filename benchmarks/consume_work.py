@@ -135,7 +135,7 @@ def confluent(servers: str, more: Mapping[str, Any] | None = None) -> Any:
 
 
 def begin_confluent(consumer: Any, topic: str) -> None:
-    """Has it read all partitions from the beginning."""
+    """Assign all partitions to the consumer, from the beginning."""
     from confluent_kafka import TopicPartition
 
     partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions

@@ -121,7 +121,7 @@ def run_client(case: Case, client: str, taken: Taken, servers: str, topic: str, 
 
 
 def ratios(case: Case, found: dict[str, Taken]) -> Iterator[tuple[Goal, float]]:
-    """What was reached of each goal."""
+    """Yield the goals with the reached ratios."""
     for goal in case.goals:
         mine, theirs = found[goal.client].rates, found[goal.than].rates
         if mine and theirs:

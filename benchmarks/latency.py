@@ -72,7 +72,7 @@ class LatencyClient:
 
 @dataclass(frozen=True)
 class Latency:
-    """What was found: each client with its turns, how many rounds there were, and the host's share of those counted."""
+    """The results: each client with its turns, the number of rounds, and the host's share in those that count."""
 
     clients: Mapping[str, LatencyClient]
     rounds: int

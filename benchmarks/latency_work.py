@@ -125,7 +125,7 @@ CLIENTS = {
 
 
 def main() -> None:
-    """Takes a turn for each line of the input."""
+    """Run a turn for each line of the input."""
     given = arguments(CLIENTS).parse_args()
     turn = CLIENTS[given.client](given.servers, given.topic, given.size, given.codec)
     for _ in sys.stdin:

@@ -17,7 +17,7 @@ from benchmarks.timed_work import BATCH_BYTES, LINGER_MS, Figures, arguments, te
 Produce = Callable[[int], Figures | None]
 """Sends a number of records and confirms each; may return further figures."""
 PrepareProduce = Callable[[str, str, int, str], Produce]
-"""Takes servers, topic, size and codec, connects, and returns what is to be timed."""
+"""Takes servers, topic, size and codec, connects, and returns the work to measure."""
 _LARGE_BUFFER = 256 * 1024 * 1024
 
 

@@ -8,7 +8,7 @@ import sys
 
 
 def measure(work: str, client: str, servers: str, topic: str, size: int, codec: str, count: int) -> dict[str, float]:
-    """What `benchmarks.produce_work` or `benchmarks.consume_work` prints; `RuntimeError` says why it failed."""
+    """Return the figures of `benchmarks.produce_work` or `benchmarks.consume_work`; `RuntimeError` if it failed."""
     command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.{work}_work", client, "--servers", servers]
     command += ["--topic", topic, "--size", str(size), "--codec", codec, "--count", str(count)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

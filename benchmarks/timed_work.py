@@ -15,7 +15,7 @@ BATCH_BYTES = 131_072
 
 Figures = Mapping[str, float]
 Prepare = Callable[[str, str, int, str, int], Callable[[], Figures | None]]
-"""Takes servers, topic, size, codec and count; prepares, and returns what is to be timed, which may add figures."""
+"""Takes servers, topic, size, codec and count; prepares, and returns the work to measure, which may add figures."""
 
 
 def values(size: int) -> list[bytes]:

@@ -31,10 +31,10 @@ def memory_at_hand() -> None:
 
 
 def warm_up(servers: str) -> None:
-    """Has a Kafka write as it will be measured, until its JVM is as quick as it gets.
+    """Run the measured load on a Kafka until its JVM has compiled the code.
 
-    That is in one partition and in 12, and batches of an idempotent producer, too: a JVM compiles anew what is used in
-    a new way. Records by themselves come last.
+    The load is on one partition and on 12, also from an idempotent producer: a JVM recompiles code that is used in a
+    new way. Single records come last.
     """
     loaded = 0.0
     while loaded < _UNTIL_COMPILED:
