@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import select
+import selectors
 import signal
 import socket
 import subprocess
@@ -255,15 +255,20 @@ class ProcessRunner:
         stdout = self._process.stdout
         assert stdout is not None
         line = b""
-        while b"\n" not in line:
-            ready, _, _ = select.select([stdout], [], [], START_SECONDS)
-            if not ready:
-                raise KafkaTimeout(f"the broker process did not serve within {START_SECONDS:g} s: {self.stderr_tail()}")
-            more = os.read(stdout.fileno(), 4096)
-            if not more:
-                code = self._process.wait(STOP_SECONDS)
-                raise ClientError(f"the broker process ended with status {code} before it served: {self.stderr_tail()}")
-            line += more
+        with selectors.DefaultSelector() as selector:  # select() takes no descriptor above 1023
+            selector.register(stdout, selectors.EVENT_READ)
+            while b"\n" not in line:
+                if not selector.select(START_SECONDS):
+                    raise KafkaTimeout(
+                        f"the broker process did not serve within {START_SECONDS:g} s: {self.stderr_tail()}"
+                    )
+                more = os.read(stdout.fileno(), 4096)
+                if not more:
+                    code = self._process.wait(STOP_SECONDS)
+                    raise ClientError(
+                        f"the broker process ended with status {code} before it served: {self.stderr_tail()}"
+                    )
+                line += more
         return line.partition(b"\n")[0].decode().strip().removeprefix("bootstrap.servers=")
 
     def _watch(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -226,3 +227,18 @@ def test_at_interpreter_exit_an_open_cluster_is_closed(tmp_path: Path) -> None:
     directories = done.stdout.decode().split()
     assert len(directories) == 2
     assert not any(Path(directory).exists() for directory in directories)
+
+
+def test_broker_process_starts_from_a_process_with_many_descriptors() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2048)), hard))
+    held: list[int] = []
+    try:
+        while not held or held[-1] < 1100:
+            held.append(os.dup(0))
+        with EmbeddedCluster(processes=True) as cluster:
+            assert cluster.bootstrap_servers
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import queue
-import select
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from pyclient.records import compiled_only
 from tests.forks import fork
 from tests.producer.lane_fixture import LaneFixture, at_the_socket
 from tests.producer.test_lane_in_a_producer import open_lane
+from tests.readable import is_readable
 from tests.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
@@ -127,7 +127,7 @@ def test_response_waits_until_earlier_ones_are_handled(fixture: LaneFixture) -> 
     def told_of_the_first() -> None:
         fixture.lane.stop()
         fixture.far.sendall(answers[2])
-        assert not select.select([fixture.reader.fileno()], [], [], 0.05)[0]
+        assert not is_readable(fixture.reader, 0.05)
         fixture.reader()  # also if the loop was woken before
 
     fixture.usual = lambda: fixture.events.append(fixture.near.recv(1000))
@@ -137,7 +137,7 @@ def test_response_waits_until_earlier_ones_are_handled(fixture: LaneFixture) -> 
         thread.join(PATIENCE)
     assert [each for each in fixture.events if isinstance(each, bytes)] == [answers[1]]
     fixture.reader.taken()
-    assert select.select([fixture.reader.fileno()], [], [], PATIENCE)[0]
+    assert is_readable(fixture.reader, PATIENCE)
     fixture.reader()
     assert [each for each in fixture.events if isinstance(each, bytes)] == [answers[1], answers[2]]
 

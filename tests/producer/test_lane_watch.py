@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import select
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import pytest
 from pyclient.producer.partition_queue import ATOMIC_APPEND
 from pyclient.records import compiled_only
 from tests.producer.lane_fixture import LaneFixture, at_the_socket
+from tests.readable import is_readable
 from tests.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
@@ -23,7 +23,7 @@ NO_LIMIT = -1.0
 
 def loop_is_told(fixture: LaneFixture, seconds: float = 0.0) -> bool:
     """Return True if the loop would see the socket as readable."""
-    return bool(select.select([fixture.reader.fileno()], [], [], seconds)[0])
+    return is_readable(fixture.reader, seconds)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +25,7 @@ from pyclient.protocol.messages.offset_commit import (
 )
 from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker_embedded.log.slow_disks import SECONDS, HeldFileSystem, NodeOnDisk
+from tests.readable import is_readable
 
 TOPIC_CONFIG, STORAGE_ERROR = 2, errors.KafkaStorageError.code
 ASK = MetadataRequest(topics=[], allow_auto_topic_creation=False)
@@ -106,7 +106,7 @@ def committed(client: Any) -> int:
 
 
 def has_answer(client: Any) -> bool:
-    return bool(select.select([client.socket], [], [], 0)[0])
+    return is_readable(client.socket)
 
 
 def test_a_topic_is_created_when_that_is_on_the_disk_and_others_do_not_wait(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.produce import ProduceRequest
 from pyclient.records import iter_batches
 from tests.broker_embedded.log.slow_disks import SECONDS, HeldFileSystem, NodeOnDisk
+from tests.readable import is_readable
 
 
 class Broker(NodeOnDisk[HeldFileSystem]):
@@ -56,7 +56,7 @@ def request_of(batch: Any) -> Callable[[str, bytes], ProduceRequest]:
 
 
 def has_answer(client: Any) -> bool:
-    return bool(select.select([client.socket], [], [], 0)[0])
+    return is_readable(client.socket)
 
 
 def answer_of(client: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +22,7 @@ from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from pyclient.records import build_batch, iter_batches
 from pyclient.types import TopicPartition
 from tests.broker_embedded.log.slow_disks import SECONDS, NodeOnDisk
+from tests.readable import is_readable
 
 SLOW = TopicPartition("slow", 0)
 BATCHES = 5
@@ -119,7 +119,7 @@ def end_offset(client: Any, topic: str) -> int:
 
 
 def has_answer(client: Any) -> bool:
-    return bool(select.select([client.socket], [], [], 0)[0])
+    return is_readable(client.socket)
 
 
 def waits(node: Restarted, client: Any) -> bool:
