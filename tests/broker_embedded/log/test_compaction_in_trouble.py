@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from pyclient.broker_embedded.log.compaction.rewriting import rebased
 from pyclient.broker_embedded.log.steps import run_here
+from pyclient.records.varints import encode_varint, read_varint
 from tests.broker_embedded.log.compaction_tools import compact, compactor, pairs, put
 
 
@@ -108,3 +110,15 @@ def test_a_crash_at_any_point_of_the_swap_leaves_the_old_or_the_new(fixture: Any
         if not failed:
             break
     assert outcomes == {(True, True), (True, False), (False, False)}
+
+
+@pytest.mark.parametrize("old_base", [-(2**63), -1, 0, 2**63 - 1])
+@pytest.mark.parametrize("delta", [-(2**63), -1, 10, 2**63 - 1])
+@pytest.mark.parametrize("new_base", [0, 1_700_000_000_000, 2**63 - 1])
+def test_rebased_timestamps_wrap_at_64_bits(old_base: int, delta: int, new_base: int) -> None:
+    body = b"\0" + encode_varint(delta) + b"\0\1\1\0"
+    record = rebased(encode_varint(len(body)) + body, old_base, new_base)
+    size, position = read_varint(record, 0, 28)
+    rebased_delta, end = read_varint(record, position + 1, 63)
+    assert (size, record[end:]) == (len(record) - position, b"\0\1\1\0")
+    assert (new_base + rebased_delta - old_base - delta) % 2**64 == 0

@@ -35,6 +35,7 @@ _LOG_APPEND_TIME: Final = 0x08
 _DELETE_HORIZON: Final = 0x40
 _NO_TIMESTAMP: Final = -1
 _WIDE: Final = 63  # the last shift of a 64-bit varint
+_SIGN_BIT: Final = 1 << 63
 _NARROW: Final = 28
 
 
@@ -122,14 +123,17 @@ def spliced(batch: Buffer, header: BatchHeader, keep: Sequence[int]) -> Iterator
 
 
 def rebased(records: bytes, old_base: int, new_base: int) -> bytes:
-    """Return the same records (contiguous, of magic 2) with timestamps relative to another base."""
+    """Return the same records (contiguous, of magic 2) with timestamps relative to another base.
+
+    Differences wrap at 64 bits, as readers add them up: a batch may have timestamps that are further apart.
+    """
     parts: list[bytes] = []
     position, shift = 0, old_base - new_base
     while position < len(records):
         end = _end_of(records, position)
         _size, body = read_varint(records, position, _NARROW)
         delta, rest = read_varint(records, body + 1, _WIDE)  # after the record's attributes
-        timestamp = encode_varint(delta + shift)
+        timestamp = encode_varint((delta + shift + _SIGN_BIT) % (2 * _SIGN_BIT) - _SIGN_BIT)
         parts += (
             encode_varint(1 + len(timestamp) + end - rest),
             records[body : body + 1],
