@@ -244,11 +244,14 @@ class Campaign:
     def _compare_memory(self) -> None:
         """Compare with the base, until nothing is more than it may be: the broker's disk thread may lag."""
         until = time.monotonic() + _FALL
-        while (grown := self._grown(self._broker.memory())) and time.monotonic() < until:
+        now = first = self._broker.memory()
+        while (grown := self._grown(now)) and time.monotonic() < until:
             time.sleep(0.5)  # between two looks
+            now = self._broker.memory()
         for name, text in grown.items():
             left = housekeeping.partitions(self._broker.port)
-            self._add("leak", name, f"{text}; partitions of topics that are left: {left}", None)
+            holders = "\n".join(first["holders"].get(name, ()))
+            self._add("leak", name, f"{text}; partitions of topics that are left: {left}\n{holders}", None)
 
     def _grown(self, now: dict[str, Any]) -> dict[str, str]:
         before = self._base["types"]

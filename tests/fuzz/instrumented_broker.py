@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import reprlib
 import signal
 import sys
 import time
@@ -21,6 +22,7 @@ import warnings
 from collections import Counter
 from importlib import import_module
 from pkgutil import walk_packages
+from types import FrameType
 from typing import Any, Final
 
 from pyclient import broker_embedded, protocol, records
@@ -34,6 +36,10 @@ _CONTROLS: Final = frozenset({"_serve", "ControlServer._connected"})
 """The start, and what the fuzzer itself asks the broker to do between its rounds."""
 _VERSION: Final = re.compile(r"_v[0-9]+\b")
 _LONGEST_FRAME: Final = 1 << 20
+_MANY: Final = 3_000
+"""More instances of one type than at the report before that have the report say what refers to them."""
+_DEPTH: Final = 8
+_HOLDERS: Final = 4
 
 
 class Report:
@@ -45,6 +51,7 @@ class Report:
         self.connection: BrokerConnection | None = None
         self.frames = 0
         self.slow = False
+        self.types: dict[str, int] = {}
 
     def add(self, kind: str, text: str, **more: Any) -> None:
         """Add an event, with the frame that is being served or was served last."""
@@ -129,7 +136,32 @@ def report_memory(report: Report) -> None:
     gc.unfreeze()  # what start-up and earlier collections have set aside counts, too
     counts = Counter(type(each).__name__ for each in gc.get_objects())
     report.frame = None
-    report.add("memory", "", objects=counts.total(), types=dict(counts.most_common(40)), resident=resident_bytes())
+    types = dict(counts.most_common(40))
+    grown = [name for name, count in types.items() if count > report.types.get(name, 0) + _MANY]
+    holders = {name: holders_of(name) for name in grown} if report.types else {}
+    report.types = types
+    report.add("memory", "", types=types, holders=holders, resident=resident_bytes())
+
+
+def holders_of(name: str) -> list[str]:
+    """Describe what refers to an instance of a type, and what refers to that, and so on."""
+    instances = [each for each in gc.get_objects() if type(each).__name__ == name]
+    level: list[Any] = [instances[len(instances) // 2]]
+    seen = {id(instances), id(level)}
+    lines: list[str] = []
+    for depth in range(_DEPTH):
+        found: list[Any] = []
+        for each in level:
+            for holder in gc.get_referrers(each):
+                ours = isinstance(holder, FrameType) and holder.f_code.co_filename == __file__
+                if ours or id(holder) in seen or holder is found or holder is level:
+                    continue
+                seen.add(id(holder))
+                found.append(holder)
+        level = found[:_HOLDERS]
+        seen.add(id(level))
+        lines += [f"{'  ' * depth}{type(each).__qualname__} {reprlib.repr(each)}" for each in level]
+    return lines
 
 
 def resident_bytes(pid: int | str = "self") -> int:
