@@ -144,11 +144,16 @@ def report_memory(report: Report) -> None:
 
 
 def holders_of(name: str) -> list[str]:
-    """Describe what refers to an instance of a type, and what refers to that, and so on."""
+    """Describe what refers to three instances of a type, and what refers to that, and so on."""
     instances = [each for each in gc.get_objects() if type(each).__name__ == name]
-    level: list[Any] = [instances[len(instances) // 2]]
-    seen = {id(instances), id(level)}
-    lines: list[str] = []
+    seen = {id(instances)}
+    return [line for each in instances[-1 :: -(len(instances) // 3)] for line in _holders(each, seen)]
+
+
+def _holders(instance: Any, seen: set[int]) -> list[str]:
+    level: list[Any] = [instance]
+    seen.add(id(level))
+    lines = [reprlib.repr(instance)]
     for depth in range(_DEPTH):
         found: list[Any] = []
         for each in level:
@@ -160,7 +165,7 @@ def holders_of(name: str) -> list[str]:
                 found.append(holder)
         level = found[:_HOLDERS]
         seen.add(id(level))
-        lines += [f"{'  ' * depth}{type(each).__qualname__} {reprlib.repr(each)}" for each in level]
+        lines += [f"{'  ' * (depth + 1)}{type(each).__qualname__} {reprlib.repr(each)}" for each in level]
     return lines
 
 
