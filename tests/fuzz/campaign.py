@@ -32,8 +32,8 @@ _FALL: Final = 30.0
 """Seconds after which what is still more than at the base is a leak."""
 _OTHERS: Final = 12
 """Connections that the good client may have."""
-_OBJECTS: Final = 3_000
-"""Instances of one type that may be more than at the base."""
+_OBJECTS: Final = 5_000
+"""Instances of one type that may be more than at the base: the broker caches 4,096 decoded ids."""
 _RESIDENT: Final = 96 << 20
 """Bytes of resident memory that may be more than at the base: the allocator keeps some."""
 

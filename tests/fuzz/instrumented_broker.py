@@ -36,7 +36,7 @@ _CONTROLS: Final = frozenset({"_serve", "ControlServer._connected"})
 """The start, and what the fuzzer itself asks the broker to do between its rounds."""
 _VERSION: Final = re.compile(r"_v[0-9]+\b")
 _LONGEST_FRAME: Final = 1 << 20
-_MANY: Final = 3_000
+_MANY: Final = 5_000
 """More instances of one type than at the report before that have the report say what refers to them."""
 _DEPTH: Final = 8
 _HOLDERS: Final = 4
