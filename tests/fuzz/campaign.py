@@ -26,7 +26,7 @@ _JUMP: Final = 15.0
 """Seconds that the broker's clock is set forward now and then, so that sessions and rebalances expire."""
 _JUMP_EVERY: Final = 4.0
 """Seconds of traffic between two of those, on average."""
-_SETTLE: Final = 120.0
+_SETTLE: Final = 30.0
 """Seconds at most for the broker to end what it is at: requests of closed connections, work on the disk."""
 _FALL: Final = 30.0
 """Seconds after which what is still more than at the base is a leak."""

@@ -30,7 +30,7 @@ from pyclient.broker_embedded import __main__ as broker_main
 from pyclient.broker_embedded import foreground
 from pyclient.broker_embedded.server import BrokerConnection
 
-SLOW_STEP: Final = 0.1
+SLOW_STEP: Final = float(os.environ.get("PYCLIENT_FUZZ_SLOW_MS", "100")) / 1000
 """Seconds of CPU time that one step of the loop may take: other connections wait meanwhile."""
 _CONTROLS: Final = frozenset({"_serve", "ControlServer._connected"})
 """The start, and what the fuzzer itself asks the broker to do between its rounds."""
