@@ -13,7 +13,7 @@ SUBSET := tests/test_config.py tests/test_errors.py tests/test_serialization.py 
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-pure test-free-threaded test-without-gil test-python test-subset test-slow test-kafka
-.PHONY: fuzz torture lint docs bench clean
+.PHONY: fuzz torture lint sync-clients docs bench clean
 
 help:
 	@echo "make demo        run the main job: real input through producer, broker, consumer group and Spark"
@@ -25,7 +25,8 @@ help:
 	@echo "make test-kafka  the tests against a real Apache Kafka and its classes (needs a JDK and Maven, or PYCLIENT_TEST_BOOTSTRAP)"
 	@echo "make fuzz        generated and mutated requests against a broker (FUZZ_SECONDS=60, FUZZ_SEED=a number)"
 	@echo "make torture     kill, damage and fail the broker's storage (TORTURE_ARGS='--seed 1 --seconds 600 --only damage')"
-	@echo "make lint        ruff, mypy --strict, import-linter"
+	@echo "make lint        ruff, mypy --strict, import-linter, rules of our own, generated files up to date"
+	@echo "make sync-clients  write the synchronous clients from the asyncio ones"
 	@echo "make docs        write docs/options.md from the table of options"
 	@echo "make bench       pyclient beside confluent-kafka, kafka-python and aiokafka"
 
@@ -79,6 +80,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.sync_clients --check
+
+sync-clients: $(STAMP)
+	$(BIN)/python -m tools.sync_clients
 
 docs: $(STAMP)
 	$(BIN)/pyclient options --markdown > docs/options.md

@@ -1,28 +1,22 @@
-"""The synchronous admin client: runs the shared implementation on an event loop in a thread of its own."""
+# Generated from pyclient/admin/async_admin.py by `make sync-clients`; edit that file instead.
+"""The synchronous admin client."""
 
 from __future__ import annotations
 
-import os
-import threading
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Any, Self, Unpack
 
+from pyclient.admin.client import AdminClient
 from pyclient.admin.config import AdminConfig, AdminOptions
-from pyclient.admin.core import AdminCore
 from pyclient.admin.groups import GroupDescription, GroupListing
-from pyclient.admin.topics import NewTopic, TopicDescription
+from pyclient.admin.runners import ThreadRunner
+from pyclient.admin.topics import NewTopic, TopicDescription, new_topics, unique_names
 from pyclient.cluster.client import ClusterHealth
 from pyclient.config import resolve
 from pyclient.config.reference import document
-from pyclient.errors import ClosedError
-from pyclient.net.loop_thread import LoopThread
 from pyclient.types import OffsetAndMetadata, TopicPartition
-
-T = TypeVar("T")
-
-_CLOSING_SECONDS: Final = 5.0
 
 
 class Admin:
@@ -44,12 +38,8 @@ class Admin:
         **options: Unpack[AdminOptions],
     ) -> None:
         self._config = resolve(AdminConfig, {"bootstrap_servers": bootstrap_servers, **options}, config)
-        self._core = AdminCore(self._config)
-        self._thread = LoopThread("pyclient-admin")
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self._started = False
-        self._closed = False
+        self._client = AdminClient(self._config)
+        self._runner = ThreadRunner(self._client)
 
     def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout: float | None = None
@@ -59,12 +49,14 @@ class Admin:
         Raise `TopicAlreadyExists`, `InvalidTopic`, `InvalidPartitions`, `InvalidReplicationFactor`, `InvalidConfig` or
         another error of the broker.
         """
-        topics = list(topics)
-        return self._run(lambda: self._core.create_topics(topics, validate_only=validate_only, timeout=timeout))
+        return self._runner.run(self._client.create_topics, new_topics(topics), validate_only, timeout)
 
     def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
-        """Delete topics and wait until they are gone; raise `UnknownTopicOrPartition` if one does not exist."""
-        return self._run(lambda: self._core.delete_topics(names, timeout=timeout))
+        """Delete topics and wait until they are gone; raise `UnknownTopicOrPartition` if one does not exist.
+
+        A topic that is recreated meanwhile, as a cluster may do for a client that keeps sending, counts as deleted.
+        """
+        self._runner.run(self._client.delete_topics, unique_names(names), timeout)
 
     def create_partitions(
         self,
@@ -78,36 +70,36 @@ class Admin:
         `assignments` gives, by topic, the replicas of each new partition. Raise `InvalidPartitions` for a total that
         is not larger than before. The partition of a key depends on the number of partitions, so it may change.
         """
-        return self._run(lambda: self._core.create_partitions(totals, assignments=assignments, timeout=timeout))
+        return self._runner.run(self._client.create_partitions, totals, assignments or {}, timeout)
 
     def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
         """Return the sorted names of all topics, internal ones (`__consumer_offsets`) only if `include_internal`."""
-        return self._run(lambda: self._core.list_topics(include_internal=include_internal, timeout=timeout))
+        return self._runner.run(self._client.list_topics, include_internal, timeout)
 
     def describe_topics(self, names: Iterable[str], *, timeout: float | None = None) -> dict[str, TopicDescription]:
         """Return topics, partitions, leaders and replicas; raise `UnknownTopicOrPartition` if a topic is missing."""
-        return self._run(lambda: self._core.describe_topics(names, timeout=timeout))
+        return self._runner.run(self._client.describe_topics, unique_names(names), timeout)
 
     def list_groups(self, *, states: Iterable[str] = (), timeout: float | None = None) -> list[GroupListing]:
         """Return the groups of all brokers by id, optionally only those in `states` (`Stable`, `Empty`, ...)."""
-        return self._run(lambda: self._core.list_groups(states=states, timeout=timeout))
+        return self._runner.run(self._client.list_groups, states, timeout)
 
     def describe_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> dict[str, GroupDescription]:
         """Return groups, classic or of the consumer protocol, with their members and assignments.
 
         Raise `GroupIdNotFound` if one does not exist.
         """
-        return self._run(lambda: self._core.describe_groups(group_ids, timeout=timeout))
+        return self._runner.run(self._client.describe_groups, unique_names(group_ids), timeout)
 
     def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> None:
         """Delete groups and their offsets; raise `NonEmptyGroup` or `GroupIdNotFound` if one cannot be deleted."""
-        return self._run(lambda: self._core.delete_groups(group_ids, timeout=timeout))
+        self._runner.run(self._client.delete_groups, unique_names(group_ids), timeout)
 
     def list_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return a group's committed offsets, of some partitions or of all; uncommitted partitions are left out."""
-        return self._run(lambda: self._core.list_group_offsets(group_id, partitions, timeout=timeout))
+        return self._runner.run(self._client.list_group_offsets, group_id, partitions, timeout)
 
     def alter_group_offsets(
         self,
@@ -120,45 +112,18 @@ class Admin:
 
         Raise `UnknownMemberId` if the group has members, `UnknownTopicOrPartition` for a missing topic or partition.
         """
-        return self._run(lambda: self._core.alter_group_offsets(group_id, offsets, timeout=timeout))
+        self._runner.run(self._client.alter_group_offsets, group_id, offsets, timeout)
 
     def health(self) -> ClusterHealth:
         """Return the known and the connected nodes, the age of the metadata, and the last failure of each address."""
-
-        async def on_loop() -> ClusterHealth:
-            return self._core.health()
-
-        with self._lock:
-            closed = self._closed
-        return self._core.health() if closed else self._run(on_loop)
+        return self._runner.health()
 
     def close(self) -> None:
         """Close the connections and end the thread. Idempotent; a no-op in a forked child."""
-        with self._lock:
-            if self._closed or self._pid != os.getpid():
-                return
-            self._closed = True
-        if self._started:
-            try:
-                self._thread.run(self._core.close, timeout=_CLOSING_SECONDS)
-            finally:
-                self._thread.stop(_CLOSING_SECONDS)
-
-    def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        self._check_open()
-        if not self._started:
-            with self._lock:
-                if not self._started and not self._closed:
-                    self._thread.start()
-                    self._started = True
-        return self._thread.run(call)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the admin client is closed")
+        self._runner.close()
 
     def __enter__(self) -> Self:
-        self._check_open()
+        self._runner.check_open()
         return self
 
     def __exit__(
@@ -167,16 +132,14 @@ class Admin:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_started", False) and not self._closed and self._pid == os.getpid():
+        runner: ThreadRunner | None = getattr(self, "_runner", None)
+        if runner is not None and runner.in_use:
             text = f"{self!r} was not closed: use it in `with`, or call close()"
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
-            self._thread.stop_after(self._core.close)
+            runner.abandon()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open"
-        if self._pid != os.getpid():
-            state = "of another process"
-        return f"<Admin {','.join(self._config.bootstrap_servers)} {state}>"
+        return f"<Admin {','.join(self._config.bootstrap_servers)} {self._runner.state}>"
 
 
 document(Admin, AdminConfig)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from pyclient.admin.client import AdminClient
 from pyclient.admin.config import AdminConfig, AdminOptions
-from pyclient.admin.core import AdminCore
+from pyclient.admin.groups import GroupDescription, GroupListing
+from pyclient.admin.runners import AsyncRunner
+from pyclient.admin.topics import NewTopic, TopicDescription, new_topics, unique_names
+from pyclient.cluster.client import ClusterHealth
 from pyclient.config import resolve
 from pyclient.config.reference import document
+from pyclient.types import OffsetAndMetadata, TopicPartition
 
 
-class AsyncAdmin(AdminCore):
+class AsyncAdmin:
     """Creates, lists, describes, grows and deletes topics; lists, describes and deletes groups.
 
     >>> async with AsyncAdmin("localhost:9092") as admin:  # doctest: +SKIP
@@ -32,10 +36,97 @@ class AsyncAdmin(AdminCore):
         config: Mapping[str, Any] | None = None,
         **options: Unpack[AdminOptions],
     ) -> None:
-        super().__init__(resolve(AdminConfig, {"bootstrap_servers": bootstrap_servers, **options}, config))
+        self._config = resolve(AdminConfig, {"bootstrap_servers": bootstrap_servers, **options}, config)
+        self._client = AdminClient(self._config)
+        self._runner = AsyncRunner(self._client)
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout: float | None = None
+    ) -> dict[str, TopicDescription]:
+        """Create topics and wait until each partition has a leader; with `validate_only`, only validate the request.
+
+        Raise `TopicAlreadyExists`, `InvalidTopic`, `InvalidPartitions`, `InvalidReplicationFactor`, `InvalidConfig` or
+        another error of the broker.
+        """
+        return await self._runner.run(self._client.create_topics, new_topics(topics), validate_only, timeout)
+
+    async def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
+        """Delete topics and wait until they are gone; raise `UnknownTopicOrPartition` if one does not exist.
+
+        A topic that is recreated meanwhile, as a cluster may do for a client that keeps sending, counts as deleted.
+        """
+        await self._runner.run(self._client.delete_topics, unique_names(names), timeout)
+
+    async def create_partitions(
+        self,
+        totals: Mapping[str, int],
+        *,
+        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, TopicDescription]:
+        """Grow topics to a total number of partitions and wait until the new ones have leaders.
+
+        `assignments` gives, by topic, the replicas of each new partition. Raise `InvalidPartitions` for a total that
+        is not larger than before. The partition of a key depends on the number of partitions, so it may change.
+        """
+        return await self._runner.run(self._client.create_partitions, totals, assignments or {}, timeout)
+
+    async def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
+        """Return the sorted names of all topics, internal ones (`__consumer_offsets`) only if `include_internal`."""
+        return await self._runner.run(self._client.list_topics, include_internal, timeout)
+
+    async def describe_topics(
+        self, names: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, TopicDescription]:
+        """Return topics, partitions, leaders and replicas; raise `UnknownTopicOrPartition` if a topic is missing."""
+        return await self._runner.run(self._client.describe_topics, unique_names(names), timeout)
+
+    async def list_groups(self, *, states: Iterable[str] = (), timeout: float | None = None) -> list[GroupListing]:
+        """Return the groups of all brokers by id, optionally only those in `states` (`Stable`, `Empty`, ...)."""
+        return await self._runner.run(self._client.list_groups, states, timeout)
+
+    async def describe_groups(
+        self, group_ids: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, GroupDescription]:
+        """Return groups, classic or of the consumer protocol, with their members and assignments.
+
+        Raise `GroupIdNotFound` if one does not exist.
+        """
+        return await self._runner.run(self._client.describe_groups, unique_names(group_ids), timeout)
+
+    async def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> None:
+        """Delete groups and their offsets; raise `NonEmptyGroup` or `GroupIdNotFound` if one cannot be deleted."""
+        await self._runner.run(self._client.delete_groups, unique_names(group_ids), timeout)
+
+    async def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return a group's committed offsets, of some partitions or of all; uncommitted partitions are left out."""
+        return await self._runner.run(self._client.list_group_offsets, group_id, partitions, timeout)
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Set a group's committed offsets, and create the group if it does not exist.
+
+        Raise `UnknownMemberId` if the group has members, `UnknownTopicOrPartition` for a missing topic or partition.
+        """
+        await self._runner.run(self._client.alter_group_offsets, group_id, offsets, timeout)
+
+    def health(self) -> ClusterHealth:
+        """Return the known and the connected nodes, the age of the metadata, and the last failure of each address."""
+        return self._runner.health()
+
+    async def close(self) -> None:
+        """Close the connections. Idempotent; a no-op in a forked child."""
+        await self._runner.close()
 
     async def __aenter__(self) -> Self:
-        self._check_open()
+        self._runner.check_open()
         return self
 
     async def __aexit__(
@@ -44,16 +135,14 @@ class AsyncAdmin(AdminCore):
         await self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_started", False) and not self._closed and self._pid == os.getpid():
+        runner: AsyncRunner | None = getattr(self, "_runner", None)
+        if runner is not None and runner.in_use:
             text = f"{self!r} was not closed: use it in `async with`, or await close()"
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
-            self._cluster.abandon()
+            runner.abandon()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open"
-        if self._pid != os.getpid():
-            state = "of another process"
-        return f"<AsyncAdmin {','.join(self._config.bootstrap_servers)} {state}>"
+        return f"<AsyncAdmin {','.join(self._config.bootstrap_servers)} {self._runner.state}>"
 
 
 document(AsyncAdmin, AdminConfig)

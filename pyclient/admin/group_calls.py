@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyclient.admin import groups
 from pyclient.admin.groups import GroupDescription, GroupListing
@@ -38,12 +40,24 @@ _COORDINATOR_ERRORS: Final = frozenset(
 )
 
 
-class Deadline(Protocol):
+class Deadline:
     """The time left for a call."""
+
+    def __init__(self, seconds: Any) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, Real):
+            raise TypeError(f"timeout={seconds!r} is not possible: it takes seconds, as a number")
+        if not float(seconds) >= 0:
+            raise ValueError(f"timeout={seconds!r} is not possible: it takes seconds from 0")
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + float(seconds)
 
     @property
     def seconds(self) -> float:
-        """The remaining seconds."""
+        return max(0.0, self._deadline - self._loop.time())
+
+    @property
+    def milliseconds(self) -> int:
+        return min(max(1, round(self.seconds * 1000)), 2**31 - 1)
 
 
 class GroupCalls:

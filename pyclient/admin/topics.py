@@ -119,6 +119,13 @@ def new_topics(topics: Iterable[NewTopic]) -> list[NewTopic]:
     return found
 
 
+def unique_names(names: Iterable[str]) -> list[str]:
+    """Return the names without repetitions, in their order; raise `TypeError` for a single string."""
+    if isinstance(names, str):
+        raise TypeError(f"names are a list; for one give [{names!r}]")
+    return list(dict.fromkeys(names))
+
+
 def create_topics_request(topics: Iterable[NewTopic], *, timeout_ms: int, validate_only: bool) -> CreateTopicsRequest:
     """Return the request that creates topics."""
     return CreateTopicsRequest(

@@ -34,7 +34,7 @@ class ScriptedBroker:
         self.versions: list[tuple[str, int]] = []
         self.client_ids: set[str | None] = set()
         self.streams: list[FrameStream] = []
-        self.accepted = 0
+        self.accepted = self.ended = 0
         self._changed = asyncio.Event()
         self._listen(0)
 
@@ -81,9 +81,13 @@ class ScriptedBroker:
             sock,
             max_frame=100_000_000,
             on_frame=lambda frame: self._on_frame(stream, frame),
-            on_closed=lambda error: None,
+            on_closed=lambda error: self._on_closed(),
         )
         self.streams.append(stream)
+        self._changed.set()
+
+    def _on_closed(self) -> None:
+        self.ended += 1
         self._changed.set()
 
     def _on_frame(self, stream: FrameStream, frame: memoryview) -> None:

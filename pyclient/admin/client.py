@@ -1,16 +1,13 @@
-"""The implementation shared by Admin and AsyncAdmin: send requests and wait until their effect is visible."""
+"""The implementation of the admin clients: send requests and wait until their effect is visible."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from numbers import Real
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from pyclient.admin.config import AdminConfig
-from pyclient.admin.group_calls import GroupCalls
+from pyclient.admin.group_calls import Deadline, GroupCalls
 from pyclient.admin.groups import GroupDescription, GroupListing
 from pyclient.admin.topics import (
     ItemResult,
@@ -19,7 +16,6 @@ from pyclient.admin.topics import (
     create_partitions_request,
     create_topics_request,
     description,
-    new_topics,
     raise_errors,
 )
 from pyclient.backoff import Backoff
@@ -27,7 +23,7 @@ from pyclient.clock import SYSTEM_CLOCK, Clock, Rng
 from pyclient.cluster.client import ClusterClient, ClusterHealth
 from pyclient.cluster.metadata import EMPTY, TopicInfo, snapshot
 from pyclient.cluster.retry import RetryPolicy
-from pyclient.errors import ClosedError, ForkError, LeaderNotAvailable, UnknownTopicOrPartition, for_code, from_code
+from pyclient.errors import LeaderNotAvailable, UnknownTopicOrPartition, for_code, from_code
 from pyclient.net.connect import Connector
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -40,13 +36,8 @@ _BY_NAME: Final = 5  # DeleteTopics 6 takes ids
 _POLL_SECONDS: Final = 0.02  # until the next check; changes are visible on all nodes within a few of these
 
 
-class AdminCore:
-    """Creates, lists, describes, grows and deletes topics; lists, describes and deletes groups, and sets their offsets.
-
-    Every `timeout` is in seconds, `default_api_timeout_ms` by default; after it `KafkaTimeout` is raised with the last
-    failure. If a call on several topics fails for some, the first one's error is raised, and its `results` has each
-    topic's error.
-    """
+class AdminClient:
+    """Implementation of `Admin` and `AsyncAdmin`, which document the calls; runs on one event loop."""
 
     def __init__(
         self,
@@ -67,19 +58,11 @@ class AdminCore:
             before_retry=self._cluster.check_reachable,
         )
         self._groups = GroupCalls(self._cluster, self._retry_policy)
-        self._pid = os.getpid()
         self._started = False
-        self._closed = False
 
     async def create_topics(
-        self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout: float | None = None
+        self, topics: Sequence[NewTopic], validate_only: bool, timeout: float | None
     ) -> dict[str, TopicDescription]:
-        """Create topics and wait until each partition has a leader; with `validate_only`, only validate the request.
-
-        Raise `TopicAlreadyExists`, `InvalidTopic`, `InvalidPartitions`, `InvalidReplicationFactor`, `InvalidConfig` or
-        another error of the broker.
-        """
-        topics = new_topics(topics)
         deadline = await self._start_call(timeout)
         request = create_topics_request(topics, timeout_ms=deadline.milliseconds, validate_only=validate_only)
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)
@@ -93,12 +76,7 @@ class AdminCore:
         found = await self._wait_for_topics({topic.name: _has_leaders for topic in topics}, "created", deadline)
         return {name: description(info) for name, info in found.items()}
 
-    async def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
-        """Delete topics and wait until they are gone; raise `UnknownTopicOrPartition` if one does not exist.
-
-        A topic that is recreated meanwhile, as a cluster may do for a client that keeps sending, counts as deleted.
-        """
-        names = _names(names)
+    async def delete_topics(self, names: list[str], timeout: float | None) -> None:
         deadline = await self._start_call(timeout)
         before = await self._retry(lambda: self._fetch(names), "looking topics up", deadline)
         request = DeleteTopicsRequest(topic_names=names, timeout_ms=deadline.milliseconds)
@@ -111,19 +89,10 @@ class AdminCore:
         await self._wait_for_topics({name: _is_gone(before.get(name)) for name in names}, "deleted", deadline)
 
     async def create_partitions(
-        self,
-        totals: Mapping[str, int],
-        *,
-        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
-        timeout: float | None = None,
+        self, totals: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]], timeout: float | None
     ) -> dict[str, TopicDescription]:
-        """Grow topics to a total number of partitions and wait until the new ones have leaders.
-
-        `assignments` gives, by topic, the replicas of each new partition. Raise `InvalidPartitions` for a total that
-        is not larger than before. The partition of a key depends on the number of partitions, so it may change.
-        """
         deadline = await self._start_call(timeout)
-        request = create_partitions_request(totals, assignments or {}, timeout_ms=deadline.milliseconds)
+        request = create_partitions_request(totals, assignments, timeout_ms=deadline.milliseconds)
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)
         raise_errors(
             "growing",
@@ -135,17 +104,12 @@ class AdminCore:
         )
         return {name: description(info) for name, info in found.items()}
 
-    async def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
-        """Return the sorted names of all topics, internal ones (`__consumer_offsets`) only if `include_internal`."""
+    async def list_topics(self, include_internal: bool, timeout: float | None) -> list[str]:
         deadline = await self._start_call(timeout)
         found = await self._retry(lambda: self._fetch(None), "listing topics", deadline)
         return sorted(name for name, info in found.items() if include_internal or not info.internal)
 
-    async def describe_topics(
-        self, names: Iterable[str], *, timeout: float | None = None
-    ) -> dict[str, TopicDescription]:
-        """Return topics, partitions, leaders and replicas; raise `UnknownTopicOrPartition` if a topic is missing."""
-        names = _names(names)
+    async def describe_topics(self, names: Sequence[str], timeout: float | None) -> dict[str, TopicDescription]:
         deadline = await self._start_call(timeout)
 
         async def attempt() -> dict[str, TopicInfo]:
@@ -160,73 +124,47 @@ class AdminCore:
         raise_errors("describing", [ItemResult(name, code, None) for name, code in codes.items()])
         return {name: description(found[name]) for name in names}
 
-    async def list_groups(self, *, states: Iterable[str] = (), timeout: float | None = None) -> list[GroupListing]:
-        """Return the groups of all brokers by id, optionally only those in `states` (`Stable`, `Empty`, ...)."""
+    async def list_groups(self, states: Iterable[str], timeout: float | None) -> list[GroupListing]:
         deadline = await self._start_call(timeout)
         return await self._groups.list(states, deadline)
 
-    async def describe_groups(
-        self, group_ids: Iterable[str], *, timeout: float | None = None
-    ) -> dict[str, GroupDescription]:
-        """Return groups, classic or of the consumer protocol, with their members and assignments.
-
-        Raise `GroupIdNotFound` if one does not exist.
-        """
-        group_ids = _names(group_ids)
+    async def describe_groups(self, group_ids: Sequence[str], timeout: float | None) -> dict[str, GroupDescription]:
         deadline = await self._start_call(timeout)
         return await self._groups.describe(group_ids, deadline)
 
-    async def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> None:
-        """Delete groups and their offsets; raise `NonEmptyGroup` or `GroupIdNotFound` if one cannot be deleted."""
-        group_ids = _names(group_ids)
+    async def delete_groups(self, group_ids: Sequence[str], timeout: float | None) -> None:
         deadline = await self._start_call(timeout)
         await self._groups.delete(group_ids, deadline)
 
     async def list_group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, timeout: float | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return a group's committed offsets, of some partitions or of all; uncommitted partitions are left out."""
         deadline = await self._start_call(timeout)
         return await self._groups.offsets(group_id, partitions, deadline)
 
     async def alter_group_offsets(
-        self,
-        group_id: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
-        *,
-        timeout: float | None = None,
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], timeout: float | None
     ) -> None:
-        """Set a group's committed offsets, and create the group if it does not exist.
-
-        Raise `UnknownMemberId` if the group has members, `UnknownTopicOrPartition` for a missing topic or partition.
-        """
         deadline = await self._start_call(timeout)
         await self._groups.alter_offsets(group_id, offsets, deadline)
 
     def health(self) -> ClusterHealth:
-        """Return the known and the connected nodes, the age of the metadata, and the last failure of each address."""
         return self._cluster.health()
 
     async def close(self) -> None:
-        """Close the connections. Idempotent."""
-        if not self._closed and self._pid == os.getpid():
-            self._closed = True
-            await self._cluster.close()
+        await self._cluster.close()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the admin client is closed")
+    def abandon(self) -> None:
+        """Close the connections without waiting."""
+        self._cluster.abandon()
 
-    async def _start_call(self, timeout: float | None) -> _Deadline:
-        if self._pid != os.getpid():
-            raise ForkError(f"this admin client belongs to process {self._pid}: after fork() create a new one")
-        self._check_open()
+    async def _start_call(self, timeout: float | None) -> Deadline:
         if not self._started:
             self._started = True
             await self._cluster.start()
-        return _Deadline(self._config.default_api_timeout_ms / 1000 if timeout is None else timeout)
+        return Deadline(self._config.default_api_timeout_ms / 1000 if timeout is None else timeout)
 
-    async def _retry(self, attempt: Callable[[], Awaitable[T]], what: str, deadline: _Deadline) -> T:
+    async def _retry(self, attempt: Callable[[], Awaitable[T]], what: str, deadline: Deadline) -> T:
         return await self._retry_policy.call(
             attempt, timeout=deadline.seconds, what=what, details=self._cluster.describe_failures
         )
@@ -240,7 +178,7 @@ class AdminCore:
         return dict(snapshot(EMPTY, response, 0.0).topics)
 
     async def _wait_for_topics(
-        self, conditions: Mapping[str, Condition], done: str, deadline: _Deadline
+        self, conditions: Mapping[str, Condition], done: str, deadline: Deadline
     ) -> dict[str, TopicInfo]:
         """Fetch the topics until each satisfies its condition."""
 
@@ -252,32 +190,6 @@ class AdminCore:
             return found
 
         return await self._retry(attempt, f"waiting until topics are {done}", deadline)
-
-
-class _Deadline:
-    """The time left for a call."""
-
-    def __init__(self, seconds: Any) -> None:
-        if isinstance(seconds, bool) or not isinstance(seconds, Real):
-            raise TypeError(f"timeout={seconds!r} is not possible: it takes seconds, as a number")
-        if not float(seconds) >= 0:
-            raise ValueError(f"timeout={seconds!r} is not possible: it takes seconds from 0")
-        self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.time() + float(seconds)
-
-    @property
-    def seconds(self) -> float:
-        return max(0.0, self._deadline - self._loop.time())
-
-    @property
-    def milliseconds(self) -> int:
-        return min(max(1, round(self.seconds * 1000)), 2**31 - 1)
-
-
-def _names(names: Iterable[str]) -> list[str]:
-    if isinstance(names, str):
-        raise TypeError(f"names are a list; for one give [{names!r}]")
-    return list(dict.fromkeys(names))
 
 
 def _is_gone(before: TopicInfo | None) -> Condition:

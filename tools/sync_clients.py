@@ -1,0 +1,119 @@
+"""Generate the synchronous clients from the asyncio ones: `python -m tools.sync_clients`, with `--check` compare only.
+
+The tokens `async` and `await` are removed, names are replaced as in `NAMES`, and passages that differ, mostly
+docstrings, as in a client's `passages`. What else differs is a module that both clients import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+NAMES: Final = {
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "__anext__": "__next__",
+    "aclosing": "closing",
+    "AsyncIterator": "Iterator",
+}
+
+
+@dataclass(frozen=True)
+class Client:
+    """An asyncio client's file, the file to generate, and what differs between them."""
+
+    source: str
+    target: str
+    names: dict[str, str]
+    passages: dict[str, str]
+
+
+CLIENTS: Final = (
+    Client(
+        "pyclient/admin/async_admin.py",
+        "pyclient/admin/admin.py",
+        names={"AsyncAdmin": "Admin", "AsyncRunner": "ThreadRunner"},
+        passages={
+            '"""The asyncio admin client."""': '"""The synchronous admin client."""',
+            "describes and deletes groups.\n": "describes and deletes groups. Thread-safe.\n",
+            ">>> async with": ">>> with",
+            "...     await admin.": "...     admin.",
+            "Close the connections. Idempotent": "Close the connections and end the thread. Idempotent",
+            "use it in `async with`, or await close()": "use it in `with`, or call close()",
+        },
+    ),
+)
+
+
+def generate(client: Client) -> str:
+    """Return the synchronous client's source."""
+    text = (ROOT / client.source).read_text()
+    for old, new in client.passages.items():
+        if old not in text:
+            raise ValueError(f"{client.source}: a passage to replace is not there: {old!r}")
+        text = text.replace(old, new)
+    text = _without_keywords(text)
+    names = NAMES | client.names
+    text = re.sub(rf"\b({'|'.join(map(re.escape, names))})\b", lambda found: names[found[0]], text)
+    header = f"# Generated from {client.source} by `make sync-clients`; edit that file instead.\n"
+    return _formatted(header + text, client.target)
+
+
+def _without_keywords(text: str) -> str:
+    """Return the source without `async` and `await`; those in strings and comments stay."""
+    lines = text.splitlines(keepends=True)
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    for token, following in zip(reversed(tokens[:-1]), reversed(tokens[1:]), strict=True):
+        if token.type == tokenize.NAME and token.string in ("async", "await"):
+            if following.start[0] != token.start[0]:
+                raise ValueError(f"line {token.start[0]}: {token.string} at the end of a line")
+            row, line = token.start[0] - 1, lines[token.start[0] - 1]
+            lines[row] = line[: token.start[1]] + line[following.start[1] :]
+    return "".join(lines)
+
+
+def _formatted(text: str, target: str) -> str:
+    ruff = (sys.executable, "-m", "ruff")
+    for command in (("check", "--select", "I,RUF100", "--fix-only", "--quiet"), ("format", "--quiet")):
+        call = subprocess.run(
+            [*ruff, *command, "--stdin-filename", str(ROOT / target), "-"],
+            input=text, capture_output=True, text=True, check=False, cwd=ROOT,
+        )  # fmt: skip
+        if call.returncode:
+            raise RuntimeError(f"ruff {command[0]} rejects the generated {target}: {call.stderr}")
+        text = call.stdout
+    return text
+
+
+def main() -> int:
+    """Write the synchronous clients, or with `--check` return 1 if one of them is not up to date."""
+    parser = argparse.ArgumentParser(description="Generate the synchronous clients from the asyncio ones.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not up to date")
+    check = parser.parse_args().check
+    stale = False
+    for client in CLIENTS:
+        target = ROOT / client.target
+        before, after = target.read_text() if target.exists() else "", generate(client)
+        if before == after:
+            continue
+        if not check:
+            target.write_text(after)
+            continue
+        stale = True
+        changes = difflib.unified_diff(before.splitlines(), after.splitlines(), client.target, "generated", lineterm="")
+        sys.stderr.write("\n".join(changes) + f"\n{client.target} is not up to date: run `make sync-clients`\n")
+    return int(stale)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
