@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.client_quotas import MUTATIONS, limit_of
-from pyclient.broker_embedded.quotas import ANONYMOUS
+from pyclient.broker_embedded.quotas import ANONYMOUS, LONGEST_THROTTLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,8 +32,8 @@ class TokenBucket:
         self._at = now
 
     def wait(self, rate: float, now: float) -> float:
-        """Return the seconds until the balance is no longer negative."""
-        return max(-self._left(rate, now) / rate, 0.0)
+        """Return the seconds until the balance is no longer negative, at most `LONGEST_THROTTLE`."""
+        return min(max(-self._left(rate, now) / rate, 0.0), LONGEST_THROTTLE)
 
     def _left(self, rate: float, now: float) -> float:
         most = rate * self._saved

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 ANONYMOUS: Final = "ANONYMOUS"
 """The name of every user, as there is no authentication."""
 
+LONGEST_THROTTLE: Final = (2**31 - 1) / 1000
+"""The longest throttle time in seconds: responses have it as an int32 of milliseconds. A tiny quota asks for more."""
+
 _MOST_METERS: Final = 10_000  # clients; above it the least recently active one is dropped
 
 
@@ -41,7 +44,10 @@ class Meter:
         samples[-1][1] += amount
 
     def excess(self, limit: float, now: float) -> float:
-        """Return the seconds until the rate is down to `limit` bytes per second; 0 if it is not above it."""
+        """Return the seconds until the rate is down to `limit` bytes per second, at most `LONGEST_THROTTLE`.
+
+        0 if it is not above the limit.
+        """
         samples = self._samples
         while samples and now - samples[0][0] >= self._windows * self._seconds:
             samples.popleft()
@@ -51,7 +57,7 @@ class Meter:
         missing = self._windows - 1 - int(elapsed / self._seconds)
         span = max(elapsed + max(missing, 0) * self._seconds, self._seconds)
         rate = sum(amount for _began, amount in samples) / span
-        return (rate - limit) / limit * span if rate > limit else 0.0
+        return min((rate - limit) / limit * span, LONGEST_THROTTLE) if rate > limit else 0.0
 
 
 class ByteQuotas:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.controller.client_quotas import MUTATIONS, PRODUCE
 from pyclient.broker_embedded.mutation_quotas import MutationQuotas, TokenBucket
-from pyclient.broker_embedded.quotas import ByteQuotas, Meter
+from pyclient.broker_embedded.quotas import LONGEST_THROTTLE, ByteQuotas, Meter
 from pyclient.errors import ThrottlingQuotaExceeded
 from pyclient.protocol.messages import alter_client_quotas as alter
 from pyclient.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -276,6 +276,48 @@ def test_topics_and_partitions_are_made_and_deleted_within_the_quota(broker: Any
     assert grow(names[4], 6, 2) == ([0], True)
     assert grow(names[4], 7, 3) == ([0], False)
     assert grow(names[4], 8, 3) == ([refused], True)
+
+
+@pytest.mark.parametrize("limit", [5e-324, 1e-300, 1e-9, 1.0])
+def test_throttle_time_is_limited_with_tiny_quota(limit: float) -> None:
+    meter = Meter(WINDOWS, SECONDS)
+    meter.add(1e12, 0.0)
+    assert meter.excess(limit, 0.0) == LONGEST_THROTTLE
+    bucket = TokenBucket(11.0)
+    bucket.take(1e12, limit, 0.0)
+    assert bucket.wait(limit, 0.0) == LONGEST_THROTTLE
+    assert round(LONGEST_THROTTLE * 1000) == 2**31 - 1
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-9])
+def test_mutations_are_answered_with_tiny_quota(broker: Any, connect: Any, topic: str, quota: Any, rate: float) -> None:
+    quota("controller_mutation_rate", rate)
+    answers: list[tuple[int, int]] = []
+    for version in (2, 3):
+        grown = CreatePartitionsTopic(name=topic, count=2 + version, assignments=None)
+        request = CreatePartitionsRequest(topics=[grown], timeout_ms=1, validate_only=False)
+        response: Any = connect(broker).call(request, version)
+        answers.append((response.results[0].error_code, response.throttle_time_ms))
+    for version in (5, 6):
+        new = CreatableTopic(
+            name=f"{topic}-{version}", num_partitions=2, replication_factor=1, assignments=[], configs=[]
+        )
+        response = connect(broker).call(CreateTopicsRequest(topics=[new]), version)
+        answers.append((response.topics[0].error_code, response.throttle_time_ms))
+    for version in (5, 4):
+        response = connect(broker).call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=1), version)
+        answers.append((response.responses[0].error_code, response.throttle_time_ms))
+    refused = ThrottlingQuotaExceeded.code
+    assert answers == [(code, 2**31 - 1) for code in (0, refused, 0, refused, refused, 0)]
+
+
+def test_produce_is_acknowledged_far_above_quota(
+    broker: Any, connect: Any, topic: str, quota: Any, produce: Any, batch: Any
+) -> None:
+    quota("producer_byte_rate", 1.0)
+    large = batch(bytes(1_000_000))
+    answers = [produce(connect(broker), topic, large) for _ in range(4)]  # four million seconds
+    assert [(each.error_code, each.base_offset) for each in answers] == [(0, offset) for offset in range(4)]
 
 
 def test_quotas_of_others_do_not_matter(client: Any, topic: str, produce: Any, batch: Any) -> None:
