@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
@@ -192,44 +191,6 @@ class Connection:
             time_limit = self._time_limit(None)
             self._expect(InFlightRequest(correlation_id, request, version, callback, *time_limit, read), parts)
 
-    def send_from_thread(
-        self,
-        request: type[Request[Any]],
-        version: int,
-        make: Callable[[int], list[Part]],
-        read: Callable[[memoryview], Any],
-        callback: ResponseCallback,
-    ) -> bool:
-        """Write the request to the socket in the calling thread, which may be any; otherwise like `send_prepared`.
-
-        Return False, without any effect, if only the loop may send now: bytes are queued, the broker throttles, or the
-        loop has no timer yet that would detect the timeout.
-        """
-        stream = self.stream
-        timeout = self._config.request_timeout_ms / 1000
-        with self._gate:
-            now = time.monotonic()  # loop.time() is this clock, but uvloop's gives the start of its last iteration
-            if (
-                type(stream) is not FrameStream or not stream.free or self._cause is not None or self._held
-                or self._throttled_until > now or self._timer is None or now + timeout < self._timer_at
-            ):  # fmt: skip
-                return False
-            correlation_id = self._next_correlation_id()
-            parts = make(correlation_id)
-            self._waiting.append(
-                InFlightRequest(correlation_id, request, version, callback, now + timeout, timeout, read)
-            )
-            self.last_used = self._clock.monotonic()
-            stream.write_here(parts)
-        return True
-
-    def interrupted(self, callback: ResponseCallback, error: BaseException) -> None:
-        """Fail a request whose `send_from_thread` raised `error`; end the connection if it may be partly written."""
-        if any(request.future is callback for request in list(self._waiting)):
-            self.end(f"interrupted while it was written to ({error!r})")
-        if not callback.done():
-            callback.set_exception(error)
-
     def _submit(
         self,
         message: Request[R],
@@ -371,7 +332,7 @@ class Connection:
 
     def _on_timer(self) -> None:
         now = self._loop.time()
-        with self._gate:  # a thread in send_from_thread relies on the timer that it saw
+        with self._gate:  # a thread that writes itself relies on the timer that it saw
             self._timer = None
             pending = list(self._waiting)
         expired = [request for request in pending if request.deadline <= now]

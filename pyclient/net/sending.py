@@ -98,38 +98,14 @@ class SendingStream:
             self.close(lost(self.peername, error))
             return len(message)
 
-    @property
-    def free(self) -> bool:
-        """True if no bytes are queued, so that another thread that holds `gate` may call `write_here`.
-
-        Every other sender must hold `gate`, too, until its message is queued or written.
-        """
-        return not (self._queue or self._writing or self._corked or self.closed)
-
-    def write_here(self, parts: Sequence[Part]) -> None:
-        """Write a small message of bytes-like parts in the calling thread; the loop writes what the kernel leaves.
-
-        If the write fails, the loop closes the stream.
-        """
-        message = b"".join(parts)  # type: ignore[arg-type]  # no FileRegion
-        try:
-            sent = self._sock.send(message)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError as error:
-            self.lost_here(error)
-            return
-        if sent < len(message):
-            self.left_here(memoryview(message)[sent:])
-
     def left_here(self, rest: bytes | memoryview) -> None:
-        """Queue what the kernel did not accept of a `write_here`, for the loop to write."""
+        """Queue what the kernel did not accept from another thread that holds `gate`, for the loop to write."""
         self._queue.append(rest)
         self.pending += len(rest)
         self._loop.call_soon_threadsafe(self.uncork)
 
     def lost_here(self, error: OSError) -> None:
-        """Have the loop close the stream after a failed `write_here`."""
+        """Have the loop close the stream after a write in another thread failed."""
         self._loop.call_soon_threadsafe(self.close, lost(self.peername, error))
 
     async def drain(self, below: int = 0) -> None:

@@ -29,7 +29,6 @@ from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Delivery
 from pyclient.producer.delivery_desk import DeliveryDesk
 from pyclient.producer.delivery_future import DeliveryFuture
-from pyclient.producer.direct import DirectSend
 from pyclient.producer.explanations import (
     buffer_exhausted,
     closed_before,
@@ -96,7 +95,6 @@ class ProducerCore:
         )
         self.sender.describe_failures = self.cluster.describe_failures
         self.loop = SenderLoop(self.sender, self.cluster, self.lock, config=config, loop=loop, clock=clock, rng=rng)
-        self.direct = DirectSend(self.loop, self.desk, config, clock)
         self.keeper: LaneKeeper | None = None
         self.topics = self.accumulator.topics
         """The topics known to `send`; empty once the producer is closed."""
@@ -131,9 +129,6 @@ class ProducerCore:
             queue = choose_queue(queues, key, partition)
             size = self.accumulator.batch_size
             try:
-                future = self.direct.send(queue, timestamp_ms, key, value, headers)
-                if future is not None:
-                    return future
                 if queue.open is not None or HEADER_SIZE + record_size_bound(key, value, headers) > size:
                     return None
                 buffer = self.accumulator.pool.try_acquire(size)

@@ -43,8 +43,7 @@ _SMALL_REQUEST: Final = 65_536  # bytes; smaller requests are written together, 
 class SenderLoop:
     """Runs a `Sender` on the event loop; only `wake` may be called from other threads.
 
-    `lock` is the producer's: it is held for decisions, never while futures are completed or bytes are sealed and sent
-    (but see `DirectSend`).
+    `lock` is the producer's: it is held for decisions, never while futures are completed or bytes are sealed and sent.
     """
 
     def __init__(
@@ -164,7 +163,7 @@ class SenderLoop:
 
     def _step(self) -> None:
         if self._stopped:
-            return  # stays `scheduled`, which disables `wake`, `nudge` and `DirectSend`
+            return  # stays `scheduled`, which disables `wake` and `nudge`
         self.scheduled = False
         now = self._clock.monotonic()
         requests: list[tuple[Connection, list[ProduceWork]]] = []

@@ -124,6 +124,7 @@ def test_memory_granted_to_a_twice_interrupted_waiter_is_recovered(
         producer.send(topic, b"first", partition=0).result(PATIENCE)
         network.response = lambda api: HOLD if api == PRODUCE else PASS
         producer.send(topic, b"in the way", partition=0)
+        until(lambda: producer._core.sender.total_in_flight)  # before, the next record could join its batch
         pool = producer._core.accumulator.pool
         memory = in_background(lambda: (until(lambda: pool.waiting), network.release()))
         with monkeypatch.context() as patch:

@@ -23,7 +23,7 @@ BATCH = 500
 OFF_THE_LANE = {"h": b"v"}  # see test_lane.py for what is on it
 PLACES = (
     "core.py", "accumulator.py", "buffer_pool.py", "partition_queue.py", "batch.py", "delivery.py", "bulk.py",
-    "direct.py", "lane.py", "sender_loop.py", "connection.py", "stream.py", "idempotence.py",
+    "lane.py", "sender_loop.py", "connection.py", "stream.py", "idempotence.py",
     "engine.py", "loop_thread.py",
 )  # fmt: skip
 
@@ -148,7 +148,7 @@ def test_an_interrupted_purge_leaves_no_record_without_an_outcome(cluster: Any, 
 
 ON_USERS_THREADS = (
     "accumulator", "batch_future", "buffer_pool", "bulk", "core", "delivery", "delivery_desk", "delivery_future",
-    "direct", "engine", "explanations", "failures", "partition_queue", "producer",
+    "engine", "explanations", "failures", "partition_queue", "producer",
 )  # fmt: skip
 LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp)
 OTHERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp, ast.ClassDef)

@@ -127,15 +127,15 @@ nowhere.close(0)
 producer = Producer(sys.argv[1], batch_size=1024, buffer_memory=2048, linger_ms=0)
 topic = sys.argv[2]
 producer.send(topic, b"first", partition=0).result(60)
-drain, send, producer._lane = producer._core.sender.drain, producer._core.direct.send, None
-producer._core.sender.drain = producer._core.direct.send = lambda *_: None   # brokers take nothing
+drain, producer._lane = producer._core.sender.drain, None
+producer._core.sender.drain = lambda *_: None   # brokers take nothing
 future = producer.send(topic, b"x" * 800, partition=0)
 interrupted(future.result)
 interrupted(producer.flush)
 producer.send(topic, b"x" * 800, partition=0)
 interrupted(lambda: producer.send(topic, b"y" * 800, partition=0))
 interrupted(producer.close)
-producer._core.sender.drain, producer._core.direct.send = drain, send
+producer._core.sender.drain = drain
 producer._core.loop.wake()
 producer.close()
 assert future.result(0).offset == 1

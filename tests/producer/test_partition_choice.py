@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from pyclient import errors
+from pyclient import Producer, errors
 from pyclient.records import partition_for_key
 
 
@@ -141,3 +141,15 @@ def test_unknown_partition_is_refused(make, topic):
 
 def test_partitions_for_returns_the_numbers(make, topic):
     assert make().partitions_for(topic) == [0, 1, 2]
+
+
+def test_keyless_records_one_by_one_move_on_to_other_partitions(cluster, topic, log):
+    with Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=1000) as producer:
+        for number in range(60):
+            producer.send(topic, b"%2d" % number * 50).result(60)
+    found = log()
+    assert sum(map(len, found.values())) == 60
+    assert sum(bool(records) for records in found.values()) > 1
+    for records in found.values():
+        values = [record.value for record in records]
+        assert values == sorted(values)
