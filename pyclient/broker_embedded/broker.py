@@ -24,6 +24,7 @@ from pyclient.broker_embedded.fetch_sessions import FetchSessions
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.log.relocation import Relocation
+from pyclient.broker_embedded.log.steps import run_here
 from pyclient.broker_embedded.mutation_quotas import MutationQuotas
 from pyclient.broker_embedded.partitions import Partitions
 from pyclient.broker_embedded.purgatory import FetchPurgatory
@@ -251,7 +252,7 @@ class BrokerNode:
         }
         partitions = self.config.integer("offsets.topic.num.partitions")
         factor = self.config.integer("offsets.topic.replication.factor")
-        self.controller.create_topic(TopicPlan(name, partitions, factor, configs=configs))
+        run_here(self.controller.create_topic(TopicPlan(name, partitions, factor, configs=configs)))
         return self.image.topics[name]
 
     def config_with(self, resource: str, changes: Mapping[str, str | None]) -> BrokerConfig:

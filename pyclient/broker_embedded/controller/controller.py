@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.client_quotas import Entity
     from pyclient.broker_embedded.controller.image import MetadataImage, TopicImage
     from pyclient.broker_embedded.controller.metadata_log import MetadataLog
+    from pyclient.broker_embedded.log.steps import Steps
 
 PRODUCER_ID_BLOCK: Final = 1000
 
@@ -140,29 +141,45 @@ class Controller:
 
     def create_topic(
         self, plan: TopicPlan, *, validate_only: bool = False, charge: Callable[[int], None] = _no_quota
-    ) -> NewTopic:
+    ) -> Steps[NewTopic]:
         """Create a topic. Raise `BrokerError` if it is refused.
 
-        `charge` is called with the number of partitions once everything else is valid, and may raise.
+        `charge` is called with the number of partitions once everything else is valid, and may raise. Many partitions
+        take steps; the topic appears with all of them in the last one.
         """
-        topics.check_new_name(self._image, plan.name)
-        configs = topics.check_configs(plan.configs)
-        defaults = Defaults(self._config.integer("num.partitions"), self._config.integer("default.replication.factor"))
-        replicas = topics.replicas_of(plan, self.brokers, defaults)
-        directories = topics.directories_for(
-            len(replicas),
-            self._directories(),
-            self._image.directory_sizes,
-            assigned=bool(plan.assignments),
-            replicas=len(replicas[0]),
-        )
-        charge(len(replicas))
-        topic_id = self.new_id()
-        if validate_only:
-            return NewTopic(plan.name, topic_id, len(replicas), len(replicas[0]))
-        self._log.append(topics.records_for_new_topic(plan.name, topic_id, replicas, configs, directories))
-        self._callbacks.topic_created(self._image.topics[plan.name])
+        topic_id: UUID | None = None
+        while True:
+            topics.check_new_name(self._image, plan.name)
+            configs = topics.check_configs(plan.configs)
+            defaults = Defaults(
+                self._config.integer("num.partitions"), self._config.integer("default.replication.factor")
+            )
+            replicas = topics.replicas_of(plan, self.brokers, defaults)
+            directories = topics.directories_for(
+                len(replicas),
+                self._directories(),
+                self._image.directory_sizes,
+                assigned=bool(plan.assignments),
+                replicas=len(replicas[0]),
+            )
+            if topic_id is None:
+                charge(len(replicas))
+                topic_id = self.new_id()
+            if validate_only:
+                break
+            basis = self._basis()
+            records = topics.records_for_new_topic(plan.name, topic_id, replicas, configs, directories)
+            encoded = yield from self._log.encode_topic(topic_id, records)
+            topics.check_new_name(self._image, plan.name)  # again: other requests were served between the steps
+            if basis == self._basis():
+                self._log.append_topic(encoded)
+                self._callbacks.topic_created(self._image.topics[plan.name])
+                break
         return NewTopic(plan.name, topic_id, len(replicas), len(replicas[0]))
+
+    def _basis(self) -> object:
+        """Return the state that the records of partitions depend on."""
+        return self._log.level, self.brokers, self._directories()
 
     def delete_topic(self, topic: TopicImage, *, charge: Callable[[int], None] = _no_quota) -> None:
         """Delete a topic and its data. Raise `TopicDeletionDisabled`; for `charge` see `create_topic`."""
@@ -180,26 +197,37 @@ class Controller:
         *,
         validate_only: bool = False,
         charge: Callable[[int], None] = _no_quota,
-    ) -> None:
+    ) -> Steps[None]:
         """Increase a topic to `count` partitions. Raise `BrokerError` if it is refused.
 
-        For `charge` see `create_topic`.
+        For `charge` and the steps see `create_topic`.
         """
-        topic = self._image.topics.get(name)
-        if topic is None:
-            raise errors.UnknownTopicOrPartition(f"topic {name!r} does not exist")
-        replicas = topics.replicas_to_add(topic, count, assignments, self.brokers)
-        directories = topics.directories_for(
-            len(replicas),
-            self._directories(),
-            self._image.directory_sizes,
-            assigned=assignments is not None,
-            replicas=0,
-        )
-        charge(len(replicas))
-        if not validate_only:
-            first = len(topic.partitions)
-            self._log.append(topics.records_for_partitions(topic.topic_id, first, replicas, directories))
+        charged = False
+        while True:
+            topic = self._image.topics.get(name)
+            if topic is None:
+                raise errors.UnknownTopicOrPartition(f"topic {name!r} does not exist")
+            replicas = topics.replicas_to_add(topic, count, assignments, self.brokers)
+            directories = topics.directories_for(
+                len(replicas),
+                self._directories(),
+                self._image.directory_sizes,
+                assigned=assignments is not None,
+                replicas=0,
+            )
+            if not charged:
+                charge(len(replicas))
+                charged = True
+            if validate_only:
+                return
+            first, basis = len(topic.partitions), self._basis()
+            records = topics.records_for_partitions(topic.topic_id, first, replicas, directories)
+            encoded = yield from self._log.encode_topic(topic.topic_id, records)
+            # other requests were served between the steps
+            unchanged = self._image.topics.get(name) is topic and len(topic.partitions) == first
+            if unchanged and basis == self._basis():
+                self._log.append_topic(encoded)
+                return
 
     def alter_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Append changed options of a resource (None removes one); the caller has validated them."""

@@ -86,6 +86,36 @@ class BrokerImage:
     fenced: bool
 
 
+class NewPartitions:
+    """Partitions of one topic from its records, collected one by one so that they can be added to an image at once."""
+
+    __slots__ = ("directories", "partitions", "topic_id")
+
+    def __init__(self, topic_id: UUID) -> None:
+        self.topic_id = topic_id
+        self.partitions: dict[int, PartitionImage] = {}
+        self.directories: Counter[UUID] = Counter()
+
+    def add(self, record: PartitionRecord) -> None:
+        """Collect a partition."""
+        self.partitions[record.partition_id] = _partition_of(record)
+        self.directories.update(record.directories)
+
+
+def _partition_of(record: PartitionRecord) -> PartitionImage:
+    return PartitionImage(
+        record.partition_id,
+        list(record.replicas),
+        list(record.isr),
+        record.leader,
+        record.leader_epoch,
+        record.partition_epoch,
+        list(record.removing_replicas),
+        list(record.adding_replicas),
+        list(record.directories),
+    )
+
+
 class MetadataImage:
     """The replayed state. `apply` is called with the log's records in order; `version` counts them."""
 
@@ -126,6 +156,12 @@ class MetadataImage:
             change(self, record)
         self.version += 1
 
+    def add_partitions(self, new: NewPartitions) -> None:
+        """Apply the records of new partitions of an existing topic at once."""
+        self.topics_by_id[new.topic_id].partitions.update(new.partitions)
+        self.directory_sizes.update(new.directories)
+        self.version += len(new.partitions)
+
     def _register_broker(self, record: RegisterBrokerRecord) -> None:
         endpoints = [(point.name, point.host, point.port) for point in record.end_points]
         self.brokers[record.broker_id] = BrokerImage(
@@ -158,17 +194,7 @@ class MetadataImage:
             self._colliding.setdefault(topic.name.replace(".", "_"), set()).add(topic.name)
 
     def _add_partition(self, record: PartitionRecord) -> None:
-        self.topics_by_id[record.topic_id].partitions[record.partition_id] = PartitionImage(
-            record.partition_id,
-            list(record.replicas),
-            list(record.isr),
-            record.leader,
-            record.leader_epoch,
-            record.partition_epoch,
-            list(record.removing_replicas),
-            list(record.adding_replicas),
-            list(record.directories),
-        )
+        self.topics_by_id[record.topic_id].partitions[record.partition_id] = _partition_of(record)
         self.directory_sizes.update(record.directories)
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:

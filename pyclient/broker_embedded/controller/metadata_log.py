@@ -10,6 +10,7 @@ from uuid import UUID
 
 from pyclient.broker_embedded.controller import records as metadata_records
 from pyclient.broker_embedded.controller.features import FEATURES, METADATA_VERSION
+from pyclient.broker_embedded.controller.image import NewPartitions
 from pyclient.broker_embedded.controller.metadata_recovery import (
     METADATA_DIRECTORY,
     QUORUM_STATE,
@@ -36,10 +37,11 @@ from pyclient.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.log.filesystem import FileSystem
+    from pyclient.broker_embedded.log.steps import Steps
     from pyclient.clock import Clock
 
 TOPIC: Final = "__cluster_metadata"
@@ -56,6 +58,33 @@ _CONFIG: Final = LogConfig(
 _FEATURE_LEVEL: Final = 12
 _PARTITION, _REMOVE_TOPIC, _BEGIN, _END, _ABORT = 3, 9, 23, 24, 25
 _SNAPSHOT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+
+_AT_ONCE: Final = 50
+"""Records that are encoded in one step, in about a millisecond."""
+
+
+class EncodedTopic:
+    """Encoded records that create a topic or add partitions to one; `MetadataLog.append_topic` writes them.
+
+    `level` is the metadata.version for which they are encoded.
+    """
+
+    __slots__ = ("level", "others", "partitions", "values")
+
+    def __init__(self, level: int, topic_id: UUID) -> None:
+        self.level = level
+        self.values: list[tuple[None, bytes]] = []
+        self.others: list[Any] = []
+        self.partitions = NewPartitions(topic_id)
+
+    def add(self, record: Any) -> None:
+        """Encode a record. Those of partitions come last."""
+        self.values.append((None, metadata_records.encode(record, self.level)))
+        if record.api_key == _PARTITION:
+            self.partitions.add(record)
+        else:
+            self.others.append(record)
 
 
 class MetadataLog:
@@ -135,9 +164,33 @@ class MetadataLog:
         for record in records:
             self._image.apply(record)
             if record.api_key == _PARTITION:
-                name = self._image.topics_by_id[record.topic_id].name
-                self._unsynced.pop(name, None)
-                self._unsynced[name] = self._log.end_offset - 1
+                self._note_partitions(record.topic_id)
+        self._drop_synced()
+
+    @property
+    def level(self) -> int:
+        """The metadata.version in force."""
+        return self._image.features.get(METADATA_VERSION, FEATURES[METADATA_VERSION].first)
+
+    def encode_topic(self, topic_id: UUID, records: Iterable[Any]) -> Steps[EncodedTopic]:
+        """Encode the records of a topic, with a pause after every 50 of them, for `append_topic`."""
+        encoded = EncodedTopic(self.level, topic_id)
+        for count, record in enumerate(records):
+            if count and not count % _AT_ONCE:
+                yield None
+            encoded.add(record)
+        return encoded
+
+    def append_topic(self, encoded: EncodedTopic) -> None:
+        """Write encoded records of a topic as one batch and apply them at once; for failures see `append`.
+
+        The caller has checked that they are still valid: `level` is the same, and the topic as it was.
+        """
+        self._write(build_batch(encoded.values, timestamp_ms=self._clock.time_ms()))
+        for record in encoded.others:
+            self._image.apply(record)
+        self._image.add_partitions(encoded.partitions)
+        self._note_partitions(encoded.partitions.topic_id)
         self._drop_synced()
 
     def unsynced_partitions(self, topic: str) -> tuple[PartitionLog, int] | None:
@@ -148,6 +201,11 @@ class MetadataLog:
         self._drop_synced()
         offset = self._unsynced.get(topic)
         return None if offset is None else (self._log, offset)
+
+    def _note_partitions(self, topic_id: UUID) -> None:
+        name = self._image.topics_by_id[topic_id].name
+        self._unsynced.pop(name, None)
+        self._unsynced[name] = self._log.end_offset - 1
 
     def _drop_synced(self) -> None:
         while self._unsynced:
@@ -163,7 +221,7 @@ class MetadataLog:
             for record in records
             if record.api_key == _FEATURE_LEVEL and record.name == METADATA_VERSION
         ]
-        return levels[-1] if levels else self._image.features.get(METADATA_VERSION, FEATURES[METADATA_VERSION].first)
+        return levels[-1] if levels else self.level
 
     def close(self, *, clean: bool = True) -> None:
         """Flush and close the files; with `clean=False` close them without a flush."""

@@ -12,7 +12,7 @@ from pyclient.broker_embedded.log.config import LogConfig, check_asked
 from pyclient.protocol.messages.metadata_log import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
     from pyclient.broker_embedded.controller.image import MetadataImage, TopicImage
@@ -103,12 +103,17 @@ def replicas_of(plan: TopicPlan, brokers: Sequence[int], defaults: Defaults, fir
 
 
 def spread(count: int, factor: int, brokers: Sequence[int], first: int = 0) -> list[list[int]]:
-    """Return the replicas of `count` partitions, each starting at the next broker. Raise `InvalidReplicationFactor`."""
+    """Return the replicas of `count` partitions, each starting at the next broker. Raise `InvalidReplicationFactor`.
+
+    Partitions with the same replicas share a list.
+    """
     if not 1 <= factor <= len(brokers):
         raise errors.InvalidReplicationFactor(
             f"replication factor {factor}: must be between 1 and {len(brokers)}, the number of brokers"
         )
-    return [[brokers[(first + index + step) % len(brokers)] for step in range(factor)] for index in range(count)]
+    size = len(brokers)
+    rows = [[brokers[(start + step) % size] for step in range(factor)] for start in range(size)]
+    return [rows[(first + index) % size] for index in range(count)]
 
 
 def _assigned(assignments: Mapping[int, Sequence[int]], brokers: Sequence[int]) -> list[list[int]]:
@@ -167,22 +172,20 @@ def records_for_new_topic(
     replicas: Sequence[Sequence[int]],
     configs: Mapping[str, str],
     directories: Sequence[UUID],
-) -> list[Any]:
-    """Return the records that create a topic; `directories` are the log directories of its partitions."""
-    records: list[Any] = [TopicRecord(name=name, topic_id=topic_id)]
-    records += [
-        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name=option, value=value)
-        for option, value in configs.items()
-    ]
-    return records + records_for_partitions(topic_id, 0, replicas, directories)
+) -> Iterator[Any]:
+    """Yield the records that create a topic; `directories` are the log directories of its partitions."""
+    yield TopicRecord(name=name, topic_id=topic_id)
+    for option, value in configs.items():
+        yield ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name=option, value=value)
+    yield from records_for_partitions(topic_id, 0, replicas, directories)
 
 
 def records_for_partitions(
     topic_id: UUID, first: int, replicas: Sequence[Sequence[int]], directories: Sequence[UUID]
-) -> list[Any]:
-    """Return the records that add partitions `first`, `first + 1`, ...; the first replica is the leader."""
-    return [
-        PartitionRecord(
+) -> Iterator[Any]:
+    """Yield the records that add partitions `first`, `first + 1`, ...; the first replica is the leader."""
+    for index, (chosen, directory) in enumerate(zip(replicas, directories, strict=True)):
+        yield PartitionRecord(
             partition_id=first + index,
             topic_id=topic_id,
             replicas=list(chosen),
@@ -194,8 +197,6 @@ def records_for_partitions(
             partition_epoch=0,
             directories=[directory] * len(chosen),
         )
-        for index, (chosen, directory) in enumerate(zip(replicas, directories, strict=True))
-    ]
 
 
 def replicas_to_add(

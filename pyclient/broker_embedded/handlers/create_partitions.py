@@ -33,7 +33,7 @@ def handle(request: CreatePartitionsRequest, context: RequestContext) -> Steps[C
         try:
             if times[topic.name] > 1:
                 raise errors.InvalidRequest(f"topic {topic.name!r} is {times[topic.name]} times in the request")
-            _create(topic, context, quota, validate_only=request.validate_only)
+            yield from _create(topic, context, quota, validate_only=request.validate_only)
         except Exception as error:  # every failure is answered with its error code
             code = code_of(error, f"adding partitions to {topic.name}")
             results.append(
@@ -47,10 +47,10 @@ def handle(request: CreatePartitionsRequest, context: RequestContext) -> Steps[C
 
 def _create(
     topic: CreatePartitionsTopic, context: RequestContext, quota: MutationQuota, *, validate_only: bool
-) -> None:
+) -> Steps[None]:
     assignments = None
     if topic.assignments is not None:
         assignments = [assignment.broker_ids for assignment in topic.assignments]
-    context.node.controller.create_partitions(
+    yield from context.node.controller.create_partitions(
         topic.name, topic.count, assignments, validate_only=validate_only, charge=quota.charge
     )

@@ -44,7 +44,8 @@ def handle(request: CreateTopicsRequest, context: RequestContext) -> Steps[Creat
                 raise errors.InvalidRequest(f"topic {topic.name!r} is {times[topic.name]} times in the request")
             if excess is not None:
                 raise excess
-            topics.append(_create(topic, context.node, quota, validate_only=request.validate_only))
+            created = yield from _create(topic, context.node, quota, validate_only=request.validate_only)
+            topics.append(created)
         except Exception as error:  # every failure is answered with its error code
             topics.append(_failed(topic.name, error))
         yield None
@@ -71,13 +72,13 @@ def _excess(topics: list[CreatableTopic], node: BrokerNode) -> Steps[errors.Poli
 
 def _create(
     topic: CreatableTopic, node: BrokerNode, quota: MutationQuota, *, validate_only: bool
-) -> CreatableTopicResult:
+) -> Steps[CreatableTopicResult]:
     assignments = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
     if len(assignments) != len(topic.assignments):
         raise errors.InvalidReplicaAssignment(f"duplicate partition in the assignment of topic {topic.name!r}")
     configs = {config.name: config.value for config in topic.configs}
     plan = TopicPlan(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
-    created = node.controller.create_topic(plan, validate_only=validate_only, charge=quota.charge)
+    created = yield from node.controller.create_topic(plan, validate_only=validate_only, charge=quota.charge)
     given = {name: value for name, value in configs.items() if value is not None}
     return CreatableTopicResult(
         name=topic.name,

@@ -131,14 +131,14 @@ def _answer(
     if topic is not None:
         return (yield from _describe(topic, operations))
     try:
-        topic = _create(name, node, create)
+        topic = yield from _create(name, node, create)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"auto-creation of topic {name}")
         return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[])
     return (yield from _describe(topic, operations))
 
 
-def _create(name: str | None, node: BrokerNode, create: bool) -> TopicImage:
+def _create(name: str | None, node: BrokerNode, create: bool) -> Steps[TopicImage]:
     if name is None:
         raise errors.InvalidRequest("a topic must have a name or an id")
     check_name(name)
@@ -146,7 +146,10 @@ def _create(name: str | None, node: BrokerNode, create: bool) -> TopicImage:
         raise errors.UnknownTopicOrPartition(f"topic {name!r} does not exist")
     if name in node.internal_topics:
         return node.ensure_internal_topic(name)
-    node.controller.create_topic(TopicPlan(name))
+    try:
+        yield from node.controller.create_topic(TopicPlan(name))
+    except errors.TopicAlreadyExists:  # another request has created it between the steps
+        return node.image.topics[name]
     log.info("topic %s was created on a client's Metadata request", name)
     return node.image.topics[name]
 
