@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 FUZZ_SECONDS ?= 60
-EXTRAS ?= arrow,spark,fast,cli,test,dev
+EXTRAS ?= arrow,spark,fast,cli,http,test,dev
 PYTEST := $(BIN)/pytest
 SUBSET := tests/test_config.py tests/test_errors.py tests/test_serialization.py tests/records tests/net tests/admin \
 	tests/producer/test_sending.py tests/producer/test_interrupts.py tests/producer/test_flushing.py \

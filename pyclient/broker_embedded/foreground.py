@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.controls.channel import SocketServer
     from pyclient.broker_embedded.controls.http import ControlServer
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -55,9 +56,10 @@ def serve(
     `data_dir` the data is in a temporary directory that is removed at the end. `as_version` is the release of Kafka
     that it looks like. `with_parent` ends it when stdin closes.
     With `control_port` (0: any free one) the controls for tests are served there by HTTP, and the second line on stdout
-    is `control.url=http://HOST:PORT`; `control_fd` is a listening Unix socket for the same.
+    is `control.url=http://HOST:PORT`; `control_fd` is a listening Unix socket for the calls of a `SocketChannel`.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     with contextlib.ExitStack() as stack:
         try:
             if data_dir is None and not (settings or {}).keys() & {"log.dirs", "log.dir"}:
@@ -108,7 +110,7 @@ async def _serve(
     host.on_start.append(_hold_full_collections)
     await host.start()
     _keep_freed_memory()
-    servers: list[ControlServer] = []
+    servers: list[ControlServer | SocketServer] = []
     if control_fd is not None:
         _serve_when_asked(host, socket.socket(fileno=control_fd), servers)
     if control is not None:
@@ -169,15 +171,24 @@ class _Collections:
 
 
 def listen_for_controls(host: str, port: int) -> socket.socket:
-    """Return a listening socket for the controls. Raise `ConfigError` if the address is not available."""
+    """Return a listening socket for the controls over HTTP.
+
+    Raises `ConfigError` if the address is not available or what serves HTTP is not installed.
+    """
+    try:
+        import pyclient.broker_embedded.controls.http  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"the controls over HTTP need Starlette and uvicorn ({error}): pip install 'pyclient-kafka[http]'"
+        ) from error
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:
         raise ConfigError(f"the controls cannot be served on {host}:{port}: {error}") from error
 
 
-def _serve_when_asked(host: NodeHost, listener: socket.socket, servers: list[ControlServer]) -> None:
-    """Import the control server at the first connection, which keeps the start short."""
+def _serve_when_asked(host: NodeHost, listener: socket.socket, servers: list[ControlServer | SocketServer]) -> None:
+    """Import the controls at the first connection, which keeps the start short."""
 
     async def begin() -> None:
         servers.append(await serve_controls(host, listener))

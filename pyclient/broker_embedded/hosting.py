@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.broker import BrokerNode
 
 if TYPE_CHECKING:
     import asyncio
-    import socket
     from collections.abc import Callable
 
     from pyclient.broker_embedded.config import BrokerConfig
+    from pyclient.broker_embedded.controls.channel import SocketServer
     from pyclient.broker_embedded.controls.controls import Controls
     from pyclient.broker_embedded.controls.http import ControlServer
 
@@ -65,13 +66,17 @@ class NodeHost:
             await node.stop(clean)
 
 
-async def serve_controls(host: NodeHost, listener: socket.socket) -> ControlServer:
-    """Serve the controls of a host on a listening socket, TCP or Unix."""
+async def serve_controls(host: NodeHost, listener: socket.socket) -> ControlServer | SocketServer:
+    """Serve the controls of a host on a listening socket: by HTTP on TCP, or the calls of a `SocketChannel`."""
+    if listener.family == socket.AF_UNIX:
+        from pyclient.broker_embedded.controls.channel import SocketServer
+
+        calls = SocketServer(host.controls, listener)
+        await calls.start()
+        return calls
     from pyclient.broker_embedded.controls.http import ControlServer, url_of
 
-    url = url_of(listener)
-    if url is not None:
-        host.controls.url = url
-    server = ControlServer(host.controls, host=None if url is None else listener.getsockname()[0])
-    await server.start(listener)
+    server = ControlServer(host.controls, listener)
+    server.start()
+    host.controls.url = url_of(listener)
     return server

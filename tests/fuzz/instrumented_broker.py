@@ -32,7 +32,7 @@ from pyclient.broker_embedded.server import BrokerConnection
 
 SLOW_STEP: Final = float(os.environ.get("PYCLIENT_FUZZ_SLOW_MS", "100")) / 1000
 """Seconds of CPU time that one step of the loop may take: other connections wait meanwhile."""
-_CONTROLS: Final = frozenset({"_serve", "ControlServer._connected"})
+_CONTROLS: Final = frozenset({"_serve", "RequestResponseCycle.run_asgi"})
 """The start, and what the fuzzer itself asks the broker to do between its rounds."""
 _VERSION: Final = re.compile(r"_v[0-9]+\b")
 _LONGEST_FRAME: Final = 1 << 20

@@ -1,15 +1,19 @@
-"""Channels from an `EmbeddedCluster` to a node's controls: by the loop of its thread, or by HTTP on a Unix socket."""
+"""Channels from an `EmbeddedCluster` to a node's controls: by the loop of its thread, or by a Unix socket.
+
+A connection to the Unix socket carries one call as a line of JSON, `[method, path, values]`, and its answer,
+`{"answer": ...}` or `{"error": {"type": ..., "message": ...}}`.
+"""
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import json
+import logging
 import os
 import shutil
 import socket
 import tempfile
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import urlencode
 
 from pyclient import errors
 from pyclient.broker_embedded.controls.endpoint import MethodNotAllowed, NotNow, NotThere
@@ -21,7 +25,10 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controls.controls import Controls
     from pyclient.net.loop_thread import LoopThread
 
+log = logging.getLogger("pyclient.broker_embedded")
+
 _MARGIN: Final = 15.0  # seconds in addition to the wait in the node
+_MAX_CALL: Final = 16 << 20  # bytes
 _LONGEST_PATH: Final = 100  # bytes of a Unix socket's name; the system's limit is 107 (Linux) or 103 (macOS)
 _KINDS: Final[dict[str, type[ClientError]]] = {
     cls.__name__: cls for cls in (NotThere, NotNow, MethodNotAllowed, errors.ConfigError, errors.KafkaTimeout)
@@ -66,38 +73,64 @@ class SocketChannel:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def call(self, method: str, path: str, values: Mapping[str, Any], timeout: float) -> Any:
-        """Call the controls by HTTP, on a new connection."""
-        connection = _UnixConnection(self._path, timeout + _MARGIN)
+        """Call the controls on a new connection."""
         try:
-            if method == "POST":
-                connection.request(method, path, json.dumps(values), {"Connection": "close"})
-            else:
-                query = urlencode({name: value for name, value in values.items() if value is not None})
-                connection.request(method, f"{path}?{query}", headers={"Connection": "close"})
-            response = connection.getresponse()
-            status, answer = response.status, json.loads(response.read())
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(timeout + _MARGIN)
+                connection.connect(self._path)
+                connection.sendall(json.dumps([method, path, values]).encode() + b"\n")
+                with connection.makefile("rb") as stream:
+                    answer = json.loads(stream.read())
+        except (OSError, ValueError) as error:
             raise ClientError(f"{method} {path}: the broker's process did not answer: {error!r}") from error
-        finally:
-            connection.close()
-        if status == http.client.OK:
-            return answer
+        if "error" not in answer:
+            return answer["answer"]
         problem = answer["error"]
         raise _KINDS.get(problem["type"], ClientError)(problem["message"])
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
+class SocketServer:
+    """The other end of a `SocketChannel`, on the loop of a node's process."""
 
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
+    def __init__(self, controls: Controls, listener: socket.socket) -> None:
+        self._controls = controls
+        self._listener = listener
+        self._server: asyncio.Server | None = None
+        self._calls: set[asyncio.Task[None]] = set()
 
-    def connect(self) -> None:
-        """Connect to the socket's path."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+    async def start(self) -> None:
+        """Serve until `close`."""
+        self._server = await asyncio.start_unix_server(self._serve, sock=self._listener, limit=_MAX_CALL)
+
+    async def close(self) -> None:
+        """Stop serving and end the calls."""
+        if self._server is not None:
+            self._server.close()
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        try:
+            method, path, values = json.loads(await reader.readline())
+            writer.write(json.dumps(await self._answer(method, path, values)).encode())
+            await writer.drain()
+        except (ConnectionError, ValueError, asyncio.CancelledError):
+            pass  # the other process has ended, or this node ends
+        finally:
+            self._calls.discard(task)
+            writer.close()
+
+    async def _answer(self, method: str, path: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return {"answer": await self._controls.handle(method, path, values)}
+        except Exception as error:  # every failure is reported to the caller
+            if not isinstance(error, ClientError):
+                log.exception("%s %.200r failed", method, path)
+            return {"error": {"type": type(error).__name__, "message": str(error)}}
 
 
 def _directory() -> str:

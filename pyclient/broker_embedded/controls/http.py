@@ -1,4 +1,4 @@
-"""The controls over HTTP: a small server, one request at a time per connection, JSON in and out.
+"""The controls over HTTP, by Starlette and uvicorn on the broker's event loop: JSON in and out.
 
 It is meant for tests on the same machine. A page in a browser must not use it: requests that a browser makes for
 another site (they have an Origin) and requests to a host name other than this machine's (DNS rebinding) are refused.
@@ -9,16 +9,26 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
+from contextlib import nullcontext
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import h11
+import uvicorn
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pyclient.broker_embedded.controls.endpoint import MethodNotAllowed, NotNow, NotThere
 from pyclient.errors import ConfigError, KafkaError, KafkaTimeout
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+
+    from starlette.types import Receive, Scope, Send
 
     from pyclient.broker_embedded.controls.controls import Controls
 
@@ -26,8 +36,9 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 _MAX_HEAD: Final = 16 << 10
 _MAX_BODY: Final = 1 << 20
-_IDLE_SECONDS: Final = 300.0
+_IDLE_SECONDS: Final = 300
 _MAX_CONNECTIONS: Final = 256
+_SLICE: Final = 0.005  # seconds that encoding a large answer may keep the loop
 _METHODS: Final = frozenset({"GET", "POST", "DELETE"})
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
@@ -42,15 +53,6 @@ _STATUS: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
 )
 
 
-class HttpRequest(NamedTuple):
-    """A parsed request. `values` are the fields of the query and of the body."""
-
-    method: str
-    path: str
-    values: Mapping[str, Any]
-    keep_alive: bool
-
-
 class Refused(Exception):
     """Raised for a request that is answered with an error status, which ends the connection."""
 
@@ -60,128 +62,135 @@ class Refused(Exception):
 
 
 class ControlServer:
-    """Serves controls on a listening TCP or Unix socket."""
+    """Serves controls on a listening TCP socket."""
 
-    def __init__(self, controls: Controls, *, host: str | None = None) -> None:
-        """`host` is the address of a TCP socket; None for a Unix socket, which no browser can reach."""
-        self._controls = controls
-        self._hosts = None if host is None or host in _WILDCARDS else _LOOPBACK | {host.lower()}
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+    def __init__(self, controls: Controls, listener: socket.socket) -> None:
+        app = ControlApp(controls, listener.getsockname()[0])
+        self._listener = listener
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http=_Connection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                proxy_headers=False,
+                server_header=False,
+                date_header=False,
+                timeout_keep_alive=_IDLE_SECONDS,
+                h11_max_incomplete_event_size=_MAX_HEAD,
+            )
+        )
+        self._serving: asyncio.Task[None] | None = None
 
-    async def start(self, sock: socket.socket) -> None:
-        """Serve until `close`."""
-        if sock.family == socket.AF_UNIX:
-            self._server = await asyncio.start_unix_server(self._connected, sock=sock, limit=_MAX_HEAD)
-        else:
-            self._server = await asyncio.start_server(self._connected, sock=sock, limit=_MAX_HEAD)
+    def start(self) -> None:
+        """Serve on the running loop until `close`."""
+        self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
 
     async def close(self) -> None:
-        """Stop serving and end the connections."""
-        if self._server is not None:
-            self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Stop serving and end the connections and their requests."""
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.gather(self._serving, return_exceptions=True)
+        for server in getattr(self._server, "servers", ()):
+            server.close()
+        self._listener.close()
+        state = self._server.server_state
+        for connection in list(state.connections):
+            connection.transport.abort()
+        requests = list(state.tasks)
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            if len(self._tasks) <= _MAX_CONNECTIONS:
-                while await self._serve(reader, writer):
-                    pass
-        except (ConnectionError, TimeoutError, asyncio.CancelledError):
-            pass  # the peer has disconnected or is silent, or the node ends
-        except Exception:  # a bug ends this connection, not the server
-            log.exception("a control connection failed")
-        finally:
-            self._tasks.discard(task)
-            writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Serve one request. Return False if it was the connection's last."""
-        keep_alive = False
+class ControlApp:
+    """The ASGI application of the controls."""
+
+    def __init__(self, controls: Controls, host: str) -> None:
+        """`host` is the address that it is served on: a name in the Host header besides those of this machine."""
+        self._controls = controls
+        self._hosts = None if host in _WILDCARDS else _LOOPBACK | {host.lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        headers = {"Cache-Control": "no-store"}
         try:
-            async with asyncio.timeout(_IDLE_SECONDS):
-                request = await read_request(reader, self._hosts)
-            if request is None:
-                return False
-            keep_alive = request.keep_alive
-            status, answer = await self._answer(request)
+            status, answer = await self._answer(Request(scope, receive))
+        except ClientDisconnect:
+            return
+        except asyncio.CancelledError:
+            return  # the server ends; uvicorn would log it as an error of the application
         except Refused as refused:
             status, answer = refused.status, _problem(refused)
-        writer.write(_response(status, answer, keep_alive=keep_alive))
-        await writer.drain()
-        return keep_alive
+            headers["Connection"] = "close"
+        response = Response(await encoded(answer), status.value, headers, "application/json")
+        await response(scope, receive, send)
 
-    async def _answer(self, request: HttpRequest) -> tuple[HTTPStatus, Any]:
+    async def _answer(self, request: Request) -> tuple[HTTPStatus, Any]:
+        path: str = request.scope["raw_path"].decode("latin-1")
+        if request.method not in _METHODS:
+            message = f"{request.method:.20}: only {', '.join(sorted(_METHODS))}"
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, message)
+        if not path.startswith("/") or path.startswith("//"):
+            raise Refused(HTTPStatus.BAD_REQUEST, f"{path:.100}: a path starts with one slash")
+        check_origin(request.headers, self._hosts)
+        values = {**request.query_params, **_fields(await _body(request))}
         try:
-            return HTTPStatus.OK, await self._controls.handle(request.method, request.path, request.values)
+            return HTTPStatus.OK, await self._controls.handle(request.method, path, values)
         except Exception as error:  # every failure becomes an HTTP status
             for kind, status in _STATUS:
                 if isinstance(error, kind):
                     return status, _problem(error)
-            log.exception("%s %.200r failed", request.method, request.path)
+            log.exception("%s %.200r failed", request.method, path)
             return HTTPStatus.INTERNAL_SERVER_ERROR, _problem(error)
 
 
-def url_of(listener: socket.socket) -> str | None:
-    """Return the URL of the controls on a TCP socket; None for a Unix socket."""
-    if listener.family == socket.AF_UNIX:
-        return None
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the process."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+
+class _Connection(H11Protocol):
+    """A connection, which may be closed in one direction while its request is answered."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.access_log = False
+        if len(self.connections) > _MAX_CONNECTIONS:
+            transport.close()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Return True if the connection stays open for an answer."""
+        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            return False
+        if self.conn.their_state in (h11.DONE, h11.MUST_CLOSE):
+            self.cycle.keep_alive = False
+            return not self.cycle.response_complete
+        self.loop.call_soon(self._refuse_part)  # after the answer that needs no more of the request, as a 413
+        return True
+
+    def _refuse_part(self) -> None:
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.send_400_response("The request ends early.")
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return the URL of the controls on a TCP socket."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def read_request(reader: asyncio.StreamReader, hosts: frozenset[str] | None) -> HttpRequest | None:
-    """Return the next request; None at the end of the connection. Raises `Refused`.
-
-    `hosts` are the allowed names in the Host header, None: any.
-    """
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError as error:
-        if error.partial.strip():
-            raise Refused(HTTPStatus.BAD_REQUEST, "the request ends early") from None
-        return None
-    except asyncio.LimitOverrunError:
-        raise Refused(
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head of a request has at most {_MAX_HEAD} bytes"
-        ) from None
-    method, target, version, headers = parse_head(head)
-    _check_origin(headers, hosts)
-    body = await _body(reader, headers)
-    parts = urlsplit(target)
-    values: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
-    values |= _fields(body)
-    keep_alive = version == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
-    return HttpRequest(method, parts.path, values, keep_alive)
-
-
-def parse_head(head: bytes) -> tuple[str, str, str, dict[str, str]]:
-    """Return method, target, version and headers (names in lower case). Raises `Refused`."""
-    lines = head.decode("latin-1").split("\r\n")
-    first = lines[0].split(" ")
-    if len(first) != 3 or first[2] not in ("HTTP/1.0", "HTTP/1.1"):
-        raise Refused(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request; GET / lists the endpoints")
-    method, target, version = first
-    if method not in _METHODS:
-        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{method:.20}: only {', '.join(sorted(_METHODS))}")
-    if not target.startswith("/") or target.startswith("//"):
-        raise Refused(HTTPStatus.BAD_REQUEST, f"{target:.100}: a path starts with one slash")
-    headers: dict[str, str] = {}
-    for line in lines[1:-2]:
-        name, colon, value = line.partition(":")
-        if not colon or not name or name != name.strip():
-            raise Refused(HTTPStatus.BAD_REQUEST, f"{line:.100}: this is no header")
-        headers[name.lower()] = value.strip()
-    return method, target, version, headers
-
-
-def _check_origin(headers: Mapping[str, str], hosts: frozenset[str] | None) -> None:
+def check_origin(headers: Mapping[str, str], hosts: frozenset[str] | None) -> None:
+    """Raise `Refused` for a request of another site's page. `hosts` are the allowed names in Host, None: any."""
     if "origin" in headers or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         raise Refused(HTTPStatus.FORBIDDEN, "a page of another site may not use these controls")
     if hosts is None:
@@ -189,21 +198,16 @@ def _check_origin(headers: Mapping[str, str], hosts: frozenset[str] | None) -> N
     host = headers.get("host", "").lower()
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     if name not in hosts:
-        raise Refused(HTTPStatus.FORBIDDEN, f"the Host header is {host:.100}: it must name this machine ({_or(hosts)})")
+        allowed = ", ".join(sorted(hosts))
+        raise Refused(HTTPStatus.FORBIDDEN, f"the Host header is {host:.100}: it must name this machine ({allowed})")
 
 
-async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
-    if "transfer-encoding" in headers:
+async def _body(request: Request) -> bytes:
+    if "transfer-encoding" in request.headers:
         raise Refused(HTTPStatus.LENGTH_REQUIRED, "a body needs a Content-Length")
-    text = headers.get("content-length", "0")
-    if not text.isascii() or not text.isdecimal():
-        raise Refused(HTTPStatus.BAD_REQUEST, f"Content-Length is {text:.100}")
-    if len(text) > 9 or int(text) > _MAX_BODY:
+    if int(request.headers.get("content-length", "0")) > _MAX_BODY:
         raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {_MAX_BODY} bytes")
-    try:
-        return await reader.readexactly(int(text))
-    except asyncio.IncompleteReadError:
-        raise Refused(HTTPStatus.BAD_REQUEST, "the body ends early") from None
+    return await request.body()
 
 
 def _fields(body: bytes) -> dict[str, Any]:
@@ -222,17 +226,14 @@ def _problem(error: Exception) -> dict[str, Any]:
     return {"error": {"type": type(error).__name__, "message": str(error)}}
 
 
-def _response(status: HTTPStatus, answer: Any, *, keep_alive: bool) -> bytes:
-    body = json.dumps(answer, indent=2).encode() + b"\n"
-    head = (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\n"
-        "Content-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n"
-        "Cache-Control: no-store\r\n"
-        f"Connection: {'keep-alive' if keep_alive else 'close'}\r\n\r\n"
-    )
-    return head.encode() + body
-
-
-def _or(names: frozenset[str]) -> str:
-    return ", ".join(sorted(names))
+async def encoded(answer: Any) -> bytes:
+    """Return the answer as JSON. A large one is encoded in slices, between which the loop serves others."""
+    parts: list[str] = []
+    end = perf_counter() + _SLICE
+    for part in json.JSONEncoder(indent=2).iterencode(answer):
+        parts.append(part)
+        if perf_counter() > end:
+            await asyncio.sleep(0)
+            end = perf_counter() + _SLICE
+    parts.append("\n")
+    return "".join(parts).encode()

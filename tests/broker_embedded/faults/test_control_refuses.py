@@ -96,7 +96,7 @@ def test_a_page_in_a_browser_cannot_use_it(control: Http, headers: dict[str, str
         (b"POST /faults HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999999999\r\n\r\n", 413),
         (b"POST /faults HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048577\r\n\r\n", 413),
         (b"POST /faults HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
-        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 431),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 400),
         (b"\xff\xfe\x00\r\n\r\n", 400),
     ],
 )
@@ -104,7 +104,7 @@ def test_bytes_that_make_no_sense_end_that_connection_only(control: Http, data: 
     answer = control.raw(data)
     assert re.match(rb"HTTP/1\.1 (\d+) ", answer), answer[:100]
     assert answer.split(b" ")[1] == str(status).encode()
-    assert b"Connection: close" in answer
+    assert b"connection: close" in answer.lower()
     assert control.ask("GET", "/broker")[0] == 200
 
 
