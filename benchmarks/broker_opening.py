@@ -19,7 +19,7 @@ from benchmarks.broker_load import batch
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
-from pyclient.broker_embedded.log.partition_log import PartitionLog
+from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.types import TopicPartition
 
@@ -37,7 +37,7 @@ def opened(folder: str) -> LogManager:
     return manager
 
 
-def fill(log: PartitionLog, amount: int) -> None:
+def fill(log: UnifiedLog, amount: int) -> None:
     """Append `amount` bytes; the last gigabyte in batches so small that its index has the maximum density."""
     for size, part in ((256 * KIB, amount - GIB), (_BATCH, min(amount, GIB))):
         data, now_ms = bytearray(batch(size)), SYSTEM_CLOCK.time_ms()
@@ -46,7 +46,7 @@ def fill(log: PartitionLog, amount: int) -> None:
             log.append(data, leader_epoch=0, now_ms=now_ms)
 
 
-def timed_opening(folder: str) -> tuple[float, LogManager, PartitionLog]:
+def timed_opening(folder: str) -> tuple[float, LogManager, UnifiedLog]:
     """Milliseconds from nothing to a log that takes appends, and both."""
     started = time.perf_counter()
     manager = opened(folder)

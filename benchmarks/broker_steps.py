@@ -22,10 +22,10 @@ from rich.table import Table
 
 from pyclient.broker_embedded.background import Background
 from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.disk_thread import DiskThread
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
-from pyclient.broker_embedded.log.partition_log import PartitionLog
-from pyclient.broker_embedded.log.side_thread import SideThread
+from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.records import BatchBuilder, Compression
 
@@ -45,7 +45,7 @@ class Steps:
 class Measured(Background):
     """Notes how long each slice of the work takes; `over` is set when all is done."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, side: SideThread, found: Steps) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, side: DiskThread, found: Steps) -> None:
         super().__init__(loop, side)
         self.found = found
         self.over = asyncio.Event()
@@ -61,7 +61,7 @@ class Measured(Background):
                 self.over.set()
 
 
-def run(found: Steps, steps: Any, side: SideThread) -> None:
+def run(found: Steps, steps: Any, side: DiskThread) -> None:
     """Does the work as a node does, on a loop with nothing else to do."""
 
     async def all_of_it() -> None:
@@ -81,7 +81,7 @@ def batch(first: int, count: int, value: int, keys: int, codec: Compression, now
     return bytearray(builder.seal(compression=codec))
 
 
-def fill(log: PartitionLog, amount: int, records: int, value: int, codec: Compression = Compression.NONE) -> None:
+def fill(log: UnifiedLog, amount: int, records: int, value: int, codec: Compression = Compression.NONE) -> None:
     """Appends `amount` bytes in batches of so many records."""
     data = [batch(n * records, records, value, 40_000, codec, SYSTEM_CLOCK.time_ms()) for n in range(8)]
     written = 0
@@ -108,7 +108,7 @@ class Bench:
         manager.open()
         return manager
 
-    def measure(self, name: str, side: SideThread, steps: Any) -> None:
+    def measure(self, name: str, side: DiskThread, steps: Any) -> None:
         """Measure the steps of some work."""
         gc.collect()
         gc.freeze()
@@ -122,7 +122,7 @@ class Bench:
                 sum(range(3000))
                 yield None
 
-        self.measure("(counting)", SideThread(), steps())
+        self.measure("(counting)", DiskThread(), steps())
 
     def compaction(self) -> None:
         """Large batches, small ones, compressed ones."""

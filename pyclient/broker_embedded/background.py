@@ -13,7 +13,7 @@ from pyclient.errors import KafkaError
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-    from pyclient.broker_embedded.log.side_thread import SideThread
+    from pyclient.broker_embedded.log.disk_thread import DiskThread
     from pyclient.broker_embedded.log.steps import Steps
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -27,7 +27,7 @@ _PAUSE: Final = 0.001
 class Background:
     """Runs at most one task of each name at a time. `close` ends all tasks and must precede that of the side thread."""
 
-    def __init__(self, loop: AbstractEventLoop, side: SideThread) -> None:
+    def __init__(self, loop: AbstractEventLoop, side: DiskThread) -> None:
         self._loop = loop
         self._side = side
         self._running: dict[str, Steps[Any]] = {}

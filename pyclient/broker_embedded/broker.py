@@ -21,9 +21,9 @@ from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.controller.topics import TopicPlan
 from pyclient.broker_embedded.descriptors import Descriptors
 from pyclient.broker_embedded.fetch_sessions import FetchSessions
+from pyclient.broker_embedded.log.alter_log_dirs import ReplicaAlterLogDirs
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
-from pyclient.broker_embedded.log.relocation import Relocation
 from pyclient.broker_embedded.log.steps import run_here
 from pyclient.broker_embedded.mutation_quotas import MutationQuotas
 from pyclient.broker_embedded.partitions import Partitions
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.filesystem import FileSystem
-    from pyclient.broker_embedded.log.partition_log import PartitionLog
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.releases import Release
     from pyclient.broker_embedded.server import BrokerConnection
     from pyclient.broker_embedded.timers import Timer
@@ -143,7 +143,7 @@ class BrokerNode:
         """Return the Raft epoch in which this node leads the metadata log; -1 before it has started."""
         return -1 if self._metadata is None else self._metadata.epoch
 
-    def unsynced_partitions(self, topic: str) -> tuple[PartitionLog, int] | None:
+    def unsynced_partitions(self, topic: str) -> tuple[UnifiedLog, int] | None:
         """Return the metadata log and the offset up to which it must be synced to keep the topic's partitions.
 
         None if that is on the disk.
@@ -319,7 +319,7 @@ class BrokerNode:
         self._metadata.removed_topics.clear()
         self.controller.elect(after_crash=not self.logs.was_clean)
         self._metadata.sync_beside(self.logs.sync_beside)
-        self.relocation = Relocation(self.logs, self.rng)
+        self.relocation = ReplicaAlterLogDirs(self.logs, self.rng)
         self.relocation.on_moved = lambda at, target: self.controller.assign_directory(*at, target.directory_id)
         self._load_groups()
 

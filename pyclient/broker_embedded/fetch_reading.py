@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.fetch_sessions import Wanted
-    from pyclient.broker_embedded.log.partition_log import LogRead, PartitionLog
     from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.unified_log import FetchDataInfo, UnifiedLog
     from pyclient.protocol.messages.fetch import FetchRequest, FetchResponse
 
 READ_COMMITTED: Final = 1
@@ -66,11 +66,11 @@ class Reading:
         self._size = 0
         self._copied = 0
         self._must_answer = False
-        self._found: dict[PartitionLog, tuple[Wanted, int]] = {}
+        self._found: dict[UnifiedLog, tuple[Wanted, int]] = {}
         self._unopened: set[TopicPartition] = set()
 
     @property
-    def logs(self) -> Iterable[PartitionLog]:
+    def logs(self) -> Iterable[UnifiedLog]:
         """Return the logs whose growth may complete the fetch."""
         return self._found
 
@@ -79,7 +79,7 @@ class Reading:
         for partition in self._unopened:
             self._logs.openings.when_over(partition, callback)
 
-    def may_be_enough(self, grown: Iterable[PartitionLog]) -> bool:
+    def may_be_enough(self, grown: Iterable[UnifiedLog]) -> bool:
         """Return True if an attempt may succeed. Reads the grown logs only: fetches of many partitions wake often."""
         if self._min_bytes <= 1:
             return True
@@ -127,7 +127,7 @@ class Reading:
         _release(answers)
         return None
 
-    def _log_of(self, wanted: Wanted, missing: Told) -> PartitionLog | None:
+    def _log_of(self, wanted: Wanted, missing: Told) -> UnifiedLog | None:
         topic = wanted.topic
         try:
             if self._by_id:
@@ -161,7 +161,7 @@ class Reading:
         if partition in self._logs.unopened and not self._logs.openings.want(partition):
             self._unopened.add(partition)
 
-    def _read(self, log: PartitionLog, wanted: Wanted) -> PartitionData:
+    def _read(self, log: UnifiedLog, wanted: Wanted) -> PartitionData:
         request = wanted.request
         try:
             if min(self._asked_bytes, request.partition_max_bytes) < 0:
@@ -190,7 +190,7 @@ class Reading:
         self._size += read.size
         return _succeeded(wanted.partition, read, committed=self._isolation == "committed")
 
-    def _divergence(self, log: PartitionLog, wanted: Wanted) -> EpochEndOffset | None:
+    def _divergence(self, log: UnifiedLog, wanted: Wanted) -> EpochEndOffset | None:
         """Return where the client's log diverges from this one before its fetch offset, or None (KIP-595)."""
         request = wanted.request
         partition = self._node.image.partition(log.topic, log.partition)
@@ -210,7 +210,7 @@ def _release(answers: Told) -> None:
     release_regions([answer.records or b"" for _wanted, answer in answers])
 
 
-def _diverged(partition: int, log: PartitionLog, diverging: EpochEndOffset) -> PartitionData:
+def _diverged(partition: int, log: UnifiedLog, diverging: EpochEndOffset) -> PartitionData:
     return PartitionData(
         partition_index=partition,
         error_code=0,
@@ -223,7 +223,7 @@ def _diverged(partition: int, log: PartitionLog, diverging: EpochEndOffset) -> P
     )
 
 
-def _succeeded(partition: int, read: LogRead, *, committed: bool) -> PartitionData:
+def _succeeded(partition: int, read: FetchDataInfo, *, committed: bool) -> PartitionData:
     return PartitionData(
         partition_index=partition,
         error_code=0,

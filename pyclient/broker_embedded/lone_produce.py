@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.handlers.produce import is_closed, is_transactional, refusal, written
-from pyclient.broker_embedded.log.validate import TooLongForLoop
+from pyclient.broker_embedded.log.log_validator import TooLongForLoop
 from pyclient.errors import ProtocolError
 from pyclient.protocol.codec import encode_parts
 from pyclient.protocol.framing import encode_response
@@ -26,7 +26,7 @@ from pyclient.varint import decode_uvarint
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
-    from pyclient.broker_embedded.log.partition_log import PartitionLog
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.protocol.fields import Part
     from pyclient.protocol.framing import RequestHeader
 
@@ -70,7 +70,7 @@ class LoneProduce:
         self._length, self._before, self._after = sample[:4], sample[8:at], sample[at + _NUMBERS.size :]
         self._answer = Struct(f">4s4s{len(self._before)}sqqq{len(self._after)}s")
         self._seen = -1  # the metadata version of `_log` and `_epoch`
-        self._log: PartitionLog | None = None
+        self._log: UnifiedLog | None = None
         self._epoch = -1
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ class LoneProduce:
             return None
         return frame[begin:end]
 
-    def _look_up(self, node: BrokerNode) -> PartitionLog | None:
+    def _look_up(self, node: BrokerNode) -> UnifiedLog | None:
         topic = self._name or node.topic_name(self._topic_id)
         if topic is None or is_closed(topic):
             return None

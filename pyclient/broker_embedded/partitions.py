@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage
     from pyclient.broker_embedded.log.manager import LogManager
-    from pyclient.broker_embedded.log.partition_log import PartitionLog
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
 
 
 NO_EPOCH: Final = -1
@@ -33,7 +33,7 @@ class Partitions:
         logs.directory_for = self.directory_id
         logs.topic_id_for = self.topic_id
 
-    def leader(self, topic: str, index: int, epoch: int = NO_EPOCH) -> tuple[PartitionLog, int]:
+    def leader(self, topic: str, index: int, epoch: int = NO_EPOCH) -> tuple[UnifiedLog, int]:
         """Return the log and the leader epoch. `epoch` is the leader epoch that the client knows.
 
         Raises `UnknownTopicOrPartition`, `NotLeaderOrFollower` (also while the log is not open yet, see `log_waits`),
@@ -49,7 +49,7 @@ class Partitions:
         log = self._logs.find(topic, index)
         return (log if log is not None else self._create(topic, index)), partition.leader_epoch
 
-    def existing(self, topic: str, index: int) -> PartitionLog | None:
+    def existing(self, topic: str, index: int) -> UnifiedLog | None:
         """Return the log; None if the partition was never used. A log that is not open is opened at once, which blocks.
 
         Raises `KafkaStorageError` if it cannot be opened.
@@ -94,7 +94,7 @@ class Partitions:
             if topic is None or opened.topic == topic:
                 opened.config = self.configure(opened.topic)
 
-    def _create(self, topic: str, index: int) -> PartitionLog:
+    def _create(self, topic: str, index: int) -> UnifiedLog:
         return self._logs.create(topic, self._image.topics[topic].topic_id, index, self.configure(topic))
 
 

@@ -10,8 +10,8 @@ from pyclient.broker_embedded.request_slices import SlicedRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pyclient.broker_embedded.log.partition_log import PartitionLog
     from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.request_slices import RequestSlices
     from pyclient.broker_embedded.server import BrokerConnection
     from pyclient.broker_embedded.timers import Timer
@@ -21,13 +21,13 @@ class Reading(Protocol):
     """A Fetch that can be attempted repeatedly."""
 
     @property
-    def logs(self) -> Iterable[PartitionLog]:
+    def logs(self) -> Iterable[UnifiedLog]:
         """Return the logs whose growth may complete the fetch."""
 
     def when_opened(self, callback: Callable[[], object]) -> None:
         """Call `callback` for each log that the last attempt did not find open, when it is."""
 
-    def may_be_enough(self, grown: Iterable[PartitionLog]) -> bool:
+    def may_be_enough(self, grown: Iterable[UnifiedLog]) -> bool:
         """Return True if an attempt may succeed after these logs have grown; cheaper than the attempt."""
 
     def attempt(self, last: bool) -> Steps[Any | None]:
@@ -41,10 +41,10 @@ class ParkedFetch:
 
     def __init__(self, reading: Reading, future: asyncio.Future[Any]) -> None:
         self.reading = reading
-        self.logs: tuple[PartitionLog, ...] = ()
+        self.logs: tuple[UnifiedLog, ...] = ()
         self.opened = False  # a log was opened since the last attempt
         self.future = future
-        self.grown: set[PartitionLog] = set()
+        self.grown: set[UnifiedLog] = set()
         self.attempt: SlicedRequest | None = None  # in progress
         self.last = False  # the next attempt must answer, with whatever data there is
         self.timer: Timer | None = None
@@ -62,8 +62,8 @@ class FetchPurgatory:
         self._loop = loop
         self._schedule = schedule
         self._slices = slices
-        self._waiting: dict[PartitionLog, dict[ParkedFetch, None]] = {}
-        self._watched: set[PartitionLog] = set()
+        self._waiting: dict[UnifiedLog, dict[ParkedFetch, None]] = {}
+        self._watched: set[UnifiedLog] = set()
 
     def __len__(self) -> int:
         # copies: other threads may call this
@@ -84,7 +84,7 @@ class FetchPurgatory:
         fetch.future.add_done_callback(over)
         return fetch.future
 
-    def wake(self, log: PartitionLog) -> None:
+    def wake(self, log: UnifiedLog) -> None:
         """Retry the fetches that wait for `log`; several appends in one iteration of the loop cost one attempt."""
         for fetch in self._waiting.get(log, ()):
             if not fetch.grown:
@@ -102,7 +102,7 @@ class FetchPurgatory:
         for log in list(self._waiting):
             self._answer(log)
 
-    def _answer(self, log: PartitionLog) -> None:
+    def _answer(self, log: UnifiedLog) -> None:
         for fetch in list(self._waiting.get(log, ())):
             self._try(fetch, True)
 
@@ -116,7 +116,7 @@ class FetchPurgatory:
         fetch.opened = True
         self._try(fetch, False)
 
-    def _watch(self, log: PartitionLog) -> None:
+    def _watch(self, log: UnifiedLog) -> None:
         if log not in self._watched:
             self._watched.add(log)
             log.on_append.append(lambda *_args: self.wake(log))

@@ -21,8 +21,8 @@ from pyclient.broker_embedded.controller.metadata_recovery import (
 )
 from pyclient.broker_embedded.log.checkpoints import stored_topic_id, write_topic_id
 from pyclient.broker_embedded.log.config import LogConfig
-from pyclient.broker_embedded.log.partition_log import PartitionLog
 from pyclient.broker_embedded.log.steps import run_here
+from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.errors import ConfigError, CorruptRecord, KafkaStorageError, ProtocolError
 from pyclient.protocol import codec
 from pyclient.protocol.messages.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
@@ -93,7 +93,7 @@ class MetadataLog:
     With a single voter a written record is committed. `epoch` is the Raft epoch, incremented at every start.
     """
 
-    def __init__(self, log: PartitionLog, image: MetadataImage, *, node_id: int, epoch: int, clock: Clock) -> None:
+    def __init__(self, log: UnifiedLog, image: MetadataImage, *, node_id: int, epoch: int, clock: Clock) -> None:
         self.epoch = epoch
         self.removed_topics: set[UUID] = set()
         """The ids of the topics that were removed before this start."""
@@ -148,7 +148,7 @@ class MetadataLog:
         """The offset of the next record."""
         return self._log.end_offset
 
-    def sync_beside(self, arrange: Callable[[PartitionLog], None]) -> None:
+    def sync_beside(self, arrange: Callable[[UnifiedLog], None]) -> None:
         """Sync changes in the background: `arrange` sets up the log. Before this call `append` waits for the sync."""
         arrange(self._log)
 
@@ -193,7 +193,7 @@ class MetadataLog:
         self._note_partitions(encoded.partitions.topic_id)
         self._drop_synced()
 
-    def unsynced_partitions(self, topic: str) -> tuple[PartitionLog, int] | None:
+    def unsynced_partitions(self, topic: str) -> tuple[UnifiedLog, int] | None:
         """Return the log and the offset of the topic's newest partitions in it, None if they are on the disk.
 
         Records in such a partition would be lost with it.
@@ -309,10 +309,10 @@ def _make_directory(fs: FileSystem, data_dir: str, directory: str) -> None:
         write_topic_id(fs, directory, TOPIC_ID)
 
 
-def _open_files(fs: FileSystem, clock: Clock, directory: str, end: MetadataEnd, *, clean: bool) -> PartitionLog:
+def _open_files(fs: FileSystem, clock: Clock, directory: str, end: MetadataEnd, *, clean: bool) -> UnifiedLog:
     """Open the log; rebuild its indexes if they do not end where the checked batches end."""
     while True:
-        log = run_here(PartitionLog.opening(directory, TOPIC, 0, TOPIC_ID, _CONFIG, fs=fs, clock=clock, clean=clean))
+        log = run_here(UnifiedLog.opening(directory, TOPIC, 0, TOPIC_ID, _CONFIG, fs=fs, clock=clock, clean=clean))
         if log.end_offset == end.offset:
             return log
         log.close(clean=False)

@@ -13,11 +13,10 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyclient.broker_embedded.log.checking import whole_batches
 from pyclient.broker_embedded.log.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES
+from pyclient.broker_embedded.log.file_records import DamagedSegment, whole_batches
 from pyclient.broker_embedded.log.interrupted import DATA_FILE
-from pyclient.broker_embedded.log.segment import Segment
-from pyclient.broker_embedded.log.segment_file import DamagedSegment
+from pyclient.broker_embedded.log.log_segment import LogSegment
 from pyclient.errors import ConfigError, CorruptRecord, ProtocolError
 from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
 
@@ -92,7 +91,7 @@ def read_metadata_log(
     bases = sorted(int(name[:20]) for name in files if DATA_FILE.fullmatch(name) and name.endswith(".log"))
     offset, epoch, torn = (bases[0] if bases else 0), -1, 0
     for base in bases:
-        segment = Segment(fs, directory, base, size=files[f"{base:020d}.log"], index_interval=_INT_MAX)
+        segment = LogSegment(fs, directory, base, size=files[f"{base:020d}.log"], index_interval=_INT_MAX)
         position = 0
         try:
             if base != offset:
@@ -116,7 +115,7 @@ def read_metadata_log(
     return MetadataEnd(offset, epoch, torn)
 
 
-def _is_torn(segment: Segment, position: int) -> bool:
+def _is_torn(segment: LogSegment, position: int) -> bool:
     """Return True if a crash explains the bytes from `position` on: one incomplete batch."""
     tail = segment.log.pread(segment.size - position, position)
     length = len(tail)

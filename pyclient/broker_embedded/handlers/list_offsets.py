@@ -25,8 +25,8 @@ from pyclient.types import OffsetAndTimestamp
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.partition_log import PartitionLog
     from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
 
 LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 _SINCE: Final = {
@@ -91,7 +91,7 @@ def _answer(
     )
 
 
-def _find(log: PartitionLog, timestamp: int, version: int, epoch: int, committed: bool) -> OffsetAndTimestamp:
+def _find(log: UnifiedLog, timestamp: int, version: int, epoch: int, committed: bool) -> OffsetAndTimestamp:
     end = log.last_stable_offset if committed else log.high_watermark
     if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):
         raise errors.UnsupportedVersion(f"ListOffsets version {version} has no timestamp {timestamp}")

@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Final
 
 from pyclient import errors
-from pyclient.broker_embedded.log.epoch_cache import EpochCache
 from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.broker_embedded.log.leader_epoch_cache import LeaderEpochFileCache
 from pyclient.types import TopicPartition
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -58,18 +58,18 @@ def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
     return offsets
 
 
-def render_epochs(epochs: EpochCache) -> bytes:
+def render_epochs(epochs: LeaderEpochFileCache) -> bytes:
     """Return a leader-epoch-checkpoint file."""
     return _render(f"{epoch} {start}" for epoch, start in epochs)
 
 
-def parse_epochs(content: bytes, path: str) -> EpochCache:
+def parse_epochs(content: bytes, path: str) -> LeaderEpochFileCache:
     """Parse a leader-epoch-checkpoint file. Raise `CorruptCheckpoint`."""
     entries = [(_number(epoch, path), _number(start, path)) for epoch, start in _parse(content, path, 2)]
     for (epoch, start), (next_epoch, next_start) in pairwise(entries):
         if next_epoch <= epoch or next_start <= start:
             raise CorruptCheckpoint(f"{path}: epoch {next_epoch} from {next_start} follows {epoch} from {start}")
-    return EpochCache(entries)
+    return LeaderEpochFileCache(entries)
 
 
 def render_topic_id(topic_id: uuid.UUID) -> bytes:

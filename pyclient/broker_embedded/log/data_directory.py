@@ -1,4 +1,4 @@
-"""One of the directories of `log.dirs`: its lock, its identity, its checkpoint files and the clean-shutdown file."""
+"""One of the directories of `log.dirs`: its lock, its `meta.properties`, checkpoint files and clean-shutdown file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import os
 import threading
 import uuid
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyclient import errors
 from pyclient.broker_embedded.log import checkpoints
 from pyclient.broker_embedded.log.checkpoints import CorruptCheckpoint
 from pyclient.broker_embedded.log.filesystem import FileSystem, Lock
-from pyclient.broker_embedded.log.identity import identify
 from pyclient.broker_embedded.log.steps import Blocking, Steps, run_here
 from pyclient.clock import Rng
 from pyclient.types import TopicPartition
@@ -160,3 +159,44 @@ class DataDirectory:
                 f"{checkpoints.META_PROPERTIES}, so it is no broker's: choose an empty directory, or put the "
                 f"{checkpoints.META_PROPERTIES} back that was there"
             )
+
+
+class MetaProperties(NamedTuple):
+    """The cluster's id (22 characters), the directory's id (KIP-858), and whether the directory is new."""
+
+    cluster_id: str
+    directory_id: uuid.UUID
+    is_new: bool
+
+
+def identify(fs: FileSystem, data_dir: str, *, node_id: int, cluster_id: str | None, rng: Rng) -> MetaProperties:
+    """Read or write the directory's identity. Raise `ConfigError` if it is another node's or cluster's."""
+    path = f"{data_dir}/{checkpoints.META_PROPERTIES}"
+    content = fs.read(path)
+    known = {} if content is None else checkpoints.parse_identity(content, path)
+    _compare(path, "node.id", known, str(node_id))
+    _compare(path, "cluster.id", known, cluster_id)
+    cluster = known.get("cluster.id") or cluster_id or checkpoints.uuid_text(_random_id(rng))
+    stored = known.get("directory.id")
+    try:
+        directory_id = checkpoints.uuid_from_text(stored) if stored else _random_id(rng)
+    except ValueError as error:
+        raise errors.ConfigError(f"{path}: directory.id {stored!r} is not an id") from error
+    if not stored or "cluster.id" not in known:
+        identity = checkpoints.render_identity(cluster_id=cluster, node_id=node_id, directory_id=directory_id)
+        fs.replace(path, identity)
+    return MetaProperties(cluster, directory_id, content is None)
+
+
+def _compare(path: str, name: str, known: dict[str, str], ours: str | None) -> None:
+    stored = known.get(name)
+    if stored is not None and ours is not None and stored != ours:
+        raise errors.ConfigError(f"{path}: the directory belongs to {name} {stored}, this broker has {ours}")
+
+
+def _random_id(rng: Rng) -> uuid.UUID:
+    """Return a random (version 4) id whose text does not begin with a dash, like a command-line option."""
+    while True:
+        made = uuid.UUID(int=rng.getrandbits(128), version=4)
+        if not checkpoints.uuid_text(made).startswith("-"):
+            return made

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pyclient.broker_embedded.log.side_thread import Dropped, SideThread
+from pyclient.broker_embedded.log.disk_thread import DiskThread, Dropped
 from pyclient.broker_embedded.log.stored_log import PendingFlush
 
 
 class Flusher:
     """Belongs to the logs' thread; the side thread only syncs, and completion is handled on the logs' thread."""
 
-    def __init__(self, side: SideThread) -> None:
+    def __init__(self, side: DiskThread) -> None:
         self._side = side
 
     def submit(self, pending: PendingFlush) -> None:

@@ -6,13 +6,11 @@ import logging
 from contextlib import suppress
 from typing import Final
 
+from pyclient.broker_embedded.log.file_records import DamagedSegment, LogOffsetPosition, SegmentFile
 from pyclient.broker_embedded.log.filesystem import FileSystem
-from pyclient.broker_embedded.log.offset_index import OffsetIndex
-from pyclient.broker_embedded.log.replay import rebuild_aborted
-from pyclient.broker_embedded.log.segment_file import DamagedSegment, Place, SegmentFile
+from pyclient.broker_embedded.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from pyclient.broker_embedded.log.producer_state_manager import rebuild_aborted
 from pyclient.broker_embedded.log.steps import Steps, run_here
-from pyclient.broker_embedded.log.time_index import TimeIndex
-from pyclient.broker_embedded.log.transaction_index import TransactionIndex
 from pyclient.records.batch import BatchHeader
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -109,7 +107,7 @@ class IndexedSegment(SegmentFile):
         """Return how many entries the offset index and the time index have."""
         return len(self.index), len(self.times)
 
-    def locate(self, offset: int) -> Place | None:
+    def locate(self, offset: int) -> LogOffsetPosition | None:
         """Return the first batch that ends at or after `offset`; None if all end before it."""
         try:
             return self._locate(offset, self.index.lookup(offset - self.base_offset))
@@ -118,14 +116,14 @@ class IndexedSegment(SegmentFile):
                 self.rebuild_indexes()  # perhaps only the index is wrong
             return self._locate(offset, self.index.lookup(offset - self.base_offset))
 
-    def _locate(self, offset: int, start: int) -> Place | None:
+    def _locate(self, offset: int, start: int) -> LogOffsetPosition | None:
         if start >= self.size > 0:
             raise DamagedSegment(self.log.path, start, "the index has a batch beyond the end")
         for position, end, base_offset, last_offset in self.skim(start):
             if last_offset >= offset:
                 if position == start > 0 and base_offset > offset:
                     raise DamagedSegment(self.log.path, start, f"offset {base_offset}, the index says {offset} is here")
-                return Place(position, end, base_offset, last_offset)
+                return LogOffsetPosition(position, end, base_offset, last_offset)
         return None
 
     # Read

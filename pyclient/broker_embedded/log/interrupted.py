@@ -7,7 +7,7 @@ from typing import Final
 
 from pyclient.broker_embedded.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA
 from pyclient.broker_embedded.log.filesystem import FileSystem
-from pyclient.broker_embedded.log.segment import SWAP, Segment
+from pyclient.broker_embedded.log.log_segment import SWAP, LogSegment
 from pyclient.broker_embedded.log.steps import Steps
 
 DATA_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
@@ -64,7 +64,7 @@ def _drop_covered(
     fs: FileSystem, directory: str, base: str, files: dict[str, int], kept: dict[str, int]
 ) -> Steps[None]:
     """Remove the segments that a finished segment of compaction replaces."""
-    swapped = Segment(fs, directory, int(base), size=files[f"{base}.log.swap"], index_interval=_INT_MAX, suffix=SWAP)
+    swapped = LogSegment(fs, directory, int(base), size=files[f"{base}.log.swap"], index_interval=_INT_MAX, suffix=SWAP)
     end = int(base) + 1
     for _position, header in swapped.walk(0):
         end = header.next_offset

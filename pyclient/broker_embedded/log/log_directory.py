@@ -15,9 +15,9 @@ from pyclient.broker_embedded.log import checkpoints
 from pyclient.broker_embedded.log.checkpoints import stored_topic_id, write_topic_id
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.data_directory import DataDirectory
+from pyclient.broker_embedded.log.disk_thread import DiskThread, Dropped
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.flusher import Flusher
-from pyclient.broker_embedded.log.openings import Openings
 from pyclient.broker_embedded.log.partition_directories import (
     DELETED,
     FUTURE,
@@ -30,10 +30,10 @@ from pyclient.broker_embedded.log.partition_directories import (
     marked_name,
     partition_of,
 )
-from pyclient.broker_embedded.log.partition_log import PartitionLog
-from pyclient.broker_embedded.log.side_thread import Dropped, SideThread
+from pyclient.broker_embedded.log.recovery_queue import LogRecoveryQueue
 from pyclient.broker_embedded.log.steps import Steps, run_here
 from pyclient.broker_embedded.log.stored_log import StoredLog
+from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.clock import Clock, Rng
 from pyclient.types import TopicPartition
 
@@ -96,15 +96,15 @@ class LogDirectory:
         self._fs = fs
         self._clock = clock
         self._rng = rng if rng is not None else random.Random()
-        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._unopened: dict[TopicPartition, str] = {}  # paths of their directories
-        self.openings = Openings(self._unopened, self._opening_as_it_is)
+        self.openings = LogRecoveryQueue(self._unopened, self._opening_as_it_is)
         self._offline: dict[TopicPartition, str] = {}  # reasons; their directories are not changed
         self._marked: list[tuple[int, str]] = []  # (partition, path) of directories that are marked for deletion
         self._doomed: list[tuple[int, str]] = []  # (when, path) of directories that are to be removed
         self.held: set[StoredLog] = set()
         """Logs with appended batches that are committed when they are synced (`flush.messages`)."""
-        self.side = SideThread()
+        self.side = DiskThread()
         self._flusher = Flusher(self.side)
 
     @property
@@ -122,7 +122,7 @@ class LogDirectory:
         return self.directories[0].directory_id
 
     @property
-    def logs(self) -> list[PartitionLog]:
+    def logs(self) -> list[UnifiedLog]:
         """Return every log. Opens those that are not open; one that cannot be opened is logged and left out."""
         for at in list(self._unopened):
             try:
@@ -132,7 +132,7 @@ class LogDirectory:
         return list(self._logs.values())
 
     @property
-    def opened(self) -> list[PartitionLog]:
+    def opened(self) -> list[UnifiedLog]:
         """Return the open logs."""
         return list(self._logs.values())
 
@@ -277,7 +277,7 @@ class LogDirectory:
         self._fs.rename(path, stray)
         log.warning("%s is kept as %s, remove it if it is not needed: %s", path, stray, reason)
 
-    def create(self, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig) -> PartitionLog:
+    def create(self, topic: str, topic_id: uuid.UUID, partition: int, config: LogConfig) -> UnifiedLog:
         """Return the log of a partition that is new on this node; its files are created by the first append."""
         at = TopicPartition(topic, partition)
         self._check_online(at)
@@ -285,7 +285,7 @@ class LogDirectory:
             self._recreate(at)
         return self._open_log(at, topic_id, config)
 
-    def find(self, topic: str, partition: int) -> PartitionLog | None:
+    def find(self, topic: str, partition: int) -> UnifiedLog | None:
         """Return the log; None if there is none. Raise `NotLeaderOrFollower`, or its error, while it is not open."""
         at = TopicPartition(topic, partition)
         found = self._logs.get(at)
@@ -295,7 +295,7 @@ class LogDirectory:
                 self.openings.check(at)
         return found
 
-    def opened_in_steps(self, at: TopicPartition) -> Steps[PartitionLog | None]:
+    def opened_in_steps(self, at: TopicPartition) -> Steps[UnifiedLog | None]:
         """Return the log, opened in steps if it is not open; None if there is none."""
         self._check_online(at)
         if at in self._unopened:
@@ -303,12 +303,12 @@ class LogDirectory:
             yield from self._opening_as_it_is(at)
         return self._logs.get(at)
 
-    def open_copy(self, source: PartitionLog, path: str) -> Steps[PartitionLog]:
+    def open_copy(self, source: UnifiedLog, path: str) -> Steps[UnifiedLog]:
         """Open an empty log at `path`, for the batches of `source`."""
         names = source.topic, source.partition, source.topic_id
-        return PartitionLog.opening(path, *names, source.config, fs=self._fs, clock=self._clock, clean=True)
+        return UnifiedLog.opening(path, *names, source.config, fs=self._fs, clock=self._clock, clean=True)
 
-    def take_copy(self, at: TopicPartition, source: PartitionLog, path: str, target: DataDirectory) -> None:
+    def take_copy(self, at: TopicPartition, source: UnifiedLog, path: str, target: DataDirectory) -> None:
         """Replace a log by its closed copy at `path`. The old files are deleted after the usual delay.
 
         After a crash in between, the next start keeps the directory that the metadata name and sets the other aside.
@@ -376,7 +376,7 @@ class LogDirectory:
         """Return the directory that has a partition's log; None if there is no log."""
         return self._homes.get(at)
 
-    def get(self, topic: str, partition: int) -> PartitionLog | None:
+    def get(self, topic: str, partition: int) -> UnifiedLog | None:
         """Return the log, opened and recovered if necessary; None if there is none. Raises `KafkaStorageError`."""
         at = TopicPartition(topic, partition)
         found = self._logs.get(at)
@@ -386,7 +386,7 @@ class LogDirectory:
                 return self._open_log(at, self.topic_id_for(at), self.config_for(topic))
         return found
 
-    def _open_log(self, at: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> PartitionLog:
+    def _open_log(self, at: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> UnifiedLog:
         self.openings.forget(at)
         return run_here(self._opening(at, topic_id, config))
 
@@ -394,8 +394,8 @@ class LogDirectory:
         opened = yield from self._opening(at, self.topic_id_for(at), self.config_for(at.topic))
         opened.update_config(self.config_for(at.topic))  # it may have changed meanwhile
 
-    def _opening(self, at: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> Steps[PartitionLog]:
-        opened = yield from PartitionLog.opening(
+    def _opening(self, at: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> Steps[UnifiedLog]:
+        opened = yield from UnifiedLog.opening(
             self._path(at),
             at.topic,
             at.partition,
@@ -429,7 +429,7 @@ class LogDirectory:
         log.error("%s: ignoring the checkpointed start %d: it is above the high watermark %d", at, start, committed)
         return 0
 
-    def sync_beside(self, opened: PartitionLog) -> None:
+    def sync_beside(self, opened: UnifiedLog) -> None:
         """Sync the log on the side thread, and commit batches when they are synced, if the file system is durable."""
         if self._fs.durable:
             opened.flush_later = self._flusher.submit

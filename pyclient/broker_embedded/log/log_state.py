@@ -7,17 +7,22 @@ import uuid
 from collections.abc import Callable, Iterator
 
 from pyclient import errors
-from pyclient.broker_embedded.log.checking import whole_batches
 from pyclient.broker_embedded.log.config import LogConfig
-from pyclient.broker_embedded.log.epoch_cache import UNDEFINED
+from pyclient.broker_embedded.log.file_records import DamagedSegment, whole_batches
 from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.broker_embedded.log.leader_epoch_cache import UNDEFINED
+from pyclient.broker_embedded.log.log_loader import LoadedLog
+from pyclient.broker_embedded.log.log_reader import (
+    FetchDataInfo,
+    FetchIsolation,
+    Stretch,
+    aborted_between,
+    find_stretch,
+    first_not_before,
+    newest,
+)
+from pyclient.broker_embedded.log.log_segments import LogSegments
 from pyclient.broker_embedded.log.partition_files import PartitionFiles
-from pyclient.broker_embedded.log.reader import Stretch, aborted_between, find_stretch
-from pyclient.broker_embedded.log.recovery import LoadedLog
-from pyclient.broker_embedded.log.results import Isolation, LogRead
-from pyclient.broker_embedded.log.segment_file import DamagedSegment
-from pyclient.broker_embedded.log.segments import Segments
-from pyclient.broker_embedded.log.time_search import first_not_before, newest
 from pyclient.clock import Clock
 from pyclient.net.file_region import FileRegion
 from pyclient.types import OffsetAndTimestamp
@@ -59,7 +64,7 @@ class LogState:
         """The offset up to which the log is compacted."""
         self.on_append: list[Callable[[], object]] = []
         self._uncommitted: list[tuple[int, Callable[[], object]]] = []  # (offset, callback) of `when_committed`
-        self.segments = Segments(fs, directory, loaded.segments)
+        self.segments = LogSegments(fs, directory, loaded.segments)
         self.producers = loaded.producers
         self._fs = fs
         self._clock = clock
@@ -75,9 +80,7 @@ class LogState:
 
     def __repr__(self) -> str:
         state = "" if self.failure is None else f" offline: {self.failure}"
-        return (
-            f"<PartitionLog {self._name} {self.start_offset}..{self.end_offset} segments={len(self.segments)}{state}>"
-        )
+        return f"<UnifiedLog {self._name} {self.start_offset}..{self.end_offset} segments={len(self.segments)}{state}>"
 
     # What is known
 
@@ -153,9 +156,9 @@ class LogState:
         max_bytes: int,
         *,
         min_one_batch: bool = True,
-        isolation: Isolation = "uncommitted",
+        isolation: FetchIsolation = "uncommitted",
         copied: bool = False,
-    ) -> LogRead:
+    ) -> FetchDataInfo:
         """Return the batches from the one that holds `offset` on, up to `max_bytes`; not copied unless `copied`.
 
         They are of one segment, and the last one is cut at `max_bytes`, as in Kafka; never the first one, which is
@@ -165,7 +168,7 @@ class LogState:
         committed = isolation == "committed"
         known = self.high_watermark, self.last_stable_offset, self.start_offset, self.end_offset
         if stretch is None:
-            return LogRead([], 0, *known, [] if committed else None)
+            return FetchDataInfo([], 0, *known, [] if committed else None)
         file = stretch.segment.log
         region: FileRegion | bytes
         if copied:
@@ -181,17 +184,17 @@ class LogState:
         if committed:
             entries = aborted_between(self.segments, offset, stretch.end_offset)
             aborted = [(entry.producer_id, entry.first_offset) for entry in entries]
-        return LogRead([region], stretch.length, *known, aborted, stretch.more)
+        return FetchDataInfo([region], stretch.length, *known, aborted, stretch.more)
 
     def read_bytes(
-        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: Isolation = "log_end"
+        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: FetchIsolation = "log_end"
     ) -> bytes:
         """Read as `read` does, but return bytes of whole batches only."""
         stretch = self._find(offset, max_bytes, min_one_batch, isolation, whole_batches=True)
         return b"" if stretch is None else stretch.segment.log.pread(stretch.length, stretch.position)
 
     def _find(
-        self, offset: int, max_bytes: int, min_one_batch: bool, isolation: Isolation, *, whole_batches: bool
+        self, offset: int, max_bytes: int, min_one_batch: bool, isolation: FetchIsolation, *, whole_batches: bool
     ) -> Stretch | None:
         if not self.start_offset <= offset <= self.end_offset:
             raise errors.OffsetOutOfRange(

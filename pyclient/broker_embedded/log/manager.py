@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.log.log_directory import LogDirectory
-from pyclient.broker_embedded.log.partition_log import PartitionLog
 from pyclient.broker_embedded.log.steps import Steps
+from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.log.compaction.compactor import Compactor
+    from pyclient.broker_embedded.log.compaction.log_cleaner import LogCleaner
 
 log = logging.getLogger("pyclient.broker_embedded")
 
 _LOOKS: Final = 64  # logs that are checked before a pause
 _FLUSH_LOOKS: Final = 512  # logs that are only checked for a due flush before a pause
 _COMPACTION: Final = "pyclient.broker_embedded.log.compaction"
-_MODULES: Final = ("offset_map", "rewriting", "transactions", "filtering", "planning", "cleaner", "compactor")
+_MODULES: Final = ("offset_map", "rewriting", "batch_filter", "log_to_clean", "cleaner", "log_cleaner")
 _PARTS: Final = ("_hashlib", "hashlib", *(f"{_COMPACTION}.{name}" for name in _MODULES))
 """Imported in steps of one, as together they take long (docs/measurements.md, "Start of a broker").
 
@@ -36,7 +36,7 @@ class LogManager(LogDirectory):
     compaction (Kafka: `log.cleaner.dedupe.buffer.size`)."""
 
     compaction_memory = 128 << 20
-    _compactor: Compactor | None = None
+    _compactor: LogCleaner | None = None
 
     def run_retention(self, now_ms: int) -> int:
         """Apply retention to every log. Return how many segments were deleted. Failures of a log are only logged."""
@@ -91,7 +91,7 @@ class LogManager(LogDirectory):
             _ = self.logs  # opens those that are not recovered yet
         return self.run_retention(self._clock.time_ms())
 
-    def _opened(self, at: TopicPartition, is_wanted: Callable[[dict[str, int]], bool]) -> PartitionLog | None:
+    def _opened(self, at: TopicPartition, is_wanted: Callable[[dict[str, int]], bool]) -> UnifiedLog | None:
         """Return the log if it is open, or if its files (names and sizes) make it worth opening. Errors are logged.
 
         After a crash None for a log that is not open: all are being opened in steps.
@@ -128,11 +128,11 @@ class LogManager(LogDirectory):
             if (not opened.closed and opened.flush_if_due(now_ms)) or count % _FLUSH_LOOKS == 0:
                 yield None
 
-    def _compaction(self) -> Compactor:
+    def _compaction(self) -> LogCleaner:
         if self._compactor is None:
-            from pyclient.broker_embedded.log.compaction.compactor import Compactor  # not needed to start
+            from pyclient.broker_embedded.log.compaction.log_cleaner import LogCleaner  # not needed to start
 
-            self._compactor = Compactor(self._fs, memory=self.compaction_memory, save=self.save_cleaned)
+            self._compactor = LogCleaner(self._fs, memory=self.compaction_memory, save=self.save_cleaned)
         self._compactor.memory = self.compaction_memory
         return self._compactor
 

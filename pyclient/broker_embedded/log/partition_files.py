@@ -12,8 +12,8 @@ from pyclient.broker_embedded.log.checkpoints import (
     render_epochs,
     write_topic_id,
 )
-from pyclient.broker_embedded.log.epoch_cache import EpochCache
 from pyclient.broker_embedded.log.filesystem import File, FileSystem
+from pyclient.broker_embedded.log.leader_epoch_cache import LeaderEpochFileCache
 
 
 class PendingFiles(NamedTuple):
@@ -38,7 +38,7 @@ class PartitionFiles:
         fs: FileSystem,
         directory: str,
         topic_id: uuid.UUID | None,
-        epochs: EpochCache,
+        epochs: LeaderEpochFileCache,
         *,
         exist: bool,
         saved: bool,

@@ -21,7 +21,7 @@ def expired(
 ) -> int:
     """Return how many of the oldest segments to delete; the last one given is the active one.
 
-    Segments above the high watermark stay, and so does an empty active segment.
+    LogSegments above the high watermark stay, and so does an empty active segment.
     """
     surplus = sum(segment.size for segment in segments) - config.retention_bytes
     by_size = config.deletes and config.retention_bytes >= 0

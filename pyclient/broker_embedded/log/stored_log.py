@@ -9,14 +9,18 @@ from typing import Final, NamedTuple
 
 from pyclient import errors
 from pyclient.broker_embedded.log.filesystem import File
+from pyclient.broker_embedded.log.log_loader import LoadedLog, load, load_producers
+from pyclient.broker_embedded.log.log_segment import LogSegment
+from pyclient.broker_embedded.log.log_segments import LogSegments
 from pyclient.broker_embedded.log.log_state import LogState
 from pyclient.broker_embedded.log.partition_files import PartitionFiles
-from pyclient.broker_embedded.log.producer_snapshot import drop_snapshots_behind, remove_snapshot, write_snapshot
-from pyclient.broker_embedded.log.producer_state import ProducerState
-from pyclient.broker_embedded.log.recovery import LoadedLog, load, load_producers
+from pyclient.broker_embedded.log.producer_state_manager import (
+    ProducerStateManager,
+    drop_snapshots_behind,
+    remove_snapshot,
+    write_snapshot,
+)
 from pyclient.broker_embedded.log.retention import SegmentFacts, expired
-from pyclient.broker_embedded.log.segment import Segment
-from pyclient.broker_embedded.log.segments import Segments
 from pyclient.broker_embedded.log.steps import Blocking, Steps
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -54,7 +58,7 @@ class StoredLog(LogState):
 
     # The start of the log
 
-    def roll(self) -> Segment:
+    def roll(self) -> LogSegment:
         """Close the active segment and add one at the log's end. An empty one is only moved there."""
         active = self.segments.active
         if not active.size:
@@ -115,7 +119,7 @@ class StoredLog(LogState):
         for path in due:
             self._fs.remove(path)
 
-    def _facts(self, segment: Segment) -> SegmentFacts:
+    def _facts(self, segment: LogSegment) -> SegmentFacts:
         timestamp = segment.largest_timestamp
         if timestamp < 0 and segment.size:
             timestamp = self._fs.modified_ms(segment.log.path)
@@ -161,7 +165,7 @@ class StoredLog(LogState):
         self.segments.drop_all(offset, self.config.index_interval_bytes, due_ms)
         self.start_offset = offset
         self._end_at(offset)
-        self.producers = ProducerState(self._name)
+        self.producers = ProducerStateManager(self._name)
 
     def _end_at(self, offset: int) -> None:
         self._cuts += 1
@@ -271,7 +275,7 @@ class StoredLog(LogState):
             return True
         return False
 
-    def _pending(self, segments: list[Segment], then: Callable[[], None]) -> PendingFlush:
+    def _pending(self, segments: list[LogSegment], then: Callable[[], None]) -> PendingFlush:
         files, directories, changes = self._files.begin_sync()
         cuts = self._cuts
         for segment in segments:
@@ -308,7 +312,7 @@ class StoredLog(LogState):
     def _flushed_to(self, offset: int) -> None:
         self.recovery_point = max(self.recovery_point, min(offset, self.end_offset))
 
-    def segment_flushed(self, segment: Segment) -> None:
+    def segment_flushed(self, segment: LogSegment) -> None:
         """Note that a closed segment is on the disk, and advance the recovery point over synced segments."""
         segment.synced = True
         for following in self.segments.since(self.recovery_point):
@@ -316,7 +320,7 @@ class StoredLog(LogState):
                 break
             self.recovery_point = max(self.recovery_point, self.segments.end_of(following, self.recovery_point))
 
-    def replace_segments(self, made: Segment, old: list[Segment]) -> Steps[bool]:
+    def replace_segments(self, made: LogSegment, old: list[LogSegment]) -> Steps[bool]:
         """Replace closed segments by a synced one that compaction made. Return False if the log has changed since."""
         if not self._may_change():
             return False
@@ -355,7 +359,7 @@ class StoredLog(LogState):
         before = self.segments
         before.settle()
         self.directory = directory
-        self.segments = Segments(self._fs, directory, loaded.segments)
+        self.segments = LogSegments(self._fs, directory, loaded.segments)
         self._files = PartitionFiles(self._fs, directory, self.topic_id, self._epochs, exist=True, saved=False)
         self._files.save()
         self._cuts += 1  # a flush in progress is of files that are no longer used

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyclient.broker_embedded.log.compaction.compactor import Compactor
+from pyclient.broker_embedded.log.compaction.log_cleaner import LogCleaner
 from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
 from pyclient.records import BatchBuilder, Compression
 
@@ -12,11 +12,11 @@ DAY = 86_400_000
 CODECS = list(Compression)
 
 
-def compactor(fixture: Any, keys: int = 100_000) -> Compactor:
+def compactor(fixture: Any, keys: int = 100_000) -> LogCleaner:
     def saved() -> Any:
         yield None
 
-    return Compactor(fixture.fs, memory=keys * KEY_BYTES, save=saved)
+    return LogCleaner(fixture.fs, memory=keys * KEY_BYTES, save=saved)
 
 
 def compact(fixture: Any, log: Any, *, after_ms: int = 0, keys: int = 100_000) -> int:

@@ -15,8 +15,8 @@ import pytest
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import Buffer, File, RealFile, RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
-from pyclient.broker_embedded.log.partition_log import PartitionLog
 from pyclient.broker_embedded.log.steps import run_here
+from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.records import (
     BatchBuilder,
     Compression,
@@ -44,16 +44,16 @@ class LogFixture:
         self.clock = ManualClock(epoch_ms=NOW)
         self.fs = FaultyFileSystem()
         self.config = LogConfig(segment_bytes=1 << 20, file_delete_delay_ms=0)
-        self._open: list[PartitionLog] = []
+        self._open: list[UnifiedLog] = []
 
     def configure(self, **values: Any) -> LogConfig:
         """The configs of the logs opened from now on."""
         self.config = LogConfig(**{"segment_bytes": 1 << 20, "file_delete_delay_ms": 0, **values})
         return self.config
 
-    def open(self, *, clean: bool = True, recovery_point: int = 0, **options: Any) -> PartitionLog:
+    def open(self, *, clean: bool = True, recovery_point: int = 0, **options: Any) -> UnifiedLog:
         """The log in the directory."""
-        opening = PartitionLog.opening(
+        opening = UnifiedLog.opening(
             self.directory,
             "t",
             0,
@@ -69,12 +69,12 @@ class LogFixture:
         self._open.append(log)
         return log
 
-    def crash(self, log: PartitionLog, *, recovery_point: int | None = None) -> PartitionLog:
+    def crash(self, log: UnifiedLog, *, recovery_point: int | None = None) -> UnifiedLog:
         """The log again, after its process was killed. Without a recovery point it is the one it would have noted."""
         log.close(clean=False)
         return self.open(clean=False, recovery_point=log.recovery_point if recovery_point is None else recovery_point)
 
-    def reopen(self, log: PartitionLog) -> PartitionLog:
+    def reopen(self, log: UnifiedLog) -> UnifiedLog:
         """The log again, after it was closed in order."""
         log.close()
         return self.open()
@@ -127,17 +127,17 @@ class LogFixture:
         builder.append(NOW, control_key(kind), struct.pack(">hi", 0, coordinator_epoch), None)
         return bytearray(builder.seal(producer_id=producer_id, producer_epoch=epoch, control=True, transactional=True))
 
-    def append(self, log: PartitionLog, *values: bytes, leader_epoch: int = 0, **options: Any) -> Any:
+    def append(self, log: UnifiedLog, *values: bytes, leader_epoch: int = 0, **options: Any) -> Any:
         """Append one batch as a client."""
         return log.append(self.batch(*values, **options), leader_epoch=leader_epoch, now_ms=NOW)
 
-    def end(self, log: PartitionLog, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0) -> Any:
+    def end(self, log: UnifiedLog, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0) -> Any:
         """Append a transaction's end as its coordinator."""
         marker = self.marker(producer_id, epoch, commit=commit, coordinator_epoch=coordinator_epoch)
         return log.append(marker, leader_epoch=max(log.leader_epoch, 0), now_ms=NOW, origin="coordinator")
 
     @staticmethod
-    def records(log: PartitionLog, offset: int | None = None, *, max_bytes: int = 1 << 20) -> list[Record[Any, Any]]:
+    def records(log: UnifiedLog, offset: int | None = None, *, max_bytes: int = 1 << 20) -> list[Record[Any, Any]]:
         """Every record from `offset` on, by as many reads as it takes."""
         found: list[Record[Any, Any]] = []
         at = log.start_offset if offset is None else offset
@@ -150,7 +150,7 @@ class LogFixture:
                 at = header.next_offset
         return found
 
-    def values(self, log: PartitionLog) -> list[bytes | None]:
+    def values(self, log: UnifiedLog) -> list[bytes | None]:
         """The value of every record."""
         return [record.value for record in self.records(log)]
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from pyclient.broker_embedded.log import checking
+from pyclient.broker_embedded.log import file_records
 from pyclient.broker_embedded.log.checkpoints import LEADER_EPOCHS
-from pyclient.broker_embedded.log.compaction import cleaner, filtering
-from pyclient.broker_embedded.log.compaction.compactor import Compactor
+from pyclient.broker_embedded.log.compaction import batch_filter, cleaner
+from pyclient.broker_embedded.log.compaction.log_cleaner import LogCleaner
 from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
 from pyclient.broker_embedded.log.compaction.rewriting import ROWS_AT_ONCE, chunks
 from pyclient.broker_embedded.log.indexed_segment import IndexedSegment
-from pyclient.broker_embedded.log.openings import Openings
-from pyclient.broker_embedded.log.partition_log import PartitionLog
+from pyclient.broker_embedded.log.recovery_queue import LogRecoveryQueue
+from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.records import BatchBuilder, BatchHeader, Compression, check_crc
 
 _LARGE_VALUE = 20_000
@@ -31,7 +31,7 @@ class Counter:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.records = self.bytes = 0
         monkeypatch.setattr(cleaner, "chunks", self._chunks)
-        monkeypatch.setattr(filtering, "chunks", self._chunks)
+        monkeypatch.setattr(batch_filter, "chunks", self._chunks)
         monkeypatch.setattr(cleaner, "check_crc", self._check_crc)
 
     def take(self) -> tuple[int, int]:
@@ -71,7 +71,7 @@ def test_compaction_of_a_large_log_runs_in_steps_of_few_records_and_bytes(
     log.roll()
     counter = Counter(monkeypatch)
     handled: list[tuple[int, int]] = []
-    steps = Compactor(fixture.fs, memory=10_000 * KEY_BYTES, save=lambda: iter([None])).due([log], fixture.now)
+    steps = LogCleaner(fixture.fs, memory=10_000 * KEY_BYTES, save=lambda: iter([None])).due([log], fixture.now)
     answer: Any = None
     rounds = None
     while rounds is None:
@@ -142,7 +142,7 @@ class OpeningCounter:
             check_crc(batch, position, header)
 
         monkeypatch.setattr(IndexedSegment, "note_batch", note)
-        monkeypatch.setattr(checking, "check_crc", check)
+        monkeypatch.setattr(file_records, "check_crc", check)
 
     def take(self) -> tuple[int, int, int]:
         """(batches noted, bytes checked on the loop, bytes read on the loop) since the last call."""
@@ -190,7 +190,7 @@ def test_a_log_of_many_batches_is_opened_in_steps_of_one_batch(
         else:
             fixture.path(name).unlink()
     counter = OpeningCounter(fixture, monkeypatch)
-    opening = PartitionLog.opening(
+    opening = UnifiedLog.opening(
         fixture.directory, "t", 0, fixture.topic_id, fixture.config, fs=fixture.fs, clock=fixture.clock, clean=clean
     )
     opened, done = counter.run(opening)
@@ -198,7 +198,7 @@ def test_a_log_of_many_batches_is_opened_in_steps_of_one_batch(
     assert (opened.end_offset < end) == broken
     assert opened.size == size or broken
     assert max(batches for batches, _, _ in done) <= 1
-    assert max(checked for _, checked, _ in done) < checking.LARGE
+    assert max(checked for _, checked, _ in done) < file_records.LARGE
     assert max(read for _, _, read in done) <= 64 << 10
     if not clean and not lost:
         assert sum(batches for batches, _, _ in done) == 1002
@@ -216,7 +216,7 @@ def opened_manager(fixture: Any, *topics: str) -> Any:
     return fixture.start()
 
 
-def steps_of(openings: Openings) -> Iterator[None]:
+def steps_of(openings: LogRecoveryQueue) -> Iterator[None]:
     steps = openings.steps()
     answer = None
     while True:

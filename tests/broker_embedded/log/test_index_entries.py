@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
-from pyclient.broker_embedded.log.offset_index import OffsetIndex
-from pyclient.broker_embedded.log.time_index import TimeIndex
+from pyclient.broker_embedded.log.indexes import OffsetIndex, TimeIndex
 
 _FS = RealFileSystem()
 _MANY = 3000

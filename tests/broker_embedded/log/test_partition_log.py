@@ -361,9 +361,9 @@ def test_flush_ms_brings_the_rest_when_it_is_time(fixture: Any) -> None:
 def test_it_tells_its_state(fixture: Any) -> None:
     log = fixture.open()
     fixture.append(log, b"a", b"b")
-    assert repr(log) == "<PartitionLog t-0 0..2 segments=1>"
+    assert repr(log) == "<UnifiedLog t-0 0..2 segments=1>"
     log.fail("the disk is gone")
-    assert repr(log) == "<PartitionLog t-0 0..2 segments=1 offline: the disk is gone>"
+    assert repr(log) == "<UnifiedLog t-0 0..2 segments=1 offline: the disk is gone>"
 
 
 @pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: ?\n", b"\xff"])

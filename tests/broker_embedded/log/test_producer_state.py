@@ -9,8 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyclient import errors
-from pyclient.broker_embedded.log.producer_snapshot import CorruptSnapshot, parse_snapshot, render_snapshot
-from pyclient.broker_embedded.log.producer_state import BatchMetadata, ProducerEntry, ProducerState
+from pyclient.broker_embedded.log.producer_state_manager import (
+    BatchMetadata,
+    CorruptSnapshot,
+    ProducerStateEntry,
+    ProducerStateManager,
+    parse_snapshot,
+    render_snapshot,
+)
 from pyclient.records import BatchHeader
 
 LAST = 2**31 - 1
@@ -155,7 +161,7 @@ def test_a_producer_is_forgotten_a_day_after_its_last_batch(fixture: Any) -> Non
 
 
 def test_a_producer_is_not_forgotten_inside_a_transaction() -> None:
-    producers = ProducerState("t-0")
+    producers = ProducerStateManager("t-0")
     producers.add_batch(header(attributes=0x10), 0)
     assert producers.expire(10**15, 1) == 0
     producers.add_marker(header(attributes=0x30), 1, commit=True, coordinator_epoch=0)
@@ -201,7 +207,7 @@ class Model:
     st.lists(st.tuples(st.integers(0, 2), st.integers(-9, 9), st.integers(1, 3)), max_size=40),
 )
 def test_the_state_answers_as_the_rules_say(first: int, steps: list[tuple[int, int, int]]) -> None:
-    producers, model, following = ProducerState("t-0"), Model(), first
+    producers, model, following = ProducerStateManager("t-0"), Model(), first
     for epoch, shift, count in steps:
         sequence = (following + (shift if abs(shift) > 5 else 0)) % 2**31 if shift % 3 else 0
         sequences = [(sequence + index) % 2**31 for index in range(count)]
@@ -222,7 +228,7 @@ def test_the_state_answers_as_the_rules_say(first: int, steps: list[tuple[int, i
 
 _ENTRIES = st.lists(
     st.builds(
-        ProducerEntry,
+        ProducerStateEntry,
         st.integers(0, 2**63 - 1),
         st.integers(0, 2**15 - 1),
         batches=st.lists(
@@ -243,19 +249,19 @@ _ENTRIES = st.lists(
 )
 
 
-def facts(entry: ProducerEntry) -> tuple[Any, ...]:
+def facts(entry: ProducerStateEntry) -> tuple[Any, ...]:
     """What a snapshot keeps."""
     known = entry.producer_id, entry.epoch, entry.coordinator_epoch, entry.last_timestamp, entry.transaction_start
     return *known, entry.batches[-1:]
 
 
 @given(_ENTRIES)
-def test_a_snapshot_keeps_the_last_batch_of_every_producer(entries: list[ProducerEntry]) -> None:
+def test_a_snapshot_keeps_the_last_batch_of_every_producer(entries: list[ProducerStateEntry]) -> None:
     assert [facts(entry) for entry in parse_snapshot(render_snapshot(entries))] == [facts(entry) for entry in entries]
 
 
 def test_a_snapshot_that_is_cut_or_changed_is_refused() -> None:
-    content = render_snapshot([ProducerEntry(1, 2, batches=[BatchMetadata(3, 4, 0, 5)])])
+    content = render_snapshot([ProducerStateEntry(1, 2, batches=[BatchMetadata(3, 4, 0, 5)])])
     for size in range(len(content)):
         with pytest.raises(CorruptSnapshot):
             parse_snapshot(content[:size])
@@ -267,7 +273,7 @@ def test_a_snapshot_that_is_cut_or_changed_is_refused() -> None:
 
 
 def test_states_show_themselves() -> None:
-    producers = ProducerState("t-0")
+    producers = ProducerStateManager("t-0")
     producers.add_batch(header(sequence=5, attributes=0x10), 7)
-    assert repr(producers) == "<ProducerState t-0 producers=1 open=1>"
-    assert repr(producers.get(1)) == "<ProducerEntry 1 epoch=0 last_sequence=5 transaction_start=7>"
+    assert repr(producers) == "<ProducerStateManager t-0 producers=1 open=1>"
+    assert repr(producers.get(1)) == "<ProducerStateEntry 1 epoch=0 last_sequence=5 transaction_start=7>"

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 from pyclient.broker_embedded.log import checkpoints
 from pyclient.broker_embedded.log.checkpoints import CorruptCheckpoint
-from pyclient.broker_embedded.log.epoch_cache import EpochCache
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
-from pyclient.broker_embedded.log.offset_index import OffsetIndex
-from pyclient.broker_embedded.log.time_index import TimeIndex
-from pyclient.broker_embedded.log.transaction_index import AbortedTransaction, TransactionIndex
+from pyclient.broker_embedded.log.indexes import AbortedTransaction, OffsetIndex, TimeIndex, TransactionIndex
+from pyclient.broker_embedded.log.leader_epoch_cache import LeaderEpochFileCache
 from pyclient.errors import ConfigError
 from pyclient.types import TopicPartition
 
@@ -87,7 +85,7 @@ def test_the_mark_of_a_clean_stop_is_kafkas_json() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=12), st.data())
 def test_epochs_answer_what_the_batches_say(steps: list[tuple[int, int]], data: Any) -> None:
-    cache, epochs, epoch = EpochCache(), [], 0
+    cache, epochs, epoch = LeaderEpochFileCache(), [], 0
     for jump, count in steps:
         epoch += jump
         cache.assign(epoch, len(epochs))
@@ -121,18 +119,18 @@ def test_epochs_answer_what_the_batches_say(steps: list[tuple[int, int]], data: 
 def test_leader_epoch_without_records_begins_at_the_end(
     entries: Any, end: int, leader: int, answers: dict[int, tuple[int, int]]
 ) -> None:
-    cache = EpochCache(entries)
+    cache = LeaderEpochFileCache(entries)
     assert {epoch: cache.end_offset(epoch, end, leader) for epoch in answers} == answers
     assert list(cache) == entries
 
 
 def test_an_epoch_that_contradicts_later_ones_wins() -> None:
-    cache = EpochCache([(1, 0), (2, 10), (3, 20)])
+    cache = LeaderEpochFileCache([(1, 0), (2, 10), (3, 20)])
     assert cache.assign(4, 15)
     assert list(cache) == [(1, 0), (2, 10), (4, 15)]
     assert not cache.assign(4, 18)
     assert cache.assign(2, 12)
-    assert repr(cache) == "<EpochCache [(1, 0), (2, 12)]>"
+    assert repr(cache) == "<LeaderEpochFileCache [(1, 0), (2, 12)]>"
 
 
 # Indexes

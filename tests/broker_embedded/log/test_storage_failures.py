@@ -14,9 +14,9 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.log.compaction.cleaner import CleaningRound
-from pyclient.broker_embedded.log.compaction.planning import plan_cleaning
-from pyclient.broker_embedded.log.segment_file import DamagedSegment
+from pyclient.broker_embedded.log.compaction.cleaner import Cleaner
+from pyclient.broker_embedded.log.compaction.log_to_clean import plan_cleaning
+from pyclient.broker_embedded.log.file_records import DamagedSegment
 from pyclient.broker_embedded.log.steps import run_here
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.broker_embedded.log.slow_disks import HeldFileSystem, NodeOnDisk
@@ -198,7 +198,7 @@ def test_compaction_of_a_file_that_became_shorter_ends(fixture: Any) -> None:
     path = Path(fixture.directory, SEGMENT)
     path.write_bytes(path.read_bytes()[:71])  # the first batch
     plan = plan_cleaning(list(log.segments), log.config, first_dirty=0, limit=2, now_ms=fixture.now)
-    cleaning = CleaningRound(log, plan, fs=fixture.fs, most_keys=100, now_ms=fixture.now)
+    cleaning = Cleaner(log, plan, fs=fixture.fs, most_keys=100, now_ms=fixture.now)
     with pytest.raises(DamagedSegment, match=r"ends \d+ bytes early"):
         run_here(cleaning.steps())
 

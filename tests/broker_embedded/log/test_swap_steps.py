@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyclient.broker_embedded.log.compaction.compactor import Compactor
+from pyclient.broker_embedded.log.compaction.log_cleaner import LogCleaner
 from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
 from pyclient.broker_embedded.log.steps import Blocking
 
@@ -29,7 +29,7 @@ def filled(fixture: Any, **config: Any) -> Any:
 
 def compacting(fixture: Any, log: Any) -> Iterator[None]:
     """One step at each turn."""
-    steps = Compactor(fixture.fs, memory=1000 * KEY_BYTES, save=lambda: iter([None])).due([log], fixture.now)
+    steps = LogCleaner(fixture.fs, memory=1000 * KEY_BYTES, save=lambda: iter([None])).due([log], fixture.now)
     answer: Any = None
     while True:
         try:

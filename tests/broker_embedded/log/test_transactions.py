@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyclient import errors
-from pyclient.broker_embedded.log.transaction_index import AbortedTransaction
+from pyclient.broker_embedded.log.indexes import AbortedTransaction
 from pyclient.records import ControlType, build_batch, control_key
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyclient import errors
-from pyclient.broker_embedded.log.validate import (
+from pyclient.broker_embedded.log.log_validator import (
     InvalidRecords,
     InvalidTimestamps,
     TooLongForLoop,
@@ -257,7 +257,7 @@ def test_checks_for_other_configs_do_not_count(fixture: Any) -> None:
 def test_expansion_beyond_the_limit_is_refused(
     fixture: Any, codec: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyclient.broker_embedded.log.validate.MAX_DECOMPRESSED", 1 << 20)
+    monkeypatch.setattr("pyclient.broker_embedded.log.log_validator.MAX_DECOMPRESSED", 1 << 20)
     batch = fixture.batch(bytes(1 << 20), compression=codec)
     with pytest.raises(errors.InvalidRecord, match="expands past the limit of 1048576 bytes"):
         send(fixture, batch)

@@ -8,17 +8,20 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from pyclient import errors
-from pyclient.broker_embedded.log.checking import LARGE
-from pyclient.broker_embedded.log.compaction.filtering import BatchFilter, KeptBatch, off_loop_if_large
+from pyclient.broker_embedded.log.compaction.batch_filter import (
+    BatchFilter,
+    CleanedTransactionMetadata,
+    KeptBatch,
+    off_loop_if_large,
+)
+from pyclient.broker_embedded.log.compaction.log_to_clean import LogToClean, grouped
 from pyclient.broker_embedded.log.compaction.offset_map import OffsetMap
-from pyclient.broker_embedded.log.compaction.planning import CleaningPlan, grouped
 from pyclient.broker_embedded.log.compaction.rewriting import ROWS_AT_ONCE, chunks
-from pyclient.broker_embedded.log.compaction.transactions import CleanedTransactions
+from pyclient.broker_embedded.log.file_records import LARGE, DamagedSegment
 from pyclient.broker_embedded.log.filesystem import FileSystem
-from pyclient.broker_embedded.log.reader import aborted_between
-from pyclient.broker_embedded.log.replay import read_marker
-from pyclient.broker_embedded.log.segment import CLEANED, Segment
-from pyclient.broker_embedded.log.segment_file import DamagedSegment
+from pyclient.broker_embedded.log.log_reader import aborted_between
+from pyclient.broker_embedded.log.log_segment import CLEANED, LogSegment
+from pyclient.broker_embedded.log.producer_state_manager import read_marker
 from pyclient.broker_embedded.log.steps import Blocking, Steps
 from pyclient.broker_embedded.log.stored_log import StoredLog
 from pyclient.records import BatchHeader, check_crc, read_header
@@ -43,10 +46,10 @@ class Cleaned(NamedTuple):
     bytes_after: int
 
 
-class CleaningRound:
+class Cleaner:
     """The work of one round, in steps. `most_keys` bounds its memory: a round ends where the map is full."""
 
-    def __init__(self, owner: StoredLog, plan: CleaningPlan, *, fs: FileSystem, most_keys: int, now_ms: int) -> None:
+    def __init__(self, owner: StoredLog, plan: LogToClean, *, fs: FileSystem, most_keys: int, now_ms: int) -> None:
         self._log = owner
         self._plan = plan
         self._fs = fs
@@ -65,7 +68,7 @@ class CleaningRound:
         self._offsets.end = end
         sources = [segment for segment in sources if segment.base_offset < end]
         before = sum(segment.size for segment in sources)
-        transactions = CleanedTransactions()
+        transactions = CleanedTransactionMetadata()
         after = 0
         config = self._log.config
         groups = grouped(
@@ -81,10 +84,10 @@ class CleaningRound:
 
     # The last offset of each key
 
-    def _read_keys(self, sources: list[Segment]) -> Steps[int]:
+    def _read_keys(self, sources: list[LogSegment]) -> Steps[int]:
         """Fill the map from the dirty part. Return the offset up to which it is complete."""
         first = self._plan.first_dirty
-        transactions = CleanedTransactions()
+        transactions = CleanedTransactionMetadata()
         for position, segment in enumerate(sources):
             end = sources[position + 1].base_offset if position + 1 < len(sources) else self._plan.end
             if end <= first:
@@ -94,7 +97,9 @@ class CleaningRound:
                 return self._offsets.end
         return self._plan.end
 
-    def _take_keys(self, transactions: CleanedTransactions, data: memoryview, header: BatchHeader) -> Steps[bool]:
+    def _take_keys(
+        self, transactions: CleanedTransactionMetadata, data: memoryview, header: BatchHeader
+    ) -> Steps[bool]:
         if header.is_control:
             marker = read_marker(data, header) if header.count else None
             if marker is not None:
@@ -116,7 +121,7 @@ class CleaningRound:
 
     # Rewriting
 
-    def _clean_group(self, group: list[Segment], transactions: CleanedTransactions) -> Steps[int]:
+    def _clean_group(self, group: list[LogSegment], transactions: CleanedTransactionMetadata) -> Steps[int]:
         """Rewrite a group of segments as one. Return its size."""
         owner = self._log
         rules = BatchFilter(
@@ -149,7 +154,7 @@ class CleaningRound:
 
     # Reading
 
-    def _each_batch(self, segment: Segment, handle: Callable[[memoryview, BatchHeader], Steps[bool]]) -> Steps[bool]:
+    def _each_batch(self, segment: LogSegment, handle: Callable[[memoryview, BatchHeader], Steps[bool]]) -> Steps[bool]:
         """Call `handle` with every batch, checked, until it returns False. Return True if it never did."""
         file = segment.log
         file.retain()
@@ -187,7 +192,7 @@ class CleaningRound:
         return True
 
 
-def _whole(segment: Segment, position: int, data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+def _whole(segment: LogSegment, position: int, data: bytes) -> Iterator[tuple[int, BatchHeader]]:
     """Yield the batches that are completely in `data`, which begins at `position` of the file."""
     at = 0
     while at < len(data):
@@ -203,7 +208,7 @@ def _whole(segment: Segment, position: int, data: bytes) -> Iterator[tuple[int, 
         at += header.size
 
 
-def _needed(segment: Segment, position: int, rest: bytes) -> int:
+def _needed(segment: LogSegment, position: int, rest: bytes) -> int:
     """Return the size of the batch at the beginning of `rest`, the bytes at `position`. Raises `DamagedSegment`."""
     if not rest:
         return 0
@@ -223,7 +228,7 @@ class _Output:
         self._fs = fs
         self._pending: list[KeptBatch] = []
         self._bytes = 0
-        self.segment = Segment(
+        self.segment = LogSegment(
             fs,
             owner.directory,
             base_offset,

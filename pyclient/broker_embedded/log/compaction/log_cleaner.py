@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pyclient import errors
-from pyclient.broker_embedded.log.compaction.cleaner import Abandoned, CleaningRound
+from pyclient.broker_embedded.log.compaction.cleaner import Abandoned, Cleaner
+from pyclient.broker_embedded.log.compaction.log_to_clean import LogToClean, plan_cleaning
 from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
-from pyclient.broker_embedded.log.compaction.planning import CleaningPlan, plan_cleaning
+from pyclient.broker_embedded.log.file_records import DamagedSegment
 from pyclient.broker_embedded.log.filesystem import FileSystem
-from pyclient.broker_embedded.log.segment_file import DamagedSegment
 from pyclient.broker_embedded.log.steps import Steps, run_here
 from pyclient.broker_embedded.log.stored_log import StoredLog
 
@@ -20,7 +20,7 @@ log = logging.getLogger("pyclient.broker_embedded")
 _LOOKS: Final = 64  # segments that are checked before a pause
 
 
-class Compactor:
+class LogCleaner:
     """Compacts logs one after the other. `save` writes the ends of their clean parts (`cleaned_to`) to the disk.
 
     `memory` (bytes) bounds the map of keys. A damaged log is reported and not compacted again.
@@ -37,7 +37,7 @@ class Compactor:
         rounds = 0
         failed: set[StoredLog] = set()
         while True:
-            best: tuple[float, StoredLog, CleaningPlan] | None = None
+            best: tuple[float, StoredLog, LogToClean] | None = None
             looked = 0
             for owner in logs:
                 looked += 4 + len(owner.segments)
@@ -70,7 +70,7 @@ class Compactor:
             plan = self._plan(owner, now_ms)
             if not plan.clean_bytes + plan.dirty_bytes or (rounds and owner.cleaned_to >= plan.end):
                 return rounds
-            cleaning = CleaningRound(owner, plan, fs=self._fs, most_keys=self.memory // KEY_BYTES, now_ms=now_ms)
+            cleaning = Cleaner(owner, plan, fs=self._fs, most_keys=self.memory // KEY_BYTES, now_ms=now_ms)
             try:
                 owner.cleaned_to = run_here(cleaning.steps()).end
             except Abandoned as error:  # nothing else runs meanwhile: its disk has failed
@@ -78,7 +78,7 @@ class Compactor:
             run_here(self._save())
             rounds += 1
 
-    def _plan(self, owner: StoredLog, now_ms: int) -> CleaningPlan:
+    def _plan(self, owner: StoredLog, now_ms: int) -> LogToClean:
         first = owner.cleaned_to
         if not owner.start_offset <= first <= owner.end_offset:
             first = owner.start_offset
@@ -86,9 +86,9 @@ class Compactor:
         limit = owner.last_stable_offset
         return plan_cleaning(segments, owner.config, first_dirty=first, limit=limit, now_ms=now_ms)
 
-    def _round(self, owner: StoredLog, plan: CleaningPlan, now_ms: int) -> Steps[bool]:
+    def _round(self, owner: StoredLog, plan: LogToClean, now_ms: int) -> Steps[bool]:
         """Run one round. Return False if the log must not be retried in this run."""
-        cleaning = CleaningRound(owner, plan, fs=self._fs, most_keys=self.memory // KEY_BYTES, now_ms=now_ms)
+        cleaning = Cleaner(owner, plan, fs=self._fs, most_keys=self.memory // KEY_BYTES, now_ms=now_ms)
         try:
             done = yield from cleaning.steps()
         except Abandoned as reason:

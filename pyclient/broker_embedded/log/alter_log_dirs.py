@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.log.data_directory import DataDirectory
 from pyclient.broker_embedded.log.partition_directories import FUTURE, marked_name
-from pyclient.broker_embedded.log.partition_log import PartitionLog
 from pyclient.broker_embedded.log.steps import Blocking, Steps
+from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.clock import Rng
 from pyclient.types import TopicPartition
 
@@ -34,11 +34,11 @@ class Move:
 
     target: DataDirectory
     path: str
-    copy: PartitionLog | None = None
+    copy: UnifiedLog | None = None
     cancelled: bool = False
 
 
-class Relocation:
+class ReplicaAlterLogDirs:
     """The queue of moves, run one after the other. `on_moved` is called when a log is in its new directory."""
 
     def __init__(self, logs: LogManager, rng: Rng) -> None:
@@ -50,7 +50,7 @@ class Relocation:
         self._rng = rng
 
     def __repr__(self) -> str:
-        return f"<Relocation {len(self.moves)} moves>"
+        return f"<ReplicaAlterLogDirs {len(self.moves)} moves>"
 
     def begin(self, at: TopicPartition, target: DataDirectory) -> None:
         """Move a log to `target`. An earlier move to another directory is cancelled, also if the log is at `target`."""
@@ -106,7 +106,7 @@ class Relocation:
         self._logs.take_copy(at, source, move.path, move.target)
         return True
 
-    def _copy_chunk(self, source: PartitionLog, copy: PartitionLog) -> None:
+    def _copy_chunk(self, source: UnifiedLog, copy: UnifiedLog) -> None:
         if copy.end_offset > source.end_offset:
             copy.truncate_to(source.end_offset)
         offset = max(copy.end_offset, source.start_offset)
@@ -119,6 +119,6 @@ class Relocation:
             raise errors.KafkaStorageError(f"{source!r} has no batches from {offset} on")
 
 
-def _is_over(move: Move, source: PartitionLog) -> bool:
+def _is_over(move: Move, source: UnifiedLog) -> bool:
     """Return True if the move was cancelled or the log was closed."""
     return move.cancelled or source.closed

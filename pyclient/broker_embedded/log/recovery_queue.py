@@ -12,7 +12,7 @@ from pyclient.types import TopicPartition
 log = logging.getLogger("pyclient.broker_embedded")
 
 
-class Openings:
+class LogRecoveryQueue:
     """The queue of logs to open. `unopened` are the logs not open yet; the steps of `opening(partition)` remove one.
 
     `wake`, if set, is called when there is work, and runs `steps`. One log is opened at a time. After a log that no
@@ -115,7 +115,7 @@ class Openings:
             self.wake()
 
     def __repr__(self) -> str:
-        return f"<Openings unopened={len(self._unopened)} wanted={len(self._wanted)} begun={len(self._begun)}>"
+        return f"<LogRecoveryQueue unopened={len(self._unopened)} wanted={len(self._wanted)} begun={len(self._begun)}>"
 
 
 def _one_step(work: Steps[object]) -> Steps[bool]:

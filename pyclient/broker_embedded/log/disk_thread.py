@@ -19,7 +19,7 @@ class Dropped(Exception):
     """The work was not done: the thread was closed without waiting for it, or the log was deleted."""
 
 
-class SideThread:
+class DiskThread:
     """`submit`, `collect` and `close` belong to the logs' thread; the side thread is started on first use.
 
     `wake`, if set, is called from the side thread after each piece of work, to have `collect` called soon.

@@ -6,15 +6,15 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from pyclient.broker_embedded.log.filesystem import FileSystem
-from pyclient.broker_embedded.log.segment import SWAP, Segment
+from pyclient.broker_embedded.log.log_segment import SWAP, LogSegment
 
 
-class Segments:
+class LogSegments:
     """A non-empty list; `active`, the last one, is written to. `take_doomed` returns files of dropped ones."""
 
     __slots__ = ("_bases", "_directory", "_doomed", "_fs", "_segments", "_swap", "active")
 
-    def __init__(self, fs: FileSystem, directory: str, segments: list[Segment]) -> None:
+    def __init__(self, fs: FileSystem, directory: str, segments: list[LogSegment]) -> None:
         self._fs = fs
         self._directory = directory
         self._segments = segments
@@ -23,16 +23,16 @@ class Segments:
         self._swap: Iterator[None] = iter(())  # pending renames of `replace`
         self.active = segments[-1]
 
-    def __iter__(self) -> Iterator[Segment]:
+    def __iter__(self) -> Iterator[LogSegment]:
         return iter(self._segments)
 
     def __len__(self) -> int:
         return len(self._segments)
 
-    def __getitem__(self, index: int) -> Segment:
+    def __getitem__(self, index: int) -> LogSegment:
         return self._segments[index]
 
-    def since(self, offset: int) -> list[Segment]:
+    def since(self, offset: int) -> list[LogSegment]:
         """Return the segment that holds `offset` (or would), and all after it."""
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
 
@@ -46,17 +46,17 @@ class Segments:
         """Return the bytes of all batches."""
         return sum(segment.size for segment in self._segments)
 
-    def end_of(self, segment: Segment, log_end: int) -> int:
+    def end_of(self, segment: LogSegment, log_end: int) -> int:
         """Return the offset at which `segment` ends: the next one's base, or the end of the log."""
         index = bisect_right(self._bases, segment.base_offset)
         return self._bases[index] if index < len(self._bases) else log_end
 
-    def begin(self, base_offset: int, index_interval: int) -> Segment:
+    def begin(self, base_offset: int, index_interval: int) -> LogSegment:
         """Add an empty segment as the active one. An empty one before it is dropped."""
         if not self.active.size:
             self._mark_deleted(len(self._segments) - 1, 0)
             del self._segments[-1], self._bases[-1]
-        self.active = Segment(self._fs, self._directory, base_offset, size=0, index_interval=index_interval)
+        self.active = LogSegment(self._fs, self._directory, base_offset, size=0, index_interval=index_interval)
         self._segments.append(self.active)
         self._bases.append(base_offset)
         return self.active
@@ -83,11 +83,11 @@ class Segments:
         self._mark_deleted(0, due_ms)
         self._segments.clear()
         self._bases.clear()
-        self.active = Segment(self._fs, self._directory, base_offset, size=0, index_interval=index_interval)
+        self.active = LogSegment(self._fs, self._directory, base_offset, size=0, index_interval=index_interval)
         self._segments.append(self.active)
         self._bases.append(base_offset)
 
-    def replace(self, made: Segment, old: list[Segment], due_ms: int) -> Iterator[None] | None:
+    def replace(self, made: LogSegment, old: list[LogSegment], due_ms: int) -> Iterator[None] | None:
         """Replace segments by the one that compaction made of them. Return None if they have changed.
 
         Readers find the new segment at once. The files are renamed as the returned iterator advances, one segment per
@@ -106,7 +106,7 @@ class Segments:
         self._swap = self._put_in_place(made, old, due_ms)
         return self._swap
 
-    def _put_in_place(self, made: Segment, old: list[Segment], due_ms: int) -> Iterator[None]:
+    def _put_in_place(self, made: LogSegment, old: list[LogSegment], due_ms: int) -> Iterator[None]:
         for segment in reversed(old):
             yield None
             paths = segment.mark_deleted(keep_snapshot=segment.base_offset == made.base_offset)
@@ -144,4 +144,4 @@ class Segments:
             segment.close()
 
     def __repr__(self) -> str:
-        return f"<Segments {self._bases} active={self.active.size}>"
+        return f"<LogSegments {self._bases} active={self.active.size}>"

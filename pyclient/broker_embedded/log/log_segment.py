@@ -16,7 +16,7 @@ SWAP: Final = ".swap"
 """Suffix of finished files of compaction; a start replaces their sources by them."""
 
 
-class Segment(IndexedSegment):
+class LogSegment(IndexedSegment):
     """Batches from `base_offset` on. `size` is the bytes of whole batches; files are created by the first append.
 
     Indexes are read on first use. If they are missing or corrupt they are rebuilt from the batches.

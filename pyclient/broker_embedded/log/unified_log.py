@@ -13,15 +13,10 @@ from pyclient.broker_embedded.log.checkpoints import (
 )
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import Buffer, FileSystem
-from pyclient.broker_embedded.log.partition_directories import contradiction, foreign_entries
-from pyclient.broker_embedded.log.producer_state import CompletedTransaction
-from pyclient.broker_embedded.log.recovery import load
-from pyclient.broker_embedded.log.replay import Marker, aborted, read_marker, replay_batch
-from pyclient.broker_embedded.log.results import AppendInfo, Isolation, LogRead, Origin
-from pyclient.broker_embedded.log.segment import Segment
-from pyclient.broker_embedded.log.steps import Steps
-from pyclient.broker_embedded.log.stored_log import StoredLog
-from pyclient.broker_embedded.log.validate import (
+from pyclient.broker_embedded.log.log_loader import load
+from pyclient.broker_embedded.log.log_reader import AppendOrigin, FetchDataInfo, FetchIsolation, LogAppendInfo
+from pyclient.broker_embedded.log.log_segment import LogSegment
+from pyclient.broker_embedded.log.log_validator import (
     CheckedBatch,
     check_client_batch,
     check_copies,
@@ -29,16 +24,26 @@ from pyclient.broker_embedded.log.validate import (
     stamp_client_batch,
     writable,
 )
+from pyclient.broker_embedded.log.partition_directories import contradiction, foreign_entries
+from pyclient.broker_embedded.log.producer_state_manager import (
+    CompletedTransaction,
+    EndTransactionMarker,
+    aborted,
+    read_marker,
+    replay_batch,
+)
+from pyclient.broker_embedded.log.steps import Steps
+from pyclient.broker_embedded.log.stored_log import StoredLog
 from pyclient.clock import Clock
 from pyclient.records import BatchHeader, stamp_offsets
 from pyclient.types import TopicPartition
 
-__all__ = ["AppendInfo", "Isolation", "LogRead", "Origin", "PartitionLog"]
+__all__ = ["AppendOrigin", "FetchDataInfo", "FetchIsolation", "LogAppendInfo", "UnifiedLog"]
 
 _INDEX_ENTRY_BYTES: Final = 8  # a full offset index closes a segment, too
 
 
-class PartitionLog(StoredLog):
+class UnifiedLog(StoredLog):
     """One partition's log, used from one thread. Failures of the disk are `KafkaStorageError`, and change nothing."""
 
     @classmethod
@@ -56,7 +61,7 @@ class PartitionLog(StoredLog):
         recovery_point: int = 0,
         start_offset: int = 0,
         high_watermark: int | None = None,
-    ) -> Steps[PartitionLog]:
+    ) -> Steps[UnifiedLog]:
         """Open the log in `directory`, or an empty one whose files are created by the first append; in steps.
 
         `clean`: it was closed cleanly; otherwise batches from `recovery_point` on are checked and a torn tail is cut.
@@ -106,10 +111,10 @@ class PartitionLog(StoredLog):
         *,
         leader_epoch: int,
         now_ms: int,
-        origin: Origin = "client",
+        origin: AppendOrigin = "client",
         checked: CheckedBatch | None = None,
         on_loop: bool = False,
-    ) -> AppendInfo:
+    ) -> LogAppendInfo:
         """Append batches. They are stamped in place if their memory is writable.
 
         "client": one batch, checked against every rule; `checked` is the result of an earlier check, valid while the
@@ -130,7 +135,7 @@ class PartitionLog(StoredLog):
         else:
             header = read_single(data, self._name)
         has_producer = header.producer_id >= 0
-        marker: Marker | None = None
+        marker: EndTransactionMarker | None = None
         if has_producer:
             if header.is_control:
                 marker = self._checked_marker(data, header)
@@ -138,7 +143,7 @@ class PartitionLog(StoredLog):
                 duplicate = self.producers.duplicate_of(header)
                 if duplicate is not None:
                     at = duplicate.first_offset, duplicate.last_offset, duplicate.timestamp
-                    return AppendInfo(*at, self.start_offset, duplicate=True)
+                    return LogAppendInfo(*at, self.start_offset, duplicate=True)
                 self.producers.check_batch(header)
         base = self.end_offset
         last = base + header.last_offset_delta
@@ -152,9 +157,9 @@ class PartitionLog(StoredLog):
             self._note_producer(segment, header, base, marker)
         self._appended(origin)
         append_time = now_ms if origin == "client" and self.config.log_append_time else -1
-        return AppendInfo(base, last, append_time, self.start_offset)
+        return LogAppendInfo(base, last, append_time, self.start_offset)
 
-    def _checked_marker(self, data: memoryview, header: BatchHeader) -> Marker | None:
+    def _checked_marker(self, data: memoryview, header: BatchHeader) -> EndTransactionMarker | None:
         try:
             marker = read_marker(data, header)
         except errors.CorruptRecord as error:
@@ -163,7 +168,9 @@ class PartitionLog(StoredLog):
             self.producers.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
         return marker
 
-    def _note_producer(self, segment: Segment, header: BatchHeader, base: int, marker: Marker | None) -> None:
+    def _note_producer(
+        self, segment: LogSegment, header: BatchHeader, base: int, marker: EndTransactionMarker | None
+    ) -> None:
         if not header.is_control:
             self.producers.add_batch(header, base)
         elif marker is not None:
@@ -171,17 +178,17 @@ class PartitionLog(StoredLog):
             completed = self.producers.add_marker(header, base, commit=marker.commit, coordinator_epoch=epoch)
             self._note_completed(segment, completed)
 
-    def _note_completed(self, segment: Segment, completed: CompletedTransaction | None) -> None:
+    def _note_completed(self, segment: LogSegment, completed: CompletedTransaction | None) -> None:
         if completed is not None and completed.aborted:
             try:
                 segment.transactions.append(aborted(self.producers, completed))
             except OSError as error:  # the marker is in the log: the next opening rebuilds the index
                 self.fail(f"the transaction index cannot be written: {error}")
 
-    def _append_copies(self, data: memoryview, now_ms: int) -> AppendInfo:
+    def _append_copies(self, data: memoryview, now_ms: int) -> LogAppendInfo:
         batches = check_copies(data, self.end_offset, self._name)
         if not batches:
-            return AppendInfo(self.end_offset, self.end_offset - 1, -1, self.start_offset)
+            return LogAppendInfo(self.end_offset, self.end_offset - 1, -1, self.start_offset)
         first, last = batches[0][1], batches[-1][1]
         data = data[: batches[-1][0] + last.size]
         if self.start_offset == self.end_offset < first.base_offset and not self.size:
@@ -195,9 +202,9 @@ class PartitionLog(StoredLog):
             self._note_completed(segment, replay_batch(self.producers, header, batch.tobytes))
         self.end_offset = last.next_offset
         self._appended("replica")
-        return AppendInfo(first.base_offset, last.last_offset, -1, self.start_offset)
+        return LogAppendInfo(first.base_offset, last.last_offset, -1, self.start_offset)
 
-    def _segment_for(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
+    def _segment_for(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> LogSegment:
         """Return the segment for a batch: the active one, or a new one if the batch does not fit."""
         config = self.config
         if size > config.segment_bytes:
@@ -216,11 +223,11 @@ class PartitionLog(StoredLog):
             )
         return segment if fits else self.roll()
 
-    def _age(self, segment: Segment, timestamp: int, now_ms: int) -> int:
+    def _age(self, segment: LogSegment, timestamp: int, now_ms: int) -> int:
         first = segment.first_timestamp
         return timestamp - first if first >= 0 and timestamp >= 0 else now_ms - self._fs.modified_ms(segment.log.path)
 
-    def _write(self, segment: Segment, data: memoryview, last_offset: int, timestamp: int) -> None:
+    def _write(self, segment: LogSegment, data: memoryview, last_offset: int, timestamp: int) -> None:
         try:
             if not self._files.exist:
                 self._files.create()
@@ -228,7 +235,7 @@ class PartitionLog(StoredLog):
         except OSError as error:
             raise errors.KafkaStorageError(f"{self._name}: the append failed: {error}") from error
 
-    def _appended(self, origin: Origin) -> None:
+    def _appended(self, origin: AppendOrigin) -> None:
         begun = max(self.recovery_point, self._reaching, self._must_reach)
         if self.end_offset - begun >= self.config.flush_messages:
             if origin != "replica" and not self.commits_at_once:

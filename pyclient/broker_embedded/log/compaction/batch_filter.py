@@ -1,8 +1,9 @@
-"""Decides which batches and records stay, by Kafka's rules (`LogCleaner`). Pure, with pauses."""
+"""Decides which records of a batch compaction keeps. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
 
 from pyclient.broker_embedded.log.compaction.offset_map import OffsetMap
@@ -15,12 +16,10 @@ from pyclient.broker_embedded.log.compaction.rewriting import (
     spliced,
     unpacked,
 )
-from pyclient.broker_embedded.log.compaction.transactions import CleanedTransactions
 from pyclient.broker_embedded.log.filesystem import Buffer
-from pyclient.broker_embedded.log.producer_state import ProducerEntry
-from pyclient.broker_embedded.log.replay import read_marker
+from pyclient.broker_embedded.log.indexes import AbortedTransaction
+from pyclient.broker_embedded.log.producer_state_manager import ProducerStateEntry, read_marker
 from pyclient.broker_embedded.log.steps import Blocking, Steps
-from pyclient.broker_embedded.log.transaction_index import AbortedTransaction
 from pyclient.records import BatchHeader, Record, read_header
 
 _LARGE: Final = 1 << 16  # bytes in one batch from which (de)compressing it is work for another thread
@@ -44,8 +43,8 @@ class BatchFilter:
     def __init__(
         self,
         offsets: OffsetMap,
-        transactions: CleanedTransactions,
-        producers: Iterable[ProducerEntry],
+        transactions: CleanedTransactionMetadata,
+        producers: Iterable[ProducerStateEntry],
         *,
         end: int,
         now_ms: int,
@@ -163,3 +162,47 @@ def off_loop_if_large(batch: Buffer, header: BatchHeader) -> Steps[tuple[Buffer,
         opened: tuple[Buffer, BatchHeader] = yield Blocking(lambda: unpacked(batch, header))
         return opened
     return unpacked(batch, header)
+
+
+class CleanedTransactionMetadata:
+    """Tracks transactions: gets the aborted transactions of a segment, then its batches in order."""
+
+    def __init__(self) -> None:
+        self._committed: set[int] = set()  # producers with data of their current transaction
+        self._expected: list[tuple[int, AbortedTransaction]] = []  # by first offset
+        self._known: set[AbortedTransaction] = set()
+        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}  # by producer; True if it had data
+
+    def expect(self, transactions: Iterable[AbortedTransaction]) -> None:
+        """Add aborted transactions that overlap the next segment."""
+        for transaction in transactions:
+            if transaction not in self._known:
+                self._known.add(transaction)
+                heappush(self._expected, (transaction.first_offset, transaction))
+
+    def drops_data(self, header: BatchHeader) -> bool:
+        """Return True if a data batch belongs to an aborted transaction."""
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        met = self._aborted.get(header.producer_id)
+        if met is None:
+            self._committed.add(header.producer_id)
+            return False
+        self._aborted[header.producer_id] = met[0], True
+        return True
+
+    def end(self, header: BatchHeader, *, commit: bool) -> tuple[bool, AbortedTransaction | None]:
+        """Handle a marker. Return (True if its transaction has no data, the abort that readers still need)."""
+        self._begin_up_to(header.last_offset)
+        if commit:
+            met = header.producer_id in self._committed
+            self._committed.discard(header.producer_id)
+            return not met, None
+        transaction, had_data = self._aborted.pop(header.producer_id, (None, False))
+        return (False, transaction) if had_data else (True, None)
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._expected and self._expected[0][0] <= offset:
+            transaction = heappop(self._expected)[1]
+            self._aborted.setdefault(transaction.producer_id, (transaction, False))

@@ -1,4 +1,4 @@
-"""The producers of one partition: sequences, epochs and open transactions (KIP-98). Pure.
+"""The producers of one partition: sequences, epochs and open transactions (KIP-98), and their snapshot files.
 
 An append first checks (`duplicate_of`, `check_batch`, `check_marker` change nothing), writes, and then records the
 batch (`add_batch`, `add_marker`).
@@ -6,11 +6,22 @@ batch (`add_batch`, `add_marker`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+import logging
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient import errors
-from pyclient.records import BatchHeader
+from pyclient.broker_embedded.log.filesystem import Buffer, FileSystem
+from pyclient.broker_embedded.log.indexes import AbortedTransaction
+from pyclient.records import BatchHeader, ControlType, control_type, decode_key_values
+from pyclient.records.crc import crc32c
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.log.indexed_segment import IndexedSegment
+    from pyclient.broker_embedded.log.steps import Steps
+
+log = logging.getLogger("pyclient.broker_embedded")
 
 KEPT_BATCHES: Final = 5
 _NONE: Final = -1
@@ -45,7 +56,7 @@ class CompletedTransaction(NamedTuple):
     aborted: bool
 
 
-class ProducerEntry:
+class ProducerStateEntry:
     """One producer: its epoch, its last batches (oldest first) and its open transaction's first offset (-1: none)."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_start")
@@ -85,15 +96,15 @@ class ProducerEntry:
 
     def __repr__(self) -> str:
         state = f"last_sequence={self.last_sequence} transaction_start={self.transaction_start}"
-        return f"<ProducerEntry {self.producer_id} epoch={self.epoch} {state}>"
+        return f"<ProducerStateEntry {self.producer_id} epoch={self.epoch} {state}>"
 
 
-class ProducerState:
+class ProducerStateManager:
     """All producers of a partition."""
 
     __slots__ = ("_entries", "_open", "_undecided", "where")
 
-    def __init__(self, where: str, entries: Iterable[ProducerEntry] = ()) -> None:
+    def __init__(self, where: str, entries: Iterable[ProducerStateEntry] = ()) -> None:
         self.where = where  # "topic-partition", for messages
         self._entries = {entry.producer_id: entry for entry in entries}
         self._open = {  # producer id -> first offset
@@ -106,10 +117,10 @@ class ProducerState:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[ProducerEntry]:
+    def __iter__(self) -> Iterator[ProducerStateEntry]:
         return iter(self._entries.values())
 
-    def get(self, producer_id: int) -> ProducerEntry | None:
+    def get(self, producer_id: int) -> ProducerStateEntry | None:
         """Return the state of a producer; None if it is unknown."""
         return self._entries.get(producer_id)
 
@@ -164,7 +175,7 @@ class ProducerState:
         producer_id = header.producer_id
         entry = self._entries.get(producer_id)
         if entry is None:
-            entry = self._entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
+            entry = self._entries[producer_id] = ProducerStateEntry(producer_id, header.producer_epoch)
         elif header.producer_epoch != entry.epoch:
             entry.raise_epoch(header.producer_epoch)
         delta = header.last_offset_delta
@@ -185,7 +196,7 @@ class ProducerState:
         producer_id = header.producer_id
         entry = self._entries.get(producer_id)
         if entry is None:
-            entry = self._entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
+            entry = self._entries[producer_id] = ProducerStateEntry(producer_id, header.producer_epoch)
         entry.raise_epoch(header.producer_epoch)
         entry.coordinator_epoch = max(entry.coordinator_epoch, coordinator_epoch)
         entry.last_timestamp = header.max_timestamp
@@ -226,4 +237,163 @@ class ProducerState:
         return len(gone)
 
     def __repr__(self) -> str:
-        return f"<ProducerState {self.where} producers={len(self)} open={len(self._open)}>"
+        return f"<ProducerStateManager {self.where} producers={len(self)} open={len(self._open)}>"
+
+
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct(">hI")
+_COUNT: Final = struct.Struct(">i")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+
+
+class CorruptSnapshot(ValueError):
+    """A snapshot that cannot be used; the text is the reason."""
+
+
+def render_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
+    """Return the file's contents. Of each producer only the last batch is kept, as in Kafka."""
+    rows = []
+    for entry in entries:
+        last = entry.batches[-1] if entry.batches else BatchMetadata(-1, -1, 0, entry.last_timestamp)
+        rows.append(
+            _ENTRY.pack(
+                entry.producer_id,
+                entry.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.transaction_start,
+            )
+        )
+    body = _COUNT.pack(len(rows)) + b"".join(rows)
+    return _HEAD.pack(_VERSION, crc32c(body)) + body
+
+
+def parse_snapshot(content: bytes) -> list[ProducerStateEntry]:
+    """Return the producers of a snapshot file. Raise `CorruptSnapshot`."""
+    if len(content) < _HEAD.size + _COUNT.size:
+        raise CorruptSnapshot(f"{len(content)} bytes are too few")
+    version, crc = _HEAD.unpack_from(content)
+    body = memoryview(content)[_HEAD.size :]
+    if version != _VERSION:
+        raise CorruptSnapshot(f"version {version} is unknown")
+    if crc32c(body) != crc:
+        raise CorruptSnapshot("the CRC is wrong")
+    (count,) = _COUNT.unpack_from(body)
+    if len(body) != _COUNT.size + count * _ENTRY.size:
+        raise CorruptSnapshot(f"{count} entries do not fill {len(content)} bytes")
+    return [_entry(*row) for row in _ENTRY.iter_unpack(body[_COUNT.size :])]
+
+
+def write_snapshot(fs: FileSystem, directory: str, offset: int, entries: Iterable[ProducerStateEntry]) -> None:
+    """Write the producers as of `offset`: a restart need not read the batches before it. Not synced: it has a CRC."""
+    fs.replace(f"{directory}/{offset:020d}.snapshot", render_snapshot(entries), sync=False)
+
+
+def remove_snapshot(fs: FileSystem, directory: str, offset: int) -> None:
+    """Remove the snapshot for `offset`, if there is one."""
+    fs.remove(f"{directory}/{offset:020d}.snapshot")
+
+
+def drop_snapshots_behind(fs: FileSystem, directory: str, offset: int) -> None:
+    """Remove snapshots for offsets above `offset`."""
+    for name in fs.list_files(directory):
+        if name.endswith(".snapshot") and name[:20].isdigit() and int(name[:20]) > offset:
+            fs.remove(f"{directory}/{name}")
+
+
+def _entry(
+    producer_id: int,
+    epoch: int,
+    last_sequence: int,
+    last_offset: int,
+    offset_delta: int,
+    timestamp: int,
+    coordinator_epoch: int,
+    transaction_start: int,
+) -> ProducerStateEntry:
+    batches = [] if last_offset < 0 else [BatchMetadata(last_sequence, last_offset, offset_delta, timestamp)]
+    return ProducerStateEntry(
+        producer_id,
+        epoch,
+        batches=batches,
+        coordinator_epoch=coordinator_epoch,
+        last_timestamp=timestamp,
+        transaction_start=transaction_start,
+    )
+
+
+_MARKER: Final = struct.Struct(">hi")  # version, coordinator epoch
+
+
+class EndTransactionMarker(NamedTuple):
+    """The end of a transaction."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+def read_marker(batch: Buffer, header: BatchHeader) -> EndTransactionMarker | None:
+    """Return the transaction marker in a control batch; None for other kinds. Raises `CorruptRecord`."""
+    for _offset, _timestamp, key, value in decode_key_values(batch, 0, header):
+        kind = control_type(key)
+        if kind not in (ControlType.ABORT, ControlType.COMMIT):
+            return None
+        if value is None or len(value) < _MARKER.size:
+            raise errors.CorruptRecord(
+                f"batch at offset {header.base_offset}: a transaction marker without a coordinator epoch"
+            )
+        return EndTransactionMarker(kind == ControlType.COMMIT, _MARKER.unpack_from(value)[1])
+    return None
+
+
+def replay_batch(
+    producers: ProducerStateManager, header: BatchHeader, read: Callable[[], Buffer]
+) -> CompletedTransaction | None:
+    """Record a stored batch in `producers`; `read` returns its bytes, and is called only for a control batch."""
+    if header.producer_id < 0:
+        return None
+    if not header.is_control:
+        producers.add_batch(header, header.base_offset)
+        return None
+    marker = read_marker(read(), header) if header.count else None
+    if marker is None:
+        return None
+    return producers.add_marker(
+        header, header.base_offset, commit=marker.commit, coordinator_epoch=marker.coordinator_epoch
+    )
+
+
+def aborted(producers: ProducerStateManager, completed: CompletedTransaction) -> AbortedTransaction:
+    """Return the index entry of a transaction that was just aborted."""
+    return AbortedTransaction(
+        completed.producer_id, completed.first_offset, completed.last_offset, producers.stable_offset_without(completed)
+    )
+
+
+def rebuild_aborted(segment: IndexedSegment, snapshot: bytes | None, before: int | None) -> Steps[None]:
+    """Rebuild a transaction index (up to offset `before`) from the batches and the snapshot at their beginning."""
+    try:
+        entries = [] if snapshot is None else parse_snapshot(snapshot)
+    except CorruptSnapshot:
+        entries = []
+    producers = ProducerStateManager(segment.log.path, entries)
+    segment.transactions.truncate(0)
+    for position, header in segment.walk(0):
+        if before is not None and header.base_offset >= before:
+            return
+        replay_into(segment, producers, position, header)
+        yield None
+
+
+def replay_into(segment: IndexedSegment, producers: ProducerStateManager, position: int, header: BatchHeader) -> None:
+    """Record a batch of `segment` in `producers`, and a transaction that it aborts in the segment's index."""
+    try:
+        completed = replay_batch(producers, header, lambda: segment.read_batch(position, header))
+    except errors.CorruptRecord as error:  # a whole batch, but no readable marker
+        log.warning("%s: %s: byte %d: %s", producers.where, segment.log.path, position, error)
+        return
+    if completed is not None and completed.aborted:
+        segment.transactions.append(aborted(producers, completed))

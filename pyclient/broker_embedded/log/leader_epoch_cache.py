@@ -9,7 +9,7 @@ UNDEFINED = -1
 """Epoch and end offset of an unknown epoch."""
 
 
-class EpochCache:
+class LeaderEpochFileCache:
     """Epochs and their first offsets, both strictly increasing. Pure: the caller saves changes."""
 
     __slots__ = ("_epochs", "_starts")
@@ -46,7 +46,7 @@ class EpochCache:
         election of the leader.
         """
         if leader_epoch > self.latest:
-            known = EpochCache(self)
+            known = LeaderEpochFileCache(self)
             known.assign(leader_epoch, log_end)
             return known.end_offset(epoch, log_end)
         if epoch == UNDEFINED or not self._epochs or epoch > self._epochs[-1]:
@@ -92,4 +92,4 @@ class EpochCache:
         return len(self._epochs)
 
     def __repr__(self) -> str:
-        return f"<EpochCache {list(self)}>"
+        return f"<LeaderEpochFileCache {list(self)}>"

@@ -45,7 +45,7 @@ class Candidate(Protocol):
 S = TypeVar("S", bound=Candidate)
 
 
-class CleaningPlan(NamedTuple):
+class LogToClean(NamedTuple):
     """A plan: keys from `first_dirty` up to `end` are read, and everything before `end` is rewritten.
 
     `end` is the base of a segment. `overdue`: `max.compaction.lag.ms` is over for a dirty segment.
@@ -72,7 +72,7 @@ class CleaningPlan(NamedTuple):
 
 def plan_cleaning(
     segments: Sequence[Candidate], config: LogConfig, *, first_dirty: int, limit: int, now_ms: int
-) -> CleaningPlan:
+) -> LogToClean:
     """Return which part of a log may be cleaned now. The last of `segments` is the active one, which is never cleaned.
 
     `first_dirty` is where the last cleaning ended. `limit` is the last stable offset, which is at or below the high
@@ -90,7 +90,7 @@ def plan_cleaning(
         if segment.base_offset < end and following.base_offset > first_dirty
     ]
     clean_bytes = sum(segment.size for segment in closed if segment.base_offset < end) - _size(dirty)
-    return CleaningPlan(min(first_dirty, end), end, clean_bytes, _size(dirty), _is_overdue(dirty, config, now_ms))
+    return LogToClean(min(first_dirty, end), end, clean_bytes, _size(dirty), _is_overdue(dirty, config, now_ms))
 
 
 def _is_young(segment: Candidate, first_dirty: int, end_offset: int, config: LogConfig, now_ms: int) -> bool:

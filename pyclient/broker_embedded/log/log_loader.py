@@ -9,17 +9,20 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from pyclient.broker_embedded.log.checking import Checking
 from pyclient.broker_embedded.log.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, parse_epochs, render_epochs
 from pyclient.broker_embedded.log.config import LogConfig
-from pyclient.broker_embedded.log.epoch_cache import EpochCache
+from pyclient.broker_embedded.log.file_records import BatchChecker, DamagedSegment
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.interrupted import DATA_FILE, finish_interrupted
-from pyclient.broker_embedded.log.producer_snapshot import CorruptSnapshot, drop_snapshots_behind, parse_snapshot
-from pyclient.broker_embedded.log.producer_state import ProducerState
-from pyclient.broker_embedded.log.replay import replay_into
-from pyclient.broker_embedded.log.segment import Segment
-from pyclient.broker_embedded.log.segment_file import DamagedSegment
+from pyclient.broker_embedded.log.leader_epoch_cache import LeaderEpochFileCache
+from pyclient.broker_embedded.log.log_segment import LogSegment
+from pyclient.broker_embedded.log.producer_state_manager import (
+    CorruptSnapshot,
+    ProducerStateManager,
+    drop_snapshots_behind,
+    parse_snapshot,
+    replay_into,
+)
 from pyclient.broker_embedded.log.steps import Steps, run_here
 from pyclient.records import BatchHeader
 
@@ -33,11 +36,11 @@ class LoadedLog:
     `exists`: the directory is not empty. `epochs_saved`: its file of leader epochs equals `epochs`.
     """
 
-    segments: list[Segment]
+    segments: list[LogSegment]
     start_offset: int
     end_offset: int
-    epochs: EpochCache
-    producers: ProducerState
+    epochs: LeaderEpochFileCache
+    producers: ProducerStateManager
     exists: bool
     damage: DamagedSegment | None = None
     epochs_saved: bool = False
@@ -61,12 +64,14 @@ def load(
     files = yield from finish_interrupted(fs, directory, fs.list_files(directory))
     bases = sorted(int(name[:20]) for name in files if _is(name, "log"))
     segments = [
-        Segment(fs, directory, base, size=files[f"{base:020d}.log"], index_interval=config.index_interval_bytes)
+        LogSegment(fs, directory, base, size=files[f"{base:020d}.log"], index_interval=config.index_interval_bytes)
         for base in bases
     ]
     if not segments:
-        empty = Segment(fs, directory, start_offset, size=0, index_interval=config.index_interval_bytes)
-        return LoadedLog([empty], start_offset, start_offset, EpochCache(), ProducerState(name), bool(files))
+        empty = LogSegment(fs, directory, start_offset, size=0, index_interval=config.index_interval_bytes)
+        return LoadedLog(
+            [empty], start_offset, start_offset, LeaderEpochFileCache(), ProducerStateManager(name), bool(files)
+        )
     loading = _Loading(fs, directory, name, segments)
     try:
         yield from loading.load(files, clean=clean, recovery_point=recovery_point)
@@ -91,8 +96,8 @@ def load(
 
 
 def load_producers(
-    fs: FileSystem, directory: str, name: str, segments: list[Segment], end_offset: int
-) -> ProducerState:
+    fs: FileSystem, directory: str, name: str, segments: list[LogSegment], end_offset: int
+) -> ProducerStateManager:
     """Return the producers as of `end_offset`: from the newest snapshot before it and the batches after that."""
     loading = _Loading(fs, directory, name, segments)
     loading.end_offset = end_offset
@@ -109,14 +114,14 @@ def _is(name: str, kind: str) -> bool:
 class _Loading:
     """The loading of one directory, in steps."""
 
-    def __init__(self, fs: FileSystem, directory: str, name: str, segments: list[Segment]) -> None:
+    def __init__(self, fs: FileSystem, directory: str, name: str, segments: list[LogSegment]) -> None:
         self._fs = fs
         self._directory = directory
         self._name = name
         self.segments = segments
         self.end_offset = segments[0].base_offset
-        self.epochs = EpochCache()
-        self.producers = ProducerState(name)
+        self.epochs = LeaderEpochFileCache()
+        self.producers = ProducerStateManager(name)
         self.damage: DamagedSegment | None = None
 
     def load(self, files: dict[str, int], *, clean: bool, recovery_point: int) -> Steps[None]:
@@ -146,7 +151,7 @@ class _Loading:
                 except DamagedSegment as error:  # reads of it fail
                     log.error("%s: %s; the rest of this file cannot be read", self._name, error)
 
-    def _find_end(self, last: Segment) -> Steps[int]:
+    def _find_end(self, last: LogSegment) -> Steps[int]:
         yield from last.loading()
         end = last.base_offset
         for _position, header in last.walk(last.index.last()[1]):
@@ -194,14 +199,14 @@ class _Loading:
             if content is None:
                 continue
             try:
-                self.producers = ProducerState(self._name, parse_snapshot(content))
+                self.producers = ProducerStateManager(self._name, parse_snapshot(content))
             except CorruptSnapshot as error:
                 log.warning("%s: %s: %s; using an older snapshot", self._name, path, error)
                 self._fs.remove(path)
                 files.pop(f"{offset:020d}.snapshot")
                 continue
             return offset
-        self.producers = ProducerState(self._name)
+        self.producers = ProducerStateManager(self._name)
         return self.segments[0].base_offset
 
     def replay(self, from_offset: int, to_offset: int) -> Steps[None]:
@@ -245,11 +250,11 @@ class _Loading:
         if self.end_offset < start:  # damage below the recovery point: the snapshot covers lost batches
             yield from self.replay(self.restore_producers(files, self.end_offset), self.end_offset)
 
-    def _recover_segment(self, segment: Segment, start: int, check_from: int) -> Steps[None]:
+    def _recover_segment(self, segment: LogSegment, start: int, check_from: int) -> Steps[None]:
         """Load a segment's batches from offset `start` on, and check those from `check_from` on."""
         try:
             position = yield from self._unchecked(segment, (yield from self._prepare(segment, start)), check_from)
-            checking = Checking(segment, position)
+            checking = BatchChecker(segment, position)
             while (found := (yield from checking.next_batch())) is not None:
                 self._take(segment, *found)
                 yield None
@@ -258,7 +263,7 @@ class _Loading:
         if self.damage is not None:
             self.end_offset = yield from self._find_end(segment)
 
-    def _unchecked(self, segment: Segment, position: int, check_from: int) -> Steps[int]:
+    def _unchecked(self, segment: LogSegment, position: int, check_from: int) -> Steps[int]:
         """Load the batches before offset `check_from` without checks. Return the position after them."""
         for at, header in segment.walk(position):
             if header.next_offset > check_from:
@@ -267,13 +272,13 @@ class _Loading:
             yield None
         return segment.size
 
-    def _take(self, segment: Segment, position: int, header: BatchHeader) -> None:
+    def _take(self, segment: LogSegment, position: int, header: BatchHeader) -> None:
         self._take_epoch(header)
         segment.note_batch(position, header)
         replay_into(segment, self.producers, position, header)
         self.end_offset = header.next_offset
 
-    def _prepare(self, segment: Segment, start: int) -> Steps[int]:
+    def _prepare(self, segment: LogSegment, start: int) -> Steps[int]:
         """Restore the indexes to their state at offset `start`. Return the position of the next batch.
 
         A segment with an invalid header is cut first; the rest of it is still to be checked.
@@ -287,7 +292,7 @@ class _Loading:
             except DamagedSegment as error:
                 yield from self._cut(segment, error)
 
-    def _cut(self, segment: Segment, damage: DamagedSegment) -> Steps[None]:
+    def _cut(self, segment: LogSegment, damage: DamagedSegment) -> Steps[None]:
         lost = segment.size - damage.position
         log.error("%s: %s; the log ends there, %d bytes of this file are dropped", self._name, damage, lost)
         yield from segment.cutting(damage.position)
@@ -311,5 +316,5 @@ def _restart_empty(fs: FileSystem, directory: str, name: str, config: LogConfig,
             fs.remove(path)
     drop_snapshots_behind(fs, directory, -1)
     start = loaded.start_offset
-    empty = Segment(fs, directory, start, size=0, index_interval=config.index_interval_bytes)
-    return LoadedLog([empty], start, start, EpochCache(), ProducerState(name), True, loaded.damage)
+    empty = LogSegment(fs, directory, start, size=0, index_interval=config.index_interval_bytes)
+    return LoadedLog([empty], start, start, LeaderEpochFileCache(), ProducerStateManager(name), True, loaded.damage)
