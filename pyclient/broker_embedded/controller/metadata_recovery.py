@@ -14,9 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient.broker_embedded.log.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES
-from pyclient.broker_embedded.log.file_records import DamagedSegment, whole_batches
+from pyclient.broker_embedded.log.file_records import DamagedSegment, FileRecords, whole_batches
 from pyclient.broker_embedded.log.interrupted import DATA_FILE
-from pyclient.broker_embedded.log.log_segment import LogSegment
 from pyclient.errors import ConfigError, CorruptRecord, ProtocolError
 from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
 
@@ -91,33 +90,33 @@ def read_metadata_log(
     bases = sorted(int(name[:20]) for name in files if DATA_FILE.fullmatch(name) and name.endswith(".log"))
     offset, epoch, torn = (bases[0] if bases else 0), -1, 0
     for base in bases:
-        segment = LogSegment(fs, directory, base, size=files[f"{base:020d}.log"], index_interval=_INT_MAX)
+        records = FileRecords(fs.file(f"{directory}/{base:020d}.log"), base, files[f"{base:020d}.log"])
         position = 0
         try:
             if base != offset:
                 raise DamagedSegment(
-                    segment.log.path, 0, f"it begins at offset {base}, the one before ends at {offset}"
+                    records.file.path, 0, f"it begins at offset {base}, the one before ends at {offset}"
                 )
-            for position, header in whole_batches(segment, 0):
+            for position, header in whole_batches(records, 0):
                 if header.base_offset != offset or not epoch <= header.leader_epoch <= newest:
                     found = f"offset {header.base_offset} of epoch {header.leader_epoch}"
                     raise CorruptRecord(f"{found}, offset {offset} of an epoch from {epoch} to {newest} would be next")
-                take(segment.read_batch(position, header), header)
+                take(records.read_batch(position, header), header)
                 offset, epoch = header.next_offset, header.leader_epoch
         except DamagedSegment as error:
-            if clean or base != bases[-1] or not _is_torn(segment, error.position):
-                raise DamagedMetadataLog(segment.log.path, error.position, error.__cause__ or error) from error
-            torn = segment.size - error.position
+            if clean or base != bases[-1] or not _is_torn(records, error.position):
+                raise DamagedMetadataLog(records.file.path, error.position, error.__cause__ or error) from error
+            torn = records.size - error.position
         except ProtocolError as error:
-            raise DamagedMetadataLog(segment.log.path, position, error) from error
+            raise DamagedMetadataLog(records.file.path, position, error) from error
         finally:
-            segment.close()
+            records.file.close()
     return MetadataEnd(offset, epoch, torn)
 
 
-def _is_torn(segment: LogSegment, position: int) -> bool:
+def _is_torn(records: FileRecords, position: int) -> bool:
     """Return True if a crash explains the bytes from `position` on: one incomplete batch."""
-    tail = segment.log.pread(segment.size - position, position)
+    tail = records.file.pread(records.size - position, position)
     length = len(tail)
     if any(_is_batch(tail, found.start()) for found in _BATCH_CANDIDATE.finditer(tail, 1)):
         return False

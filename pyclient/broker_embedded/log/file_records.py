@@ -5,15 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pyclient import errors
-from pyclient.broker_embedded.log.filesystem import File, FileSystem
+from pyclient.broker_embedded.log.filesystem import File
 from pyclient.broker_embedded.log.steps import Blocking, Steps, run_here
 from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
-
-if TYPE_CHECKING:
-    from pyclient.broker_embedded.log.log_segment import LogSegment
 
 _WALK_BYTES: Final = 8192
 _SKIMMED: Final = struct.Struct(">qi11xi")  # base offset, length, last offset delta
@@ -40,21 +37,18 @@ class LogOffsetPosition(NamedTuple):
     last_offset: int
 
 
-class SegmentFile:
-    """Batches from `base_offset` on; `size` is the bytes of whole ones. The file is created by the first append."""
+class FileRecords:
+    """The batches in a `.log` file from `base_offset` on; `size` is the bytes of whole ones.
 
-    __slots__ = ("_fs", "_stem", "base_offset", "log", "size", "suffix")
+    The file is created by the first append.
+    """
 
-    def __init__(self, fs: FileSystem, directory: str, base_offset: int, *, size: int, suffix: str = "") -> None:
-        self._fs = fs
-        self._stem = f"{directory}/{base_offset:020d}"
+    __slots__ = ("base_offset", "file", "size")
+
+    def __init__(self, file: File, base_offset: int, size: int) -> None:
+        self.file = file
         self.base_offset = base_offset
         self.size = size
-        self.suffix = suffix  # of the file names of a segment that is not part of the log yet
-        self.log: File = fs.file(self._path(".log"))
-
-    def _path(self, kind: str) -> str:
-        return self._stem + kind + self.suffix
 
     def fits(self, last_offset: int) -> bool:
         """Return True if an offset can be stored relative to the base."""
@@ -71,16 +65,16 @@ class SegmentFile:
         expected = self.base_offset if expected is None else expected
         while position < self.size:
             if position - start + HEADER_SIZE > len(buffer):
-                buffer, start = self.log.pread(min(chunk, self.size - position), position), position
+                buffer, start = self.file.pread(min(chunk, self.size - position), position), position
             try:
                 header = read_header(buffer, position - start)
             except errors.ProtocolError as error:
-                raise DamagedSegment(self.log.path, position, error) from error
+                raise DamagedSegment(self.file.path, position, error) from error
             if position + header.size > self.size or header.last_offset_delta < 0:
-                raise DamagedSegment(self.log.path, position, f"a batch of {header.size} bytes does not fit")
+                raise DamagedSegment(self.file.path, position, f"a batch of {header.size} bytes does not fit")
             if header.base_offset < expected or not self.fits(header.last_offset):
                 found = f"a batch at offset {header.base_offset}"
-                raise DamagedSegment(self.log.path, position, f"{found}, {expected} would be next")
+                raise DamagedSegment(self.file.path, position, f"{found}, {expected} would be next")
             yield position, header
             position += header.size
             expected = header.next_offset
@@ -95,7 +89,7 @@ class SegmentFile:
         while position < self.size:
             at = position - start
             if at + HEADER_SIZE > len(buffer):
-                buffer, start, at = self.log.pread(min(_WALK_BYTES, self.size - position), position), position, 0
+                buffer, start, at = self.file.pread(min(_WALK_BYTES, self.size - position), position), position, 0
             if at + HEADER_SIZE > len(buffer) or buffer[at + _MAGIC_AT] != 2:
                 break
             base_offset, length, last_delta = _SKIMMED.unpack_from(buffer, at)
@@ -112,10 +106,10 @@ class SegmentFile:
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
         """Return all bytes of one batch."""
-        return self.log.pread(header.size, position)
+        return self.file.pread(header.size, position)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._stem}.log size={self.size}>"
+        return f"<FileRecords {self.file.path} size={self.size}>"
 
 
 _READ_BYTES: Final = 1 << 20
@@ -126,30 +120,30 @@ LARGE: Final = 256 << 10
 class BatchChecker:
     """Checks the batches of a segment from the one at `position` on. Its read buffer is kept between batches."""
 
-    def __init__(self, segment: LogSegment, position: int) -> None:
-        self._segment = segment
+    def __init__(self, records: FileRecords, position: int) -> None:
+        self._records = records
         self._position = position
-        self._expected = segment.base_offset
+        self._expected = records.base_offset
         self._buffer = b""
         self._start = position  # of the buffer
 
     def next_batch(self) -> Steps[tuple[int, BatchHeader] | None]:
         """Return (position, header) of the next batch, None at the end. Raise `DamagedSegment` if it is cut, changed or
         misplaced."""
-        segment, position = self._segment, self._position
-        if position >= segment.size:
+        records, position = self._records, self._position
+        if position >= records.size:
             return None
         try:
-            if self._start + len(self._buffer) < min(position + HEADER_SIZE, segment.size):
+            if self._start + len(self._buffer) < min(position + HEADER_SIZE, records.size):
                 yield from self._read(_READ_BYTES)
             header = read_header(self._buffer, position - self._start)
             end = position + header.size
-            if end > segment.size:
-                raise errors.CorruptRecord(f"a batch of {header.size} bytes, {segment.size - position} are there")
+            if end > records.size:
+                raise errors.CorruptRecord(f"a batch of {header.size} bytes, {records.size - position} are there")
             if (
                 header.base_offset < self._expected
                 or header.last_offset_delta < 0
-                or not segment.fits(header.last_offset)
+                or not records.fits(header.last_offset)
             ):
                 raise errors.CorruptRecord(f"a batch at offset {header.base_offset}, {self._expected} would be next")
             if self._start + len(self._buffer) < end:
@@ -159,12 +153,12 @@ class BatchChecker:
             else:
                 yield Blocking(partial(check_crc, self._buffer, position - self._start, header))
         except errors.ProtocolError as error:
-            raise DamagedSegment(segment.log.path, position, error) from error
+            raise DamagedSegment(records.file.path, position, error) from error
         self._position, self._expected = end, header.next_offset
         return position, header
 
     def _read(self, length: int) -> Steps[None]:
-        file = self._segment.log
+        file = self._records.file
         file.fileno()  # opened here: the side thread must not
         file.retain()
         try:
@@ -174,8 +168,8 @@ class BatchChecker:
         self._start = self._position
 
 
-def whole_batches(segment: LogSegment, position: int) -> Iterator[tuple[int, BatchHeader]]:
+def whole_batches(records: FileRecords, position: int) -> Iterator[tuple[int, BatchHeader]]:
     """Yield the batches from `position` on. Raise `DamagedSegment` at one that is cut, changed or misplaced."""
-    checking = BatchChecker(segment, position)
+    checking = BatchChecker(records, position)
     while (found := run_here(checking.next_batch())) is not None:
         yield found

@@ -66,7 +66,7 @@ def _drop_covered(
     """Remove the segments that a finished segment of compaction replaces."""
     swapped = LogSegment(fs, directory, int(base), size=files[f"{base}.log.swap"], index_interval=_INT_MAX, suffix=SWAP)
     end = int(base) + 1
-    for _position, header in swapped.walk(0):
+    for _position, header in swapped.records.walk(0):
         end = header.next_offset
         yield None
     swapped.close()

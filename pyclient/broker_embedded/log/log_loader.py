@@ -147,14 +147,14 @@ class _Loading:
             stem = f"{segment.base_offset:020d}"
             if f"{stem}.index" not in files or f"{stem}.timeindex" not in files:
                 try:
-                    yield from segment.loading()
+                    yield from segment.indexes.load_steps()
                 except DamagedSegment as error:  # reads of it fail
                     log.error("%s: %s; the rest of this file cannot be read", self._name, error)
 
     def _find_end(self, last: LogSegment) -> Steps[int]:
-        yield from last.loading()
+        yield from last.indexes.load_steps()
         end = last.base_offset
-        for _position, header in last.walk(last.index.last()[1]):
+        for _position, header in last.records.walk(last.indexes.offsets.last()[1]):
             end = header.next_offset
         return end
 
@@ -178,7 +178,7 @@ class _Loading:
     def _rebuild_epochs(self) -> Steps[None]:
         try:
             for segment in self.segments:
-                for _position, header in segment.walk(0):
+                for _position, header in segment.records.walk(0):
                     self._take_epoch(header)
                     yield None
         except DamagedSegment as error:
@@ -214,12 +214,12 @@ class _Loading:
         for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True):
             if from_offset >= to_offset or (following is not None and following.base_offset <= from_offset):
                 continue
-            yield from segment.loading()
-            found = segment.locate(from_offset)
-            for position, header in segment.walk(found.position) if found is not None else ():
+            yield from segment.indexes.load_steps()
+            found = segment.indexes.locate(from_offset)
+            for position, header in segment.records.walk(found.position) if found is not None else ():
                 if header.base_offset >= to_offset:
                     return
-                replay_into(segment, self.producers, position, header)
+                replay_into(segment.indexes, self.producers, position, header)
                 yield None
 
     def _drop_stray_snapshots(self, files: dict[str, int]) -> None:
@@ -254,7 +254,7 @@ class _Loading:
         """Load a segment's batches from offset `start` on, and check those from `check_from` on."""
         try:
             position = yield from self._unchecked(segment, (yield from self._prepare(segment, start)), check_from)
-            checking = BatchChecker(segment, position)
+            checking = BatchChecker(segment.records, position)
             while (found := (yield from checking.next_batch())) is not None:
                 self._take(segment, *found)
                 yield None
@@ -265,7 +265,7 @@ class _Loading:
 
     def _unchecked(self, segment: LogSegment, position: int, check_from: int) -> Steps[int]:
         """Load the batches before offset `check_from` without checks. Return the position after them."""
-        for at, header in segment.walk(position):
+        for at, header in segment.records.walk(position):
             if header.next_offset > check_from:
                 return at
             self._take(segment, at, header)
@@ -274,8 +274,8 @@ class _Loading:
 
     def _take(self, segment: LogSegment, position: int, header: BatchHeader) -> None:
         self._take_epoch(header)
-        segment.note_batch(position, header)
-        replay_into(segment, self.producers, position, header)
+        segment.indexes.add_batch(position, header)
+        replay_into(segment.indexes, self.producers, position, header)
         self.end_offset = header.next_offset
 
     def _prepare(self, segment: LogSegment, start: int) -> Steps[int]:
@@ -285,9 +285,9 @@ class _Loading:
         """
         while True:
             try:
-                yield from segment.load_indexes(start)
-                position = yield from segment.resume_before(start)
-                segment.transactions.truncate(start)
+                yield from segment.indexes.load_files(start)
+                position = yield from segment.indexes.resume_before(start)
+                segment.indexes.transactions.truncate(start)
                 return position
             except DamagedSegment as error:
                 yield from self._cut(segment, error)
@@ -295,12 +295,12 @@ class _Loading:
     def _cut(self, segment: LogSegment, damage: DamagedSegment) -> Steps[None]:
         lost = segment.size - damage.position
         log.error("%s: %s; the log ends there, %d bytes of this file are dropped", self._name, damage, lost)
-        yield from segment.cutting(damage.position)
+        yield from segment.truncate_to_position_steps(damage.position)
         self.damage = damage
 
     def _drop_segments(self, index: int) -> None:
         for segment in reversed(self.segments[index:]):
-            log.error("%s: %s is dropped: it follows the damage", self._name, segment.log.path)
+            log.error("%s: %s is dropped: it follows the damage", self._name, segment.records.file.path)
             for path in segment.mark_deleted():
                 self._fs.remove(path)
         del self.segments[index:]

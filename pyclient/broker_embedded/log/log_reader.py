@@ -44,18 +44,18 @@ def find_stretch(
     for segment in segments.since(offset) if offset < limit else ():
         if segment.base_offset >= limit:
             return None
-        found = segment.locate(offset) if segment.size else None
+        found = segment.indexes.locate(offset) if segment.records.size else None
         if found is not None:
             break
     else:
         return None
     position = found.position
     end_offset = segments.end_of(segment, log_end)
-    end, whole = segment.size, limit >= end_offset
+    end, whole = segment.records.size, limit >= end_offset
     if not whole:
         try:
-            cut = segment.locate(limit)
-            end, end_offset = segment.size if cut is None else cut.position, limit
+            cut = segment.indexes.locate(limit)
+            end, end_offset = segment.records.size if cut is None else cut.position, limit
         except DamagedSegment as error:  # the batches before the damage can be read
             if error.position < found.end:
                 raise
@@ -66,7 +66,7 @@ def find_stretch(
             end, end_offset = _last_whole_batch(segment, position, position + max_bytes)
         elif found.end - position <= max_bytes:
             end = position + max_bytes
-            bound = segment.index.upper_bound(end)
+            bound = segment.indexes.offsets.upper_bound(end)
             end_offset = end_offset if bound is None else min(end_offset, segment.base_offset + bound + 1)
         elif min_one_batch:
             end, end_offset = found.end, found.last_offset + 1
@@ -83,13 +83,13 @@ def _last_whole_batch(segment: LogSegment, position: int, last: int) -> tuple[in
     Or of damage before that: the batches before it can be read.
     """
     try:
-        return _first_ending_after(segment, max(position, segment.index.boundary(last)), last)
+        return _first_ending_after(segment, max(position, segment.indexes.offsets.boundary(last)), last)
     except DamagedSegment:
         with suppress(DamagedSegment):
-            segment.rebuild_indexes()  # perhaps only the index is wrong
+            segment.indexes.rebuild()  # perhaps only the index is wrong
     reached: tuple[int, int] | None = None
     try:
-        for at, end, base_offset, last_offset in segment.skim(position):
+        for at, end, base_offset, last_offset in segment.records.skim(position):
             if end > last:
                 return at, base_offset
             reached = end, last_offset + 1
@@ -101,7 +101,7 @@ def _last_whole_batch(segment: LogSegment, position: int, last: int) -> tuple[in
 
 
 def _first_ending_after(segment: LogSegment, position: int, last: int) -> tuple[int, int]:
-    for at, end, base_offset, _last_offset in segment.skim(position):
+    for at, end, base_offset, _last_offset in segment.records.skim(position):
         if end > last:
             return at, base_offset
     raise AssertionError("no batch ends after the given position")
@@ -111,7 +111,7 @@ def aborted_between(segments: LogSegments, from_offset: int, to_offset: int) -> 
     """Return the aborted transactions that overlap [from_offset, to_offset)."""
     found: list[AbortedTransaction] = []
     for segment in segments.since(from_offset):
-        entries, complete = segment.transactions.collect(from_offset, to_offset)
+        entries, complete = segment.indexes.transactions.collect(from_offset, to_offset)
         found += entries
         if complete:
             break
@@ -122,7 +122,7 @@ def first_not_before(segments: Iterable[LogSegment], timestamp: int, start_offse
     """Return the first record from `start_offset` on with a timestamp (ms) of at least `timestamp`, or None."""
     for segment in segments:
         if segment.size and segment.largest_timestamp >= timestamp:
-            from_offset = max(start_offset, segment.base_offset + segment.times.lookup(timestamp))
+            from_offset = max(start_offset, segment.base_offset + segment.indexes.times.lookup(timestamp))
             for position, header in _batches(segment, from_offset):
                 if header.max_timestamp >= timestamp:
                     found = _first_record(segment, position, header, timestamp, from_offset)
@@ -144,7 +144,7 @@ def newest(segments: Iterable[LogSegment], start_offset: int) -> OffsetAndTimest
         if (
             segment.base_offset >= start_offset
         ):  # the whole segment counts: its index is right; otherwise the newest record may be before the start
-            from_offset = segment.largest_timestamp_offset
+            from_offset = segment.indexes.largest_timestamp_offset
         for position, header in _batches(segment, from_offset):
             if best is None or header.max_timestamp > best[2].max_timestamp:
                 best = segment, position, header
@@ -156,18 +156,18 @@ def newest(segments: Iterable[LogSegment], start_offset: int) -> OffsetAndTimest
 
 
 def _batches(segment: LogSegment, from_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-    found = segment.locate(from_offset)
-    return segment.walk(found.position) if found is not None else iter(())
+    found = segment.indexes.locate(from_offset)
+    return segment.records.walk(found.position) if found is not None else iter(())
 
 
 def _first_record(
     segment: LogSegment, position: int, header: BatchHeader, timestamp: int, from_offset: int
 ) -> OffsetAndTimestamp | None:
-    batch = segment.read_batch(position, header)
+    batch = segment.records.read_batch(position, header)
     try:
         records = decode_batch(batch, 0, header, "", -1, from_offset=from_offset)
     except errors.CorruptRecord as error:
-        raise DamagedSegment(segment.log.path, position, error) from error
+        raise DamagedSegment(segment.records.file.path, position, error) from error
     for record in records:
         if record.timestamp_ms >= timestamp:
             return OffsetAndTimestamp(record.offset, record.timestamp_ms, header.leader_epoch)

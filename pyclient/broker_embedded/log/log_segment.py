@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyclient.broker_embedded.log.file_records import FileRecords
 from pyclient.broker_embedded.log.filesystem import Buffer, File, FileSystem
-from pyclient.broker_embedded.log.indexed_segment import IndexedSegment
+from pyclient.broker_embedded.log.segment_indexes import SegmentIndexes
 from pyclient.broker_embedded.log.steps import Steps, run_here
 
 _KINDS: Final = (".index", ".timeindex", ".txnindex", ".log")
@@ -16,80 +17,105 @@ SWAP: Final = ".swap"
 """Suffix of finished files of compaction; a start replaces their sources by them."""
 
 
-class LogSegment(IndexedSegment):
-    """Batches from `base_offset` on. `size` is the bytes of whole batches; files are created by the first append.
+class LogSegment:
+    """The batches from `base_offset` on, `records`, with their `indexes`. Files are created by the first append.
 
-    Indexes are read on first use. If they are missing or corrupt they are rebuilt from the batches.
+    `size` is the bytes of the batches that the file has already. `suffix` ends the names of the files of a segment
+    that is not part of the log yet.
     """
 
-    __slots__ = ("broken", "synced")
+    __slots__ = ("_fs", "_incomplete_write", "_stem", "base_offset", "indexes", "records", "suffix", "synced")
 
     def __init__(
         self, fs: FileSystem, directory: str, base_offset: int, *, size: int, index_interval: int, suffix: str = ""
     ) -> None:
-        super().__init__(fs, directory, base_offset, size=size, index_interval=index_interval, suffix=suffix)
+        self._fs = fs
+        self._stem = f"{directory}/{base_offset:020d}"
+        self.suffix = suffix
+        self.base_offset = base_offset
+        self.records = FileRecords(fs.file(self._path(".log")), base_offset, size)
+        self.indexes = SegmentIndexes(fs, self._stem, self.records, interval=index_interval, suffix=suffix)
         self.synced = False  # closed and on the disk
-        self.broken = False  # a partial write after the last batch could not be cut off yet
+        self._incomplete_write = False  # a partial write after the last batch could not be cut off yet
 
-    # Writing
+    def __repr__(self) -> str:
+        return f"<LogSegment {self.records.file.path} size={self.records.size}>"
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of whole batches."""
+        return self.records.size
+
+    @property
+    def largest_timestamp(self) -> int:
+        """Return the latest timestamp of the records (ms), -1 if none has one."""
+        return self.indexes.largest_timestamp
+
+    @property
+    def first_timestamp(self) -> int:
+        """Return the largest timestamp of the first batch, -1 if it has none."""
+        return self.indexes.first_timestamp
+
+    @property
+    def index_entries(self) -> tuple[int, int]:
+        """Return how many entries the offset index and the time index have."""
+        return len(self.indexes.offsets), len(self.indexes.times)
 
     def append(self, data: Buffer, *, last_offset: int, max_timestamp: int) -> None:
         """Write a set of batches at once. After `OSError` the segment's batches are unchanged."""
-        position = self.size
-        if self.broken:
+        records = self.records
+        position = records.size
+        if self._incomplete_write:
             self._undo_write()
         try:
-            self.log.pwrite(data, position)
+            records.file.pwrite(data, position)
         except OSError:
-            self.broken = True
+            self._incomplete_write = True
             self._undo_write()
             raise
-        self.note(position, len(data), last_offset=last_offset, max_timestamp=max_timestamp)
-        self.size = position + len(data)
+        self.indexes.add(position, len(data), last_offset=last_offset, max_timestamp=max_timestamp)
+        records.size = position + len(data)
 
     def _undo_write(self) -> None:
         """Cut off a partial write, so that it can never be taken for data."""
-        if self.size or self._fs.exists(self.log.path):
-            self.log.truncate(self.size)
-        self.broken = False
+        records = self.records
+        if records.size or self._fs.exists(records.file.path):
+            records.file.truncate(records.size)
+        self._incomplete_write = False
 
     def finish(self) -> None:
         """Complete the indexes of a segment that is closed: both files exist, the last timestamp is the largest."""
-        self.times.append(self._largest_timestamp, self._largest_timestamp_offset - self.base_offset)
-        self.write_indexes()
-        for file in (self.index.file, self.times.file):
+        indexes = self.indexes
+        indexes.add_last_timestamp()
+        indexes.write()
+        for file in (indexes.offsets.file, indexes.times.file):
             file.fileno()
             file.close()
 
     def files(self) -> list[File]:
         """Return the files that have data."""
-        indexes = (self.index, self.times, self.transactions)
-        return [self.log, *(index.file for index in indexes if len(index))]
+        return [self.records.file, *self.indexes.files_with_entries()]
 
     def truncate(self, offset: int) -> int:
         """Remove the batches that end at or after `offset`. Return the new end, which may be before `offset`."""
-        found = self.locate(offset)
+        found = self.indexes.locate(offset)
         if found is None:
             return offset
-        self.cut(found.position)
-        self.transactions.truncate(offset)
+        run_here(self.truncate_to_position_steps(found.position))
+        self.indexes.transactions.truncate(offset)
         return min(found.base_offset, offset)
 
-    def cut(self, position: int) -> None:
-        """Truncate the file and its indexes to `position`, the beginning of a batch."""
-        run_here(self.cutting(position))
+    def truncate_to_position_steps(self, position: int) -> Steps[None]:
+        """Truncate the file and its indexes to `position`, the beginning of a batch, in steps."""
+        self.records.file.truncate(position)
+        self.records.size = position
+        yield from self.indexes.resume_at_steps(position)
 
-    def cutting(self, position: int) -> Steps[None]:
-        """Do the work of `cut` in steps."""
-        self.log.truncate(position)
-        self.size = position
-        yield from self.resuming(position)
-
-    # Renaming and deleting files
+    # Rename and delete files
 
     def mark_deleted(self, *, keep_snapshot: bool = False) -> list[str]:
         """Rename the files so that the next start deletes them. Return their new paths, to be removed later."""
-        files = [self.log, *(self._fs.file(self._path(kind)) for kind in _KINDS[:-1])]
+        files = [self.records.file, *(self._fs.file(self._path(kind)) for kind in _KINDS[:-1])]
         if not keep_snapshot:
             files.append(self._fs.file(self._path(".snapshot")))
         for file in files:
@@ -102,11 +128,9 @@ class LogSegment(IndexedSegment):
 
         The `.log` file is the last to get a suffix and the first to lose it: a start can see how far this came.
         """
-        kinds = reversed(_KINDS) if not suffix else _KINDS
-        files = {".log": self.log, ".index": self.index.file, ".timeindex": self.times.file}
-        files[".txnindex"] = self.transactions.file
-        self.suffix = suffix
-        for kind in kinds:
+        files = dict(zip(_KINDS, (*self.indexes.files(), self.records.file), strict=True))
+        self.suffix = self.indexes.suffix = suffix
+        for kind in reversed(_KINDS) if not suffix else _KINDS:
             self._fs.rename_file(files[kind], self._path(kind))
 
     def remove_files(self) -> None:
@@ -116,7 +140,8 @@ class LogSegment(IndexedSegment):
 
     def close(self) -> None:
         """Close the files."""
-        self.log.close()
-        for index in (self._index, self._times, self._transactions):
-            if index is not None:
-                index.file.close()
+        self.records.file.close()
+        self.indexes.close()
+
+    def _path(self, kind: str) -> str:
+        return self._stem + kind + self.suffix

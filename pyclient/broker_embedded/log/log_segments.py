@@ -133,7 +133,7 @@ class LogSegments:
         """Return when the batches from `from_offset` on, and their indexes, are on the disk."""
         for segment in self.since(from_offset):
             if segment.size and self.end_of(segment, log_end) > from_offset:
-                segment.write_indexes()
+                segment.indexes.write()
                 for file in segment.files():
                     file.sync()
         self._fs.sync_directory(self._directory)

@@ -146,7 +146,7 @@ class LogState:
     def update_config(self, config: LogConfig) -> None:
         """Set the configs; they apply from the next append on."""
         self.config = config
-        self.segments.active.index_interval = config.index_interval_bytes
+        self.segments.active.indexes.interval = config.index_interval_bytes
 
     # Reading
 
@@ -169,7 +169,7 @@ class LogState:
         known = self.high_watermark, self.last_stable_offset, self.start_offset, self.end_offset
         if stretch is None:
             return FetchDataInfo([], 0, *known, [] if committed else None)
-        file = stretch.segment.log
+        file = stretch.segment.records.file
         region: FileRegion | bytes
         if copied:
             region = file.pread(stretch.length, stretch.position)
@@ -191,7 +191,7 @@ class LogState:
     ) -> bytes:
         """Read as `read` does, but return bytes of whole batches only."""
         stretch = self._find(offset, max_bytes, min_one_batch, isolation, whole_batches=True)
-        return b"" if stretch is None else stretch.segment.log.pread(stretch.length, stretch.position)
+        return b"" if stretch is None else stretch.segment.records.file.pread(stretch.length, stretch.position)
 
     def _find(
         self, offset: int, max_bytes: int, min_one_batch: bool, isolation: FetchIsolation, *, whole_batches: bool
@@ -220,7 +220,7 @@ class LogState:
         """
         for segment in list(self.segments):
             try:
-                for _ in whole_batches(segment, 0):
+                for _ in whole_batches(segment.records, 0):
                     yield None
             except DamagedSegment as error:
                 yield error

@@ -44,7 +44,7 @@ _DECOMPRESSED_ON_LOOP: Final = {
     Compression.LZ4: 1 << 20,
     Compression.ZSTD: 1 << 20,
 }
-"""Bytes that a codec decompresses in less than a millisecond (docs/measurements.md, "BatchChecker records")."""
+"""Bytes that a codec decompresses in less than a millisecond (docs/measurements.md, "Checking records")."""
 
 
 class RefusedRecords(errors.BrokerError):

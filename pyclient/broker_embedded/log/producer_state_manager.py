@@ -18,7 +18,7 @@ from pyclient.records import BatchHeader, ControlType, control_type, decode_key_
 from pyclient.records.crc import crc32c
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.log.indexed_segment import IndexedSegment
+    from pyclient.broker_embedded.log.segment_indexes import SegmentIndexes
     from pyclient.broker_embedded.log.steps import Steps
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -373,27 +373,27 @@ def aborted(producers: ProducerStateManager, completed: CompletedTransaction) ->
     )
 
 
-def rebuild_aborted(segment: IndexedSegment, snapshot: bytes | None, before: int | None) -> Steps[None]:
+def rebuild_aborted(indexes: SegmentIndexes, snapshot: bytes | None, before: int | None) -> Steps[None]:
     """Rebuild a transaction index (up to offset `before`) from the batches and the snapshot at their beginning."""
     try:
         entries = [] if snapshot is None else parse_snapshot(snapshot)
     except CorruptSnapshot:
         entries = []
-    producers = ProducerStateManager(segment.log.path, entries)
-    segment.transactions.truncate(0)
-    for position, header in segment.walk(0):
+    producers = ProducerStateManager(indexes.records.file.path, entries)
+    indexes.transactions.truncate(0)
+    for position, header in indexes.records.walk(0):
         if before is not None and header.base_offset >= before:
             return
-        replay_into(segment, producers, position, header)
+        replay_into(indexes, producers, position, header)
         yield None
 
 
-def replay_into(segment: IndexedSegment, producers: ProducerStateManager, position: int, header: BatchHeader) -> None:
-    """Record a batch of `segment` in `producers`, and a transaction that it aborts in the segment's index."""
+def replay_into(indexes: SegmentIndexes, producers: ProducerStateManager, position: int, header: BatchHeader) -> None:
+    """Record a batch of `segment` in `producers`, and a transaction that it aborts in the transaction index."""
     try:
-        completed = replay_batch(producers, header, lambda: segment.read_batch(position, header))
+        completed = replay_batch(producers, header, lambda: indexes.records.read_batch(position, header))
     except errors.CorruptRecord as error:  # a whole batch, but no readable marker
-        log.warning("%s: %s: byte %d: %s", producers.where, segment.log.path, position, error)
+        log.warning("%s: %s: byte %d: %s", producers.where, indexes.records.file.path, position, error)
         return
     if completed is not None and completed.aborted:
-        segment.transactions.append(aborted(producers, completed))
+        indexes.transactions.append(aborted(producers, completed))

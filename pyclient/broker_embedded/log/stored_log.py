@@ -89,7 +89,7 @@ class StoredLog(LogState):
         self.producers.expire(now_ms, self.producer_expiration_ms)
         self.remove_doomed(now_ms)
         for segment in list(self.segments):
-            if segment.load():
+            if segment.indexes.load():
                 yield 0
             if self.closed:
                 return
@@ -122,7 +122,7 @@ class StoredLog(LogState):
     def _facts(self, segment: LogSegment) -> SegmentFacts:
         timestamp = segment.largest_timestamp
         if timestamp < 0 and segment.size:
-            timestamp = self._fs.modified_ms(segment.log.path)
+            timestamp = self._fs.modified_ms(segment.records.file.path)
         return SegmentFacts(self.segments.end_of(segment, self.end_offset), segment.size, timestamp)
 
     def delete_records_before(self, offset: int) -> None:
@@ -279,7 +279,7 @@ class StoredLog(LogState):
         files, directories, changes = self._files.begin_sync()
         cuts = self._cuts
         for segment in segments:
-            segment.write_indexes()
+            segment.indexes.write()
             files += segment.files()
 
         def names() -> None:
@@ -399,5 +399,5 @@ class StoredLog(LogState):
     def _write_all(self) -> None:
         self._files.begin_sync()
         for segment in self.segments.since(self.recovery_point):
-            segment.write_indexes()
+            segment.indexes.write()
         self.recovery_point = self.end_offset

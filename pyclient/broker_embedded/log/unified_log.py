@@ -181,7 +181,7 @@ class UnifiedLog(StoredLog):
     def _note_completed(self, segment: LogSegment, completed: CompletedTransaction | None) -> None:
         if completed is not None and completed.aborted:
             try:
-                segment.transactions.append(aborted(self.producers, completed))
+                segment.indexes.transactions.append(aborted(self.producers, completed))
             except OSError as error:  # the marker is in the log: the next opening rebuilds the index
                 self.fail(f"the transaction index cannot be written: {error}")
 
@@ -212,20 +212,25 @@ class UnifiedLog(StoredLog):
                 f"{self._name}: {size} bytes at once, segment.bytes is {config.segment_bytes}"
             )
         segment = self.segments.active
-        if not segment.size:
-            fits = segment.fits(last_offset)
+        records = segment.records
+        if not records.size:
+            fits = records.fits(last_offset)
         else:
             fits = (
-                segment.size + size <= config.segment_bytes
-                and segment.fits(last_offset)
-                and (len(segment.index) + 1) * _INDEX_ENTRY_BYTES <= config.segment_index_bytes
+                records.size + size <= config.segment_bytes
+                and records.fits(last_offset)
+                and (len(segment.indexes.offsets) + 1) * _INDEX_ENTRY_BYTES <= config.segment_index_bytes
                 and self._age(segment, timestamp, now_ms) <= config.longest_segment_ms - config.segment_jitter_ms
             )
         return segment if fits else self.roll()
 
     def _age(self, segment: LogSegment, timestamp: int, now_ms: int) -> int:
-        first = segment.first_timestamp
-        return timestamp - first if first >= 0 and timestamp >= 0 else now_ms - self._fs.modified_ms(segment.log.path)
+        first = segment.indexes.first_timestamp
+        return (
+            timestamp - first
+            if first >= 0 and timestamp >= 0
+            else now_ms - self._fs.modified_ms(segment.records.file.path)
+        )
 
     def _write(self, segment: LogSegment, data: memoryview, last_offset: int, timestamp: int) -> None:
         try:

@@ -16,8 +16,8 @@ from pyclient.broker_embedded.log.compaction import batch_filter, cleaner
 from pyclient.broker_embedded.log.compaction.log_cleaner import LogCleaner
 from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
 from pyclient.broker_embedded.log.compaction.rewriting import ROWS_AT_ONCE, chunks
-from pyclient.broker_embedded.log.indexed_segment import IndexedSegment
 from pyclient.broker_embedded.log.recovery_queue import LogRecoveryQueue
+from pyclient.broker_embedded.log.segment_indexes import SegmentIndexes
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.records import BatchBuilder, BatchHeader, Compression, check_crc
 
@@ -131,7 +131,7 @@ class OpeningCounter:
         self._fs = fixture.fs
         self.batches = self.checked = 0
         self.beside = False  # whether this is done beside the loop
-        note_batch = IndexedSegment.note_batch
+        note_batch = SegmentIndexes.add_batch
 
         def note(segment: Any, position: int, header: BatchHeader) -> None:
             self.batches += 1
@@ -141,7 +141,7 @@ class OpeningCounter:
             self.checked += 0 if self.beside else header.size
             check_crc(batch, position, header)
 
-        monkeypatch.setattr(IndexedSegment, "note_batch", note)
+        monkeypatch.setattr(SegmentIndexes, "add_batch", note)
         monkeypatch.setattr(file_records, "check_crc", check)
 
     def take(self) -> tuple[int, int, int]:

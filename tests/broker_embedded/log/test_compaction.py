@@ -16,7 +16,7 @@ from tests.broker_embedded.log.compaction_tools import CODECS, DAY, compact, com
 
 def batches(log: Any) -> list[Any]:
     """The headers of all batches, as they are stored."""
-    return [header for segment in log.segments for _, header in segment.walk(0)]
+    return [header for segment in log.segments for _, header in segment.records.walk(0)]
 
 
 @pytest.fixture

@@ -214,7 +214,7 @@ def test_a_region_keeps_its_file_when_the_log_goes(fixture: Any) -> None:
     log.close(clean=False)
     fixture.path(f"{0:020}.log").unlink()
     assert b"kept" in read.parts[0].read()
-    file = log.segments.active.log
+    file = log.segments.active.records.file
     assert file.busy
     read.parts[0].release()
     assert not file.busy

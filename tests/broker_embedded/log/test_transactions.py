@@ -56,7 +56,7 @@ def test_aborted_transactions_are_told_to_who_meets_them(fixture: Any) -> None:
     assert committed(log).aborted == [(1, 0), (2, 1)]
     assert committed(log, 3).aborted == [(2, 1)]
     assert committed(log, 4).aborted == []
-    assert log.segments[0].transactions.collect(0, 9)[0] == [
+    assert log.segments[0].indexes.transactions.collect(0, 9)[0] == [
         AbortedTransaction(1, 0, 2, 1),
         AbortedTransaction(2, 1, 3, 4),
     ]

@@ -62,7 +62,7 @@ class Cleaner:
         plan = self._plan
         sources = [segment for segment in self._log.segments if segment.base_offset < plan.end]
         for segment in sources:
-            if segment.load():
+            if segment.indexes.load():
                 yield None
         end = yield from self._read_keys(sources)
         self._offsets.end = end
@@ -132,7 +132,7 @@ class Cleaner:
             now_ms=self._now_ms,
             delete_retention_ms=owner.config.delete_retention_ms,
         )
-        modified_ms = self._fs.modified_ms(group[-1].log.path)
+        modified_ms = self._fs.modified_ms(group[-1].records.file.path)
         output = _Output(self._fs, owner, group[0].base_offset)
         try:
             for segment in group:
@@ -156,7 +156,7 @@ class Cleaner:
 
     def _each_batch(self, segment: LogSegment, handle: Callable[[memoryview, BatchHeader], Steps[bool]]) -> Steps[bool]:
         """Call `handle` with every batch, checked, until it returns False. Return True if it never did."""
-        file = segment.log
+        file = segment.records.file
         file.retain()
         try:
             position, length = 0, _READ_BYTES
@@ -201,7 +201,7 @@ def _whole(segment: LogSegment, position: int, data: bytes) -> Iterator[tuple[in
         except errors.TruncatedMessage:
             return
         except errors.ProtocolError as error:
-            raise DamagedSegment(segment.log.path, position + at, error) from error
+            raise DamagedSegment(segment.records.file.path, position + at, error) from error
         if at + header.size > len(data):
             return
         yield at, header
@@ -217,7 +217,7 @@ def _needed(segment: LogSegment, position: int, rest: bytes) -> int:
     except errors.TruncatedMessage:
         size = len(rest) + 1
     if position + size > segment.size:
-        raise DamagedSegment(segment.log.path, position, f"a batch of {size} bytes does not fit")
+        raise DamagedSegment(segment.records.file.path, position, f"a batch of {size} bytes does not fit")
     return size
 
 
@@ -237,8 +237,8 @@ class _Output:
             suffix=CLEANED,
         )
         self.segment.remove_files()  # of a round that failed
-        self.segment.log.retain()
-        self.segment.log.fileno()
+        self.segment.records.file.retain()
+        self.segment.records.file.fileno()
 
     def add(self, kept: KeptBatch) -> Steps[None]:
         self._pending.append(kept)
@@ -248,17 +248,18 @@ class _Output:
 
     def _write(self) -> Steps[None]:
         segment, pending = self.segment, self._pending
+        records = segment.records
         if not pending:
             return
         data = b"".join(kept.data for kept in pending)
         self._pending, self._bytes = [], 0
-        segment.log.fileno()
-        yield Blocking(partial(segment.log.pwrite, data, segment.size))
+        records.file.fileno()
+        yield Blocking(partial(records.file.pwrite, data, records.size))
         for kept in pending:
-            segment.note_batch(segment.size, kept.header)
-            segment.size += kept.header.size
+            segment.indexes.add_batch(records.size, kept.header)
+            records.size += kept.header.size
             if kept.abort is not None:
-                segment.transactions.append(kept.abort)
+                segment.indexes.transactions.append(kept.abort)
 
     def finish(self, modified_ms: int) -> Steps[None]:
         """Sync everything; the file gets the modification time of the newest one it was made from."""
@@ -275,11 +276,11 @@ class _Output:
         finally:
             for file in files:
                 file.release()
-        self._fs.set_modified_ms(segment.log.path, modified_ms)
+        self._fs.set_modified_ms(segment.records.file.path, modified_ms)
 
     def close(self) -> None:
         """Release the files, and remove them if they were not swapped in."""
-        self.segment.log.release()
+        self.segment.records.file.release()
         if self.segment.suffix == CLEANED:  # after the swap its files may be the only ones
             self.segment.close()
             self.segment.remove_files()
