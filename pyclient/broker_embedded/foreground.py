@@ -22,15 +22,13 @@ from pyclient.net.loop_thread import new_event_loop
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controls.channel import SocketServer
     from pyclient.broker_embedded.controls.http import ControlServer
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_NEVER: Final = 1 << 30
 _FULL: Final = 2  # the oldest generation
-_LONG_COLLECTION: Final = 0.01  # seconds
+_LONG_COLLECTION: Final = 0.005  # seconds of CPU time
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers of mallopt parameters
 _KEPT_BYTES: Final = 16 << 20
@@ -107,7 +105,6 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     host = NodeHost(config, loop)
-    host.on_start.append(_hold_full_collections)
     await host.start()
     _keep_freed_memory()
     servers: list[ControlServer | SocketServer] = []
@@ -115,8 +112,7 @@ async def _serve(
         _serve_when_asked(host, socket.socket(fileno=control_fd), servers)
     if control is not None:
         servers.append(await serve_controls(host, control))
-    gc.freeze()  # objects of the start-up stay alive: later collections can skip them
-    gc.callbacks.append(_Collections().note)
+    GarbageCollections().take_charge()
     if with_parent:
         loop.add_reader(sys.stdin.fileno(), _on_stdin, loop, stopping)
     on_ready(host.address)
@@ -144,29 +140,31 @@ def _keep_freed_memory() -> None:
         mallopt(_MMAP_THRESHOLD, _MAPPED_BYTES)
 
 
-def _hold_full_collections(node: BrokerNode) -> None:
-    """Disable full garbage collections while large requests are served: their objects are alive."""
-    usual = gc.get_threshold()
-    node.request_slices.on_busy = lambda busy: gc.set_threshold(*usual[:2], _NEVER if busy else usual[2])
+class GarbageCollections:
+    """Keeps full garbage collections short: they come often, and later ones skip what has survived a long one.
 
-
-class _Collections:
-    """Keeps full garbage collections short: objects that survive a long one are frozen, so later ones skip them.
-
-    Each would block the loop for long (docs/measurements.md, "Requests of many items"). Frozen objects that later
-    become garbage in a reference cycle, as closed connections do, are not freed: there are few of those.
+    One that walks all objects of a large broker blocks its loop for long (docs/measurements.md, "Requests of many
+    items"). Frozen objects that later become garbage in a reference cycle are not freed: a broker has few of those.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+        self._clock = clock
         self._began = 0.0
+
+    def take_charge(self) -> None:
+        """Freeze the objects of the start-up, and adjust the collector of this process."""
+        gc.freeze()
+        young, middle, _full = gc.get_threshold()
+        gc.set_threshold(young, middle, 1)
+        gc.callbacks.append(self.note)
 
     def note(self, phase: str, info: dict[str, int]) -> None:
         """Handle a call of the collector before or after a collection."""
         if info["generation"] < _FULL:
             return
         if phase == "start":
-            self._began = time.perf_counter()
-        elif time.perf_counter() - self._began > _LONG_COLLECTION:
+            self._began = self._clock()
+        elif self._clock() - self._began > _LONG_COLLECTION:
             gc.freeze()
 
 

@@ -65,8 +65,6 @@ class RequestSlices:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[SlicedRequest] = deque()
-        self.on_busy: Callable[[bool], None] = lambda _busy: None
-        """Called with True when the first sliced request begins, with False when the last one is done."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -84,7 +82,6 @@ class RequestSlices:
         self._waiting.append(request)
         if len(self._waiting) == 1:
             self._loop.call_soon(self._turn)
-            self.on_busy(True)
         return False
 
     def _turn(self) -> None:
@@ -97,8 +94,6 @@ class RequestSlices:
             self._waiting.append(request)
         if self._waiting:
             self._loop.call_soon(self._turn)
-        else:
-            self.on_busy(False)
 
     def _advance(self, request: SlicedRequest) -> bool:
         try:

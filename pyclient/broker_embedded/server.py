@@ -143,6 +143,10 @@ def _has_throttle_time(response: type[Response], version: int) -> bool:
     return any(each.name == "throttle_time_ms" and each.present_in(version) for each in fields_of(response))
 
 
+def _ignore(_event: object) -> None:
+    """Do nothing."""
+
+
 class BrokerConnection:
     """One connection. The next request is read when the last one is answered, which keeps responses in order."""
 
@@ -522,3 +526,6 @@ class BrokerConnection:
         elif error is not None and not isinstance(error, errors.ConnectionFailed):
             log.error("%s: connection closed", self.stream.peername, exc_info=error)
         self.node.forget_connection(self)
+        # without these cycles it is freed now, also when a garbage collection has frozen it
+        self.stream.on_frame = self.stream.on_closed = _ignore
+        self.stream.on_end = None
