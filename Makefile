@@ -80,6 +80,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.lint_rules
 	$(BIN)/python -m tools.sync_clients --check
 
 sync-clients: $(STAMP)

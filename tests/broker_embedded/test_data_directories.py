@@ -257,9 +257,7 @@ def test_a_marked_directory_of_a_living_topic_gets_its_name_back(
         assert end_of(connect(cluster), "t") == (0, 1)
 
 
-def test_a_groups_partition_that_cannot_be_read_does_not_keep_the_broker_from_starting(
-    connect: Any, data_dir: str
-) -> None:
+def test_unreadable_partition_of_groups_does_not_prevent_the_start(connect: Any, data_dir: str) -> None:
     from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 
     with EmbeddedCluster(data_dir=data_dir) as cluster:

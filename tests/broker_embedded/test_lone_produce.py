@@ -167,7 +167,7 @@ def test_the_batch_is_found_whatever_its_size(version: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("version", [8, 11])
-def test_a_request_that_is_cut_or_goes_on_is_not_taken_for_one_that_is_whole(version: int) -> None:
+def test_cut_or_overlong_request_is_not_taken_for_a_whole_one(version: int) -> None:
     frame = frame_of(request_of("t", b"some records"), version)
     lone = lone_of(frame)
     assert lone.records(frame) == b"some records"

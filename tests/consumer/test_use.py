@@ -141,7 +141,7 @@ def test_cancelling_a_poll_loses_no_record(cluster: EmbeddedCluster, new_topic: 
             consumer.assign(partitions(topic, 0))
             for pause in [0, 0, 0.001, 0.002, 0.005, 0.01] * 20:
                 task = asyncio.create_task(consumer.poll(30, max_records=3))
-                await asyncio.sleep(pause)
+                await asyncio.sleep(pause)  # at many moments
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     seen += [record.value for record in await task]

@@ -92,7 +92,7 @@ class Reader:
         return served.get(node, 0)
 
 
-def test_a_reader_fetches_from_the_follower_in_its_rack_and_from_the_leader_while_that_is_dead(
+def test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader(
     kafka: RealKafka, topic: str, faces: dict[str, ConsumerFactory]
 ) -> None:
     """KIP-392: the nodes' shares of the bytes tell who was read from; every record comes once and in order."""

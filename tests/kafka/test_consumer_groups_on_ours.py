@@ -78,7 +78,7 @@ def test_java_consumers_share_a_topic_and_are_described(tmp_path: Path, topic: s
 
 
 @pytest.mark.usefixtures("kafka_tools")
-def test_a_group_goes_on_where_it_was_when_its_data_directory_changes_hands(tmp_path: Path) -> None:
+def test_group_continues_where_it_was_when_its_data_directory_moves(tmp_path: Path) -> None:
     data_dir = tmp_path / "node1" / "data"
     with EmbeddedCluster(data_dir=str(data_dir), profile="kafka", config=SETTINGS) as cluster:
         begun = ConsumerHarness(cluster.bootstrap_servers)

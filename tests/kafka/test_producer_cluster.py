@@ -58,7 +58,7 @@ def frozen(kafka: RealKafka, *nodes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("freeze", "thaw"), [(1.5 * SESSION, 0.5 * SESSION), (45.0, 20.0)], ids=["short", "long"])
-def test_two_of_three_nodes_that_freeze_and_thaw_again_and_again_leave_no_gap_and_no_duplicate(
+def test_two_of_three_nodes_freezing_repeatedly_cause_no_gap_or_duplicate(
     kafka: RealKafka, topic: str, freeze: float, thaw: float
 ) -> None:
     """Guarantee 4: no duplicate and no gap while 2 of 3 nodes freeze for longer than the request timeout and the
@@ -72,7 +72,7 @@ def test_two_of_three_nodes_that_freeze_and_thaw_again_and_again_leave_no_gap_an
         load.check_all_delivered(kafka)
 
 
-def test_a_leader_that_freezes_for_less_than_its_session_gets_every_batch_once(kafka: RealKafka, topic: str) -> None:
+def test_leader_frozen_for_less_than_its_session_gets_every_batch_once(kafka: RealKafka, topic: str) -> None:
     """Guarantee 4: the same leader thaws with the requests of given-up connections still in its sockets."""
     with loads(kafka, topic, request_timeout_ms=1000, delivery_timeout_ms=120_000) as running:
         for round_ in range(4):
@@ -84,7 +84,7 @@ def test_a_leader_that_freezes_for_less_than_its_session_gets_every_batch_once(k
         load.check_all_delivered(kafka)
 
 
-def test_batches_that_run_out_of_time_while_leaders_freeze_are_never_doubled(kafka: RealKafka, topic: str) -> None:
+def test_batches_that_expire_while_leaders_freeze_are_never_duplicated(kafka: RealKafka, topic: str) -> None:
     """Guarantees 3, 4 and 6: some records fail, and what their futures say of the log is true all the same."""
     failed = 0
     options: dict[str, Any] = {"request_timeout_ms": 600, "delivery_timeout_ms": 1500, "max_block_ms": 60_000}
@@ -99,7 +99,7 @@ def test_batches_that_run_out_of_time_while_leaders_freeze_are_never_doubled(kaf
     assert failed, "no record ran out of time: the test tested nothing"
 
 
-def test_a_leader_that_is_killed_and_returns_leaves_no_gap_and_no_duplicate(kafka: RealKafka, topic: str) -> None:
+def test_killed_and_restarted_leader_leaves_no_gap_and_no_duplicate(kafka: RealKafka, topic: str) -> None:
     """Guarantee 4: kill -9, another leader, the old one back, without an error that anybody sees."""
     with loads(kafka, topic, request_timeout_ms=2000, delivery_timeout_ms=120_000) as running:
         victim = leaders_of(kafka, running[0].topic)[0]

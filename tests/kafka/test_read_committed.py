@@ -31,9 +31,7 @@ def write(producer: Any, topic: str, *wanted: bytes) -> None:
     assert producer.flush(PATIENCE) == 0
 
 
-def test_aborted_records_are_never_seen_and_undecided_ones_hold_up_what_is_behind_them(
-    kafka: Cluster, topic: str
-) -> None:
+def test_aborted_records_are_never_read_undecided_ones_block_later_ones(kafka: Cluster, topic: str) -> None:
     confluent = pytest.importorskip("confluent_kafka")
     topics.create(kafka.bootstrap_servers, NewTopic(topic, 1, 1))
     partition = TopicPartition(topic, 0)

@@ -28,7 +28,7 @@ def test_first_success_is_returned_and_others_are_cancelled():
 
     async def hang():
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(60)  # until it is cancelled
         finally:
             cancelled.append(True)
 

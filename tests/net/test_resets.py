@@ -75,7 +75,7 @@ def test_reset_during_pause_by_receiver_is_reported_on_resume(run):
         assert end.frames == [b"one"] and not end.ended.done()
         for _ in range(2):
             end.stream.resume_reading()
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # iterations of the loop
         await end.ended
         assert end.frames == [b"one", b"two"]
 

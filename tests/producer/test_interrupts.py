@@ -7,17 +7,15 @@ no program that takes locks by `with` could cope with it.
 
 from __future__ import annotations
 
-import ast
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from pyclient import Producer, errors, producer
+from pyclient import Producer, errors
 
 BATCH = 500
 OFF_THE_LANE = {"h": b"v"}  # see test_lane.py for what is on it
@@ -144,36 +142,3 @@ def test_an_interrupted_purge_leaves_no_record_without_an_outcome(cluster: Any, 
             if not more:
                 break
         assert number > 5
-
-
-ON_USERS_THREADS = (
-    "accumulator", "batch_future", "buffer_pool", "bulk", "core", "delivery", "delivery_desk", "delivery_future",
-    "engine", "explanations", "failures", "partition_queue", "producer",
-)  # fmt: skip
-LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp)
-OTHERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp, ast.ClassDef)
-
-
-def loops_in(node: ast.AST) -> Iterator[int]:
-    """Yield the lines of the loops that run in the frame of this node, except those in a `finally`."""
-    for inner in ast.iter_child_nodes(node):
-        if isinstance(node, ast.Try) and inner in node.finalbody:
-            continue
-        if isinstance(inner, LOOPS):
-            yield inner.lineno  # type: ignore[attr-defined]
-        elif not isinstance(inner, OTHERS):
-            yield from loops_in(inner)
-
-
-@pytest.mark.parametrize("module", ON_USERS_THREADS)
-def test_no_loop_is_inside_a_with_or_try_with_cleanup(module: str) -> None:
-    """From Python 3.12 on a loop's jump back is in no exception table: Ctrl-C there leaves a `with` without its end."""
-    tree = ast.parse(Path(producer.__file__).with_name(f"{module}.py").read_text())
-    coroutines = [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)]  # on the loop's thread
-    excused = {id(inner) for coroutine in coroutines for inner in ast.walk(coroutine)}
-    blocks = [
-        node
-        for node in ast.walk(tree)
-        if id(node) not in excused and (isinstance(node, ast.With) or (isinstance(node, ast.Try) and node.finalbody))
-    ]
-    assert [line for block in blocks for line in loops_in(block)] == []

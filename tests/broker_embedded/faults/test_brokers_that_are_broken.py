@@ -21,7 +21,7 @@ MODES = pytest.mark.parametrize("processes", [False, True], ids=["thread", "proc
 
 
 @MODES
-def test_a_broker_that_is_killed_or_stopped_comes_back_with_its_port_and_data(
+def test_killed_or_stopped_broker_comes_back_with_its_port_and_data(
     connect: Any, produce: Any, batch: Any, processes: bool
 ) -> None:
     with EmbeddedCluster(processes=processes) as cluster:
@@ -172,9 +172,7 @@ def test_a_fault_is_cancelled_or_released_while_its_broker_is_paused(connect: An
 
 
 @MODES
-def test_a_fault_that_is_released_in_a_pause_that_ends_in_a_crash_does_not_come_again(
-    connect: Any, processes: bool
-) -> None:
+def test_fault_released_in_a_pause_that_ends_in_a_crash_does_not_return(connect: Any, processes: bool) -> None:
     with EmbeddedCluster(processes=processes) as cluster:
         [broker] = cluster.brokers
         fault = cluster.faults.hold("Metadata", times=None)
@@ -187,7 +185,7 @@ def test_a_fault_that_is_released_in_a_pause_that_ends_in_a_crash_does_not_come_
 
 
 @MODES
-def test_a_fault_that_is_made_while_its_broker_is_down_meets_the_first_requests(connect: Any, processes: bool) -> None:
+def test_fault_added_while_its_broker_is_down_hits_the_first_requests(connect: Any, processes: bool) -> None:
     with EmbeddedCluster(processes=processes) as cluster:
         [broker] = cluster.brokers
         broker.kill()

@@ -230,7 +230,7 @@ def test_one_partition_of_metadata_has_no_leader(broker: Any, client: Any, topic
     assert partitions == {0: (0, 1), 1: (5, -1)}
 
 
-def test_a_version_of_api_versions_that_is_refused_is_answered_in_version_0(broker: Any, client: Any) -> None:
+def test_unsupported_version_of_api_versions_is_answered_in_version_0(broker: Any, client: Any) -> None:
     broker.faults.fail("ApiVersions", errors.UnsupportedVersion)
     client.send(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
     answer, _ = client.receive(ApiVersionsRequest, 0)
@@ -271,7 +271,7 @@ def test_a_fault_of_all_apis_leaves_those_alone_that_have_no_topic(broker: Any, 
     assert fault.hits() == 1
 
 
-def test_when_nothing_is_to_fail_nothing_stands_between_connection_and_handler(broker: Any, client: Any) -> None:
+def test_without_faults_connections_call_handlers_directly(broker: Any, client: Any) -> None:
     assert node_of(broker).interceptor is None
     with broker.faults.delay("Produce", 1) as fault:
         assert node_of(broker).interceptor is not None
@@ -314,7 +314,7 @@ def test_what_is_held_is_done_even_if_its_client_has_gone(
     assert end_offset(client, topic, fetch_request) == 1
 
 
-def test_a_fetch_that_was_answered_and_held_gives_its_files_back_when_its_client_has_gone(
+def test_held_fetch_response_releases_its_files_when_its_client_is_gone(
     broker: Any, client: Any, connect: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     produce(client, topic, batch(b"a"))

@@ -109,7 +109,7 @@ def has_answer(client: Any) -> bool:
     return is_readable(client.socket)
 
 
-def test_a_topic_is_created_when_that_is_on_the_disk_and_others_do_not_wait(
+def test_topic_is_created_when_durable_and_others_do_not_wait(
     controller: Broker, connect: Any, produce: Any, batch: Any
 ) -> None:
     client, again, ids, other = (connect(controller) for _ in range(4))
@@ -132,9 +132,7 @@ def test_a_topic_is_created_when_that_is_on_the_disk_and_others_do_not_wait(
     assert ids.receive(InitProducerIdRequest, 4)[0].error_code == 0
 
 
-def test_a_topic_that_metadata_makes_is_on_the_disk_first_and_other_metadata_is_answered(
-    controller: Broker, connect: Any
-) -> None:
+def test_topic_created_by_metadata_is_durable_first_others_are_answered(controller: Broker, connect: Any) -> None:
     client, other = connect(controller), connect(controller)
     controller.hold()
     client.send(MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=True), 9)
@@ -145,7 +143,7 @@ def test_a_topic_that_metadata_makes_is_on_the_disk_first_and_other_metadata_is_
     assert client.receive(MetadataRequest, 9)[0].topics[0].name == "new"
 
 
-def test_a_change_that_does_not_reach_the_disk_is_an_error_and_so_is_every_later_one(
+def test_change_that_fails_on_the_disk_and_all_later_ones_are_errors(
     controller: Broker, connect: Any, produce: Any, batch: Any
 ) -> None:
     client, other = connect(controller), connect(controller)
@@ -187,7 +185,7 @@ def test_what_was_answered_is_there_after_a_kill(data_dir: str, connect: Any) ->
         assert other.call(ids, 4).producer_id > first
 
 
-def test_a_commit_is_answered_when_it_is_on_the_disk_and_others_do_not_wait(
+def test_commit_is_answered_when_durable_and_others_do_not_wait(
     coordinator: Broker, connect: Any, produce: Any, batch: Any
 ) -> None:
     client, other = connect(coordinator), connect(coordinator)
@@ -201,9 +199,7 @@ def test_a_commit_is_answered_when_it_is_on_the_disk_and_others_do_not_wait(
     assert committed(client) == 0
 
 
-def test_a_commit_that_does_not_reach_the_disk_sends_the_client_to_another_coordinator(
-    coordinator: Broker, connect: Any
-) -> None:
+def test_commit_that_fails_on_the_disk_moves_client_to_other_coordinator(coordinator: Broker, connect: Any) -> None:
     client = connect(coordinator)
     coordinator.hold()
     client.send(commit(5), 7)

@@ -110,7 +110,7 @@ def test_compact_now_closes_the_active_segment_and_notes_how_far_it_came(fixture
     manager.close()
 
 
-def test_a_log_that_nobody_opened_is_compacted_if_it_has_something_to_compact(fixture: Any) -> None:
+def test_unopened_log_is_compacted_if_it_has_something_to_compact(fixture: Any) -> None:
     fixture.configure(cleanup_policy=("compact",))
     for partition in (0, 1):
         manager = fixture.start()

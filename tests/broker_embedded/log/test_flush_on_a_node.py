@@ -69,7 +69,7 @@ def fetched(client: Any, fetch_request: Any) -> int:
     return len(list(iter_batches(bytes(answer.records or b""))))
 
 
-def test_a_batch_is_answered_and_read_when_it_is_on_the_disk_and_others_do_not_wait(
+def test_batch_is_acked_and_readable_when_durable_others_do_not_wait(
     broker: Broker, connect: Any, request_of: Any, fetch_request: Any
 ) -> None:
     client, other = connect(broker), connect(broker)
@@ -117,7 +117,7 @@ def test_only_every_so_many_records_wait(broker: Broker, connect: Any, request_o
     assert broker.fs.syncs == 1
 
 
-def test_a_batch_that_does_not_reach_the_disk_is_an_error_and_nobody_reads_it(
+def test_batch_that_fails_on_the_disk_is_an_error_and_not_readable(
     broker: Broker, connect: Any, request_of: Any, fetch_request: Any
 ) -> None:
     client = connect(broker)

@@ -72,7 +72,7 @@ def test_a_log_that_is_offline_is_not_compacted_and_says_so(fixture: Any) -> Non
     manager.close()
 
 
-def test_a_record_of_a_topic_whose_creation_was_not_synced_is_not_acknowledged(
+def test_record_of_a_topic_whose_creation_was_not_synced_is_not_acked(
     connect: Any, produce: Any, batch: Any, data_dir: str
 ) -> None:
     """The record is on the disk, and its topic is not: it would be lost with it."""

@@ -105,7 +105,7 @@ def test_an_entry_in_a_large_index_that_lies_costs_no_data(fixture: Any, positio
     log.close()
 
 
-def test_indexes_that_cannot_be_written_are_told_of_and_made_again_at_the_next_start(fixture: Any, caplog: Any) -> None:
+def test_unwritable_indexes_are_reported_and_rebuilt_at_the_next_start(fixture: Any, caplog: Any) -> None:
     fixture.configure(index_interval_bytes=0)
     log = fixture.open()
     for number in range(20):

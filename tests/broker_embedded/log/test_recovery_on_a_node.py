@@ -143,9 +143,7 @@ def test_others_are_served_while_a_log_is_recovered_and_who_needs_it_waits(node:
     assert (answer.error_code, answer.base_offset) == (0, BATCHES)
 
 
-def test_every_log_is_recovered_without_being_asked_for_and_the_next_stop_is_clean(
-    node: Restarted, data_dir: str
-) -> None:
+def test_unused_logs_are_recovered_and_the_next_stop_is_clean(node: Restarted, data_dir: str) -> None:
     assert not node.node.logs.was_clean
     assert list(node.node.logs.unopened) == [SLOW]
     node.fs.gate.set()
@@ -157,9 +155,7 @@ def test_every_log_is_recovered_without_being_asked_for_and_the_next_stop_is_cle
         assert again._runner.node.logs.was_clean  # type: ignore[union-attr]
 
 
-def test_a_fetch_tells_of_other_partitions_at_once_and_waits_for_the_one_that_is_not_there(
-    node: Restarted, connect: Any
-) -> None:
+def test_fetch_returns_other_partitions_and_waits_for_the_missing_one(node: Restarted, connect: Any) -> None:
     client = connect(node)
     told = answers(client.call(fetch("slow", "quick", wait=SECONDS), 12))
     assert (told["slow"].error_code, told["quick"].error_code) == (RETRY, 0)
@@ -227,7 +223,7 @@ def test_a_topic_may_be_deleted_and_made_again_while_its_log_is_recovered(node: 
     assert (answer.error_code, answer.base_offset) == (0, 0)
 
 
-def test_a_log_that_cannot_be_read_is_told_and_tried_again_by_the_next_who_asks(node: Restarted, connect: Any) -> None:
+def test_unreadable_log_is_reported_and_retried_by_the_next_request(node: Restarted, connect: Any) -> None:
     client = connect(node)
     client.send(produce("slow", b"more"), 9)
     node.until(lambda: waits(node, client))

@@ -43,7 +43,7 @@ def test_broken_offset_checkpoints_are_refused_by_name(content: bytes) -> None:
         checkpoints.parse_offsets(content, "the-file")
 
 
-def test_an_offset_checkpoint_that_kafka_has_made_and_not_written_yet_is_empty() -> None:
+def test_offset_checkpoint_that_kafka_created_and_not_wrote_yet_is_empty() -> None:
     assert checkpoints.parse_offsets(b"", "f") == {}
 
 

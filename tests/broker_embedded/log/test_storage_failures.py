@@ -144,9 +144,7 @@ def test_a_checkpoint_round_that_is_late_does_not_undo_a_newer_one(fixture: Any)
 
 
 @pytest.mark.parametrize("is_beside", [False, True])
-def test_a_new_partition_s_directory_is_on_the_disk_before_its_first_record_counts(
-    fixture: Any, is_beside: bool
-) -> None:
+def test_new_partition_directory_is_durable_before_its_first_record(fixture: Any, is_beside: bool) -> None:
     fixture.configure(flush_messages=1)
     fixture.fs.durable = is_beside
     manager = fixture.start()

@@ -83,7 +83,7 @@ def test_markers_are_checked_against_epochs(fixture: Any) -> None:
     assert log.end_offset == 3
 
 
-def test_sequences_run_on_over_transactions_of_one_epoch_and_start_anew_in_the_next(fixture: Any) -> None:
+def test_sequences_continue_over_transactions_and_restart_with_the_epoch(fixture: Any) -> None:
     log = fixture.open()
     write(fixture, log, 1)
     fixture.end(log, 1, 0, commit=True)

@@ -61,7 +61,7 @@ def main(event_log: str, options: dict[str, Any], topic: str) -> None:
                 logger.warning("was paused for too long: %s", error)
                 continue
             if records:
-                time.sleep(len(records) * SECONDS_PER_RECORD)
+                time.sleep(len(records) * SECONDS_PER_RECORD)  # work takes time
                 os.write(file, b"".join(b"%d %d\n" % (record.partition, record.offset) for record in records))
                 if by_hand:
                     commit(consumer)

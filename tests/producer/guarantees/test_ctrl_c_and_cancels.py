@@ -161,7 +161,7 @@ def test_producer_works_after_cancelled_tasks(cluster, topic, times):
 
         async def cancelled(work):
             task = asyncio.create_task(work)
-            await asyncio.sleep(rng.uniform(0, 0.004))
+            await asyncio.sleep(rng.uniform(0, 0.004))  # at any moment
             task.cancel()
             return (await asyncio.gather(task, return_exceptions=True))[0]
 

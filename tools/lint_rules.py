@@ -1,0 +1,230 @@
+"""Rules that no general tool knows: `python -m tools.lint_rules` prints `file:line: rule broken` and fails if any is.
+
+Which files a rule is about stands in pyproject.toml under `[tool.lint_rules]`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tokenize
+import tomllib
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PACKAGE: Final = ROOT / "pyclient"
+TESTS: Final = ROOT / "tests"
+MEASUREMENTS: Final = ROOT / "docs" / "measurements.md"
+LONGEST_MODULE: Final = 600
+LONGEST_TEST_NAME: Final = 70
+
+LOOPS: Final = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp)
+OTHER_FRAMES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp, ast.ClassDef)
+
+Finding = tuple[Path, int, str]
+
+
+@cache
+def settings() -> dict[str, Any]:
+    """Return pyproject.toml's `[tool]`."""
+    tool: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    return tool
+
+
+def files(setting: str) -> list[Path]:
+    """Return the existing files that a setting of `[tool.lint_rules]` lists."""
+    return [path for name in settings()["lint_rules"][setting] if (path := ROOT / name).exists()]
+
+
+def sources() -> list[Path]:
+    """Return the package's Python and Cython files."""
+    return [path for kind in ("py", "pyx", "pxi") for path in sorted(PACKAGE.rglob(f"*.{kind}"))]
+
+
+def line_of(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
+
+
+# ---- code
+
+
+def settings_name_files() -> Iterator[Finding]:
+    """Files in `[tool.lint_rules]` exist."""
+    path = ROOT / "pyproject.toml"
+    text = path.read_text()
+    for setting, names in settings()["lint_rules"].items():
+        for name in names:
+            if not (ROOT / name).exists():
+                yield path, line_of(text, text.index(f'"{name}"')), f"{setting}: there is no such file"
+
+
+def modules_are_not_too_long() -> Iterator[Finding]:
+    """A module has at most 600 lines."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        lines = path.read_text().count("\n")
+        if lines > LONGEST_MODULE and path not in files("may-be-longer"):
+            yield path, lines, f"a module has at most {LONGEST_MODULE} lines"
+
+
+def no_loop_is_inside_cleanup_on_users_threads() -> Iterator[Finding]:
+    """No loop in a user's thread is inside `with`, or `try` with `finally`.
+
+    From Python 3.12 on a loop's jump back is in no exception table: Ctrl-C there leaves a `with` without its end.
+    """
+    for path in files("run-on-users-threads"):
+        tree = ast.parse(path.read_text())
+        coroutines = [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)]  # on the loop's thread
+        excused = {id(inner) for coroutine in coroutines for inner in ast.walk(coroutine)}
+        for node in ast.walk(tree):
+            cleans_up = isinstance(node, ast.With) or (isinstance(node, ast.Try) and node.finalbody)
+            if cleans_up and id(node) not in excused:
+                for line in _loops_in(node):
+                    yield path, line, "a loop inside `with` or `try` with `finally`: Ctrl-C may skip the cleanup"
+
+
+def _loops_in(node: ast.AST) -> Iterator[int]:
+    """Yield the lines of the loops that run in the frame of this node, except those in a `finally`."""
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(node, ast.Try) and inner in node.finalbody:
+            continue
+        if isinstance(inner, LOOPS):
+            yield inner.lineno
+        elif not isinstance(inner, OTHER_FRAMES):
+            yield from _loops_in(inner)
+
+
+# ---- tests
+
+
+def test_names_are_short() -> Iterator[Finding]:
+    """A test's name has at most 70 characters."""
+    for path in sorted(TESTS.rglob("*.py")):
+        for row, line in enumerate(path.read_text().splitlines(), 1):
+            found = re.match(r"\s*(?:async )?def (test_\w+)", line)
+            if found and len(found[1]) > LONGEST_TEST_NAME:
+                yield path, row, f"a test's name has at most {LONGEST_TEST_NAME} characters, not {len(found[1])}"
+
+
+def sleeps_have_a_reason() -> Iterator[Finding]:
+    """Tests wait for a state: a sleep outside of a `while` that checks one has a comment with its reason."""
+    for path in sorted(TESTS.rglob("*.py")):
+        text = path.read_text()
+        if "sleep(" not in text:
+            continue
+        tree = ast.parse(text)
+        checking = {id(inner) for loop in ast.walk(tree) if isinstance(loop, ast.While) for inner in ast.walk(loop)}
+        with path.open("rb") as file:
+            comments = {token.start[0] for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT}
+        sleeps = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _sleeps(node)]
+        for node in sleeps:
+            if id(node) not in checking and not comments & {node.lineno - 1, node.lineno}:
+                yield path, node.lineno, "a sleep that checks no state and has no comment with its reason"
+
+
+def _sleeps(call: ast.Call) -> bool:
+    """Return True for a call of `sleep` that is not `sleep(0)`."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    zero = bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
+    return name == "sleep" and not zero
+
+
+# ---- documents
+
+
+def architecture_shows_the_layers() -> Iterator[Finding]:
+    """The rooms of ARCHITECTURE.md are those of the import contract."""
+    path = ROOT / "ARCHITECTURE.md"
+    diagram = path.read_text().split("```")[1]
+    lines = [re.split(r"  +", line)[0] for line in diagram.splitlines() if line.strip(" |")]
+    (layers,) = (each["layers"] for each in settings()["importlinter"]["contracts"] if each["type"] == "layers")
+    if lines != layers:
+        yield path, 1, f"the rooms of the diagram are not the layers of pyproject.toml: {sorted({*lines} ^ {*layers})}"
+
+
+def architecture_names_what_exists() -> Iterator[Finding]:
+    """Files and classes that ARCHITECTURE.md names exist."""
+    path = ROOT / "ARCHITECTURE.md"
+    text = path.read_text()
+    folders = (PACKAGE, *(folder for folder in PACKAGE.rglob("*/") if folder.is_dir()))
+    for found in re.finditer(r"`([\w/]+\.py)`", text):
+        if not any((folder / found[1]).exists() for folder in folders):
+            yield path, line_of(text, found.start()), f"there is no file {found[1]}"
+    declared = set(re.findall(r"^\s*(?:cdef )?class (\w+)", "\n".join(each.read_text() for each in sources()), re.M))
+    for found in re.finditer(r"`([A-Z]\w*[a-z]\w*)(?:\.\w+)?`", text):
+        if found[1] not in declared:
+            yield path, line_of(text, found.start()), f"there is no class {found[1]}"
+
+
+def glossary_names_what_exists() -> Iterator[Finding]:
+    """Each class in GLOSSARY.md is in the files that its row names."""
+    path = ROOT / "GLOSSARY.md"
+    for row, line in enumerate(path.read_text().splitlines(), 1):
+        found = re.match(r"\| (.*) \| (.*) \| (.*) \|$", line)
+        classes = re.findall(r"`(\w+)`", found[2]) if found else []
+        if found is None or not classes:
+            continue
+        named = [PACKAGE / name for name in re.findall(r"`(\S+)`", found[3])]
+        missing = [str(file.relative_to(PACKAGE)) for file in named if not file.exists()]
+        text = "".join(file.read_text() for file in named if file.exists())
+        missing += [name for name in classes if not re.search(rf"^class {name}\b", text, re.MULTILINE)]
+        if missing or not named:
+            yield path, row, f"not there: {', '.join(missing) or 'a file'}"
+
+
+def measurements_in_the_code_exist() -> Iterator[Finding]:
+    """What the code says of docs/measurements.md is followed by one of its headings, in quotes."""
+    headings = re.findall(r"^## (.*)$", MEASUREMENTS.read_text(), re.MULTILINE)
+    for heading in {each for each in headings if headings.count(each) > 1}:
+        yield MEASUREMENTS, 1, f"two headings {heading!r}"
+    for path in sources():
+        text = path.read_text()
+        for mention in re.finditer(r"docs/measurements\.md", text):
+            behind = re.sub(r"\n[ #]*", " ", text[mention.end() : mention.end() + 200])
+            found = re.match(r', "([^"]+)"', behind)
+            if found is None or found[1] not in headings:
+                yield path, line_of(text, mention.start()), f"docs/measurements.md has no such heading: {behind[:60]!r}"
+
+
+def measurements_have_commands() -> Iterator[Finding]:
+    """Each section of docs/measurements.md begins with its command, which exists with its options."""
+    text = MEASUREMENTS.read_text()
+    benchmarks = "".join(path.read_text() for path in sorted((ROOT / "benchmarks").glob("*.py")))
+    for found in re.finditer(r"`python -m benchmarks\.(\w+)([^`]*)`", text):
+        names = [f"benchmarks/{found[1]}.py"] if not (ROOT / "benchmarks" / f"{found[1]}.py").exists() else []
+        for option, value in re.findall(r"(--\w+) (\S+)", found[2]):
+            names += [option] if f'"{option}"' not in benchmarks else []
+            names += [value] if option == "--only" and f'"{value}"' not in benchmarks else []
+        for name in names:
+            yield MEASUREMENTS, line_of(text, found.start()), f"there is no {name}"
+    for found in re.finditer(r"^## .*\n(?!\nCommands?: )", text, re.MULTILINE):
+        yield MEASUREMENTS, line_of(text, found.start()), "a section begins with `Command: `"
+
+
+RULES: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
+    settings_name_files,
+    modules_are_not_too_long,
+    no_loop_is_inside_cleanup_on_users_threads,
+    test_names_are_short,
+    sleeps_have_a_reason,
+    architecture_shows_the_layers,
+    architecture_names_what_exists,
+    glossary_names_what_exists,
+    measurements_in_the_code_exist,
+    measurements_have_commands,
+)
+
+
+def main() -> int:
+    """Print what breaks a rule; return 1 if anything does."""
+    findings = [finding for rule in RULES for finding in rule()]
+    for path, line, text in findings:
+        sys.stdout.write(f"{path.relative_to(ROOT)}:{line}: {text}\n")
+    return int(bool(findings))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
