@@ -20,12 +20,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pyclient.broker_embedded.background import Background
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.disk_thread import DiskThread
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
+from pyclient.broker_embedded.scheduling.background import Background
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.records import BatchBuilder, Compression
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.cluster import EmbeddedCluster
+    from pyclient.broker_embedded.cluster.embedded_cluster import EmbeddedCluster
 
 __all__ = ["EmbeddedCluster"]
 
@@ -15,6 +15,6 @@ if not TYPE_CHECKING:  # to a type checker, a module with this function has ever
     def __getattr__(name: str) -> Any:
         if name != "EmbeddedCluster":  # imported on first use: a broker's process does without it
             raise AttributeError(f"module 'pyclient.broker_embedded' has no attribute {name!r}")
-        from pyclient.broker_embedded.cluster import EmbeddedCluster
+        from pyclient.broker_embedded.cluster.embedded_cluster import EmbeddedCluster
 
         return EmbeddedCluster

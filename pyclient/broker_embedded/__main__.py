@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pyclient.broker_embedded.broker_settings import PROFILES
-from pyclient.broker_embedded.foreground import serve
+from pyclient.broker_embedded.cluster.foreground import serve
+from pyclient.broker_embedded.config.broker_settings import PROFILES
 
 __all__ = ["main", "serve"]
 

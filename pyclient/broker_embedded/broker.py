@@ -11,43 +11,43 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.admission import Admission
-from pyclient.broker_embedded.answer_cache import AnswerCache
 from pyclient.broker_embedded.controller.client_quotas import FETCH, PRODUCE, REQUESTS
 from pyclient.broker_embedded.controller.configs import CLUSTER, Configs
 from pyclient.broker_embedded.controller.controller import Controller, MetadataCallbacks
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
+from pyclient.broker_embedded.controller.mutation_quotas import MutationQuotas
 from pyclient.broker_embedded.controller.topics import TopicPlan
-from pyclient.broker_embedded.descriptors import Descriptors
-from pyclient.broker_embedded.fetch_sessions import FetchSessions
 from pyclient.broker_embedded.log.alter_log_dirs import ReplicaAlterLogDirs
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.log.steps import run_here
-from pyclient.broker_embedded.mutation_quotas import MutationQuotas
-from pyclient.broker_embedded.partitions import Partitions
-from pyclient.broker_embedded.purgatory import FetchPurgatory
-from pyclient.broker_embedded.quotas import ByteQuotas
-from pyclient.broker_embedded.request_slices import RequestSlices
-from pyclient.broker_embedded.server import Listener
-from pyclient.broker_embedded.timers import ShiftedClock, Timers
-from pyclient.broker_embedded.upkeep import Upkeep
+from pyclient.broker_embedded.network.admission import Admission
+from pyclient.broker_embedded.network.answer_cache import AnswerCache
+from pyclient.broker_embedded.network.descriptors import Descriptors
+from pyclient.broker_embedded.network.quotas import ByteQuotas
+from pyclient.broker_embedded.network.server import Listener
+from pyclient.broker_embedded.replication.fetch_sessions import FetchSessions
+from pyclient.broker_embedded.replication.partitions import Partitions
+from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
+from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
+from pyclient.broker_embedded.scheduling.timers import ShiftedClock, Timers
+from pyclient.broker_embedded.scheduling.upkeep import Upkeep
 from pyclient.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from uuid import UUID
 
-    from pyclient.broker_embedded.config import BrokerConfig
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.image import TopicImage
-    from pyclient.broker_embedded.faults import Interceptor
+    from pyclient.broker_embedded.faults.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.releases import Release
-    from pyclient.broker_embedded.server import BrokerConnection
-    from pyclient.broker_embedded.timers import Timer
+    from pyclient.broker_embedded.scheduling.timers import Timer
     from pyclient.clock import Clock, Rng
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -133,7 +133,7 @@ class BrokerNode:
         """Return the group coordinator. It is imported and created on first use, which keeps the start short."""
         if self._groups is None:
             from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
-            from pyclient.broker_embedded.groups_seams import NodeSeams
+            from pyclient.broker_embedded.groups.node_seams import NodeSeams
 
             self._groups = GroupCoordinator(NodeSeams(self))
         return self._groups

@@ -15,8 +15,8 @@ from pyclient.protocol.versions import API_KEYS
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
-    from pyclient.broker_embedded.mutation_quotas import MutationQuota
-    from pyclient.broker_embedded.server import BrokerConnection
+    from pyclient.broker_embedded.controller.mutation_quotas import MutationQuota
+    from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.protocol.fields import Request
 
 Answer = Any

@@ -147,7 +147,7 @@ def controller_of(partition: PartitionImage) -> Controller:
     """A controller on broker 1 of a cluster whose brokers 2 and 3 do not exist, with partition t-0."""
     from random import Random
 
-    from pyclient.broker_embedded.config import BrokerConfig
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
 
     image = MetadataImage()
     image.brokers = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.admission import Rate
+from pyclient.broker_embedded.network.admission import Rate
 from pyclient.protocol.messages import alter_client_quotas as alter
 from pyclient.protocol.messages import incremental_alter_configs as configs
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pyclient import errors
-from pyclient.broker_embedded.answer_cache import AnswerCache, question_in
 from pyclient.broker_embedded.controller.image import MetadataImage
+from pyclient.broker_embedded.network.answer_cache import AnswerCache, question_in
 from pyclient.protocol import framing
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

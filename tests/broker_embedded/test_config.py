@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, PROFILES
-from pyclient.broker_embedded.config import BrokerConfig
-from pyclient.broker_embedded.settings import BOOLEAN, DOUBLE, INT, LIST, STRING, Setting, render
-from pyclient.broker_embedded.settings_refused import NOT_SERVED, REFUSED, refusal
-from pyclient.broker_embedded.settings_without_effect import WITHOUT_EFFECT
+from pyclient.broker_embedded.config.broker_config import BrokerConfig
+from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS, PROFILES
+from pyclient.broker_embedded.config.settings import BOOLEAN, DOUBLE, INT, LIST, STRING, Setting, render
+from pyclient.broker_embedded.config.settings_refused import NOT_SERVED, REFUSED, refusal
+from pyclient.broker_embedded.config.settings_without_effect import WITHOUT_EFFECT
 from pyclient.errors import ConfigError
 
 

@@ -16,7 +16,7 @@ import pytest
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.broker import BrokerNode
-from pyclient.broker_embedded.config import BrokerConfig
+from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.controller.image import MetadataImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.controller.metadata_recovery import DamagedMetadataLog

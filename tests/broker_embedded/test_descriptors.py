@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.descriptors import OTHERS, Descriptors
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
-from pyclient.broker_embedded.request_slices import RequestSlices
+from pyclient.broker_embedded.network.descriptors import OTHERS, Descriptors
+from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
 from pyclient.protocol import framing
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.fetch import FetchRequest

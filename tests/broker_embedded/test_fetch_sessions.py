@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.fetch_sessions import STALE_SECONDS, FetchSessions, Wanted, wanted_of
 from pyclient.broker_embedded.log.steps import finished
+from pyclient.broker_embedded.replication.fetch_sessions import STALE_SECONDS, FetchSessions, Wanted, wanted_of
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 
@@ -171,7 +171,7 @@ def test_cache_without_slots_keeps_no_session() -> None:
 
 
 def test_session_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyclient.broker_embedded.fetch_sessions.MOST_PARTITIONS", 3)
+    monkeypatch.setattr("pyclient.broker_embedded.replication.fetch_sessions.MOST_PARTITIONS", 3)
     sessions = FetchSessions(10, random.Random(1))
     assert sessions.open(wanted(4), uses_topic_ids=False, now=0, owner=ME) is None
     session = sessions.open(wanted(3), uses_topic_ids=False, now=0, owner=ME)

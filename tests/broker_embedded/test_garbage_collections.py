@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.foreground import GarbageCollections
+from pyclient.broker_embedded.cluster.foreground import GarbageCollections
 from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.waiting import until
 
@@ -39,7 +39,7 @@ def test_survivors_of_long_full_collection_are_frozen(generation: int, seconds: 
 
 SURVIVORS = """
 import gc
-from pyclient.broker_embedded.foreground import GarbageCollections
+from pyclient.broker_embedded.cluster.foreground import GarbageCollections
 
 ticks = iter(range(1 << 30))  # every full collection seems to take a second
 GarbageCollections(lambda: next(ticks)).take_charge()

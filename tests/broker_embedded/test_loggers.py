@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyclient import errors
-from pyclient.broker_embedded.loggers import LEVELS, PACKAGE, level_of, loggers
+from pyclient.broker_embedded.config.loggers import LEVELS, PACKAGE, level_of, loggers
 from pyclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyclient.protocol.messages.incremental_alter_configs import (
     AlterableConfig,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyclient import errors
-from pyclient.broker_embedded.lone_produce import LoneProduce, LoneProduces
+from pyclient.broker_embedded.network.lone_produce import LoneProduce, LoneProduces
 from pyclient.protocol import framing
 from pyclient.protocol.codec import decode
 from pyclient.protocol.fields import ZERO_UUID

@@ -12,7 +12,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.config import BrokerConfig
+from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.controller import records as metadata_records
 from pyclient.broker_embedded.controller import topics
 from pyclient.broker_embedded.controller.controller import Controller

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.config import BrokerConfig
+from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.controller.features import FEATURES
 from pyclient.broker_embedded.dispatch import SERVED
 from pyclient.broker_embedded.releases import RELEASES, release_of

@@ -27,8 +27,8 @@ from typing import Any, Final
 
 from pyclient import broker_embedded, protocol, records
 from pyclient.broker_embedded import __main__ as broker_main
-from pyclient.broker_embedded import foreground
-from pyclient.broker_embedded.server import BrokerConnection
+from pyclient.broker_embedded.cluster import foreground
+from pyclient.broker_embedded.network.server import BrokerConnection
 
 SLOW_STEP: Final = float(os.environ.get("PYCLIENT_FUZZ_SLOW_MS", "100")) / 1000
 """Seconds of CPU time that one step of the loop may take: other connections wait meanwhile."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS
+from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS
+from pyclient.broker_embedded.config.group_settings import GROUP_OPTIONS
 from pyclient.broker_embedded.dispatch import SERVED
-from pyclient.broker_embedded.group_settings import GROUP_OPTIONS
 from pyclient.broker_embedded.log.config import TOPIC_CONFIGS
 from pyclient.protocol.codec import encode_versioned
 from pyclient.protocol.kinds import ArrayOf, Fixed, Kind, Nested, RecordData, Text

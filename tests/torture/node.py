@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pyclient.broker_embedded.broker import BrokerNode
-from pyclient.broker_embedded.config import BrokerConfig
+from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.net.loop_thread import LoopThread
 from tests.torture.oracle import Broken

@@ -8,8 +8,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS, DYNAMIC
-from pyclient.broker_embedded.group_settings import (
+from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS, DYNAMIC
+from pyclient.broker_embedded.config.group_settings import (
     GROUP_OPTIONS,
     METRICS_OPTIONS,
     OWN_OPTIONS,
@@ -17,10 +17,10 @@ from pyclient.broker_embedded.group_settings import (
     group_setting,
     limits_of,
 )
+from pyclient.broker_embedded.config.settings import INT, INT_MAX, LIST, Setting, SettingType, Value, nearest
+from pyclient.broker_embedded.config.settings_refused import refusal
+from pyclient.broker_embedded.config.settings_without_effect import OF_OLDER_RELEASES, WITHOUT_EFFECT
 from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig, check_asked
-from pyclient.broker_embedded.settings import INT, INT_MAX, LIST, Setting, SettingType, Value, nearest
-from pyclient.broker_embedded.settings_refused import refusal
-from pyclient.broker_embedded.settings_without_effect import OF_OLDER_RELEASES, WITHOUT_EFFECT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -7,19 +7,19 @@ from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.broker_settings import BROKER_SETTINGS
+from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS
+from pyclient.broker_embedded.config.settings import SettingType, render
+from pyclient.broker_embedded.config.settings_without_effect import OF_OLDER_RELEASES, WITHOUT_EFFECT
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE
 from pyclient.broker_embedded.log.config import TOPIC_CONFIGS
-from pyclient.broker_embedded.settings import SettingType, render
-from pyclient.broker_embedded.settings_without_effect import OF_OLDER_RELEASES, WITHOUT_EFFECT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyclient.broker_embedded.config import BrokerConfig
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
+    from pyclient.broker_embedded.config.settings import Setting
     from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.log.config import ConfigKey
-    from pyclient.broker_embedded.settings import Setting
 
 CLUSTER: Final = ""
 """The resource name of the options of all brokers."""
@@ -103,7 +103,7 @@ class Configs:
 
     def of_group(self, own: Mapping[str, str]) -> Iterator[Entry]:
         """Yield every option of a group; `own` are those set on the group."""
-        from pyclient.broker_embedded.group_settings import GROUP_OPTIONS, OWN_OPTIONS, broker_setting
+        from pyclient.broker_embedded.config.group_settings import GROUP_OPTIONS, OWN_OPTIONS, broker_setting
 
         for name, broker_name in GROUP_OPTIONS.items():
             explicit: tuple[Synonym, ...] = ((name, own[name], Source.GROUP),) if name in own else ()
@@ -116,7 +116,7 @@ class Configs:
 
     def of_metrics(self, own: Mapping[str, str]) -> Iterator[Entry]:
         """Yield every option of client metrics; `own` are those set on the resource."""
-        from pyclient.broker_embedded.group_settings import METRICS_OPTIONS
+        from pyclient.broker_embedded.config.group_settings import METRICS_OPTIONS
 
         for name, setting in METRICS_OPTIONS.items():
             yield _entry(setting, ((name, own[name], Source.METRICS),) if name in own else ())
@@ -177,7 +177,7 @@ class Configs:
 @cache
 def _broker_options() -> dict[str, Setting]:
     """Return every broker option of Kafka 4.3, and this broker's own."""
-    from pyclient.broker_embedded.settings_refused import REFUSED  # keeps the broker's start fast
+    from pyclient.broker_embedded.config.settings_refused import REFUSED  # keeps the broker's start fast
 
     without_effect = {name: setting for name, setting in WITHOUT_EFFECT.items() if name not in OF_OLDER_RELEASES}
     return dict(sorted({**without_effect, **REFUSED, **BROKER_SETTINGS}.items()))

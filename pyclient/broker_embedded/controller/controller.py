@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
-    from pyclient.broker_embedded.config import BrokerConfig
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.client_quotas import Entity
     from pyclient.broker_embedded.controller.image import MetadataImage, TopicImage
     from pyclient.broker_embedded.controller.metadata_log import MetadataLog

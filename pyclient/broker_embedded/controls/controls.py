@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from pyclient.broker_embedded.config.settings import nearest
 from pyclient.broker_embedded.controls import contents, faults, node, requests
 from pyclient.broker_embedded.controls.endpoint import Endpoint, MethodNotAllowed, NotNow, NotThere, Values
 from pyclient.broker_embedded.dispatch import SERVED
-from pyclient.broker_embedded.faults import Interceptor
-from pyclient.broker_embedded.faults_shapes import roles_of
-from pyclient.broker_embedded.faults_spec import KINDS
-from pyclient.broker_embedded.settings import nearest
+from pyclient.broker_embedded.faults.faults import Interceptor
+from pyclient.broker_embedded.faults.shapes import roles_of
+from pyclient.broker_embedded.faults.spec import KINDS
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
     import asyncio
 
     from pyclient.broker_embedded.broker import BrokerNode
-    from pyclient.broker_embedded.hosting import NodeHost
-    from pyclient.broker_embedded.request_log import RequestLog
+    from pyclient.broker_embedded.cluster.hosting import NodeHost
+    from pyclient.broker_embedded.faults.request_log import RequestLog
 
 
 class Controls:

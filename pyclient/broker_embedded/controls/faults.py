@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controls.endpoint import TIMEOUT, Endpoint, NotThere, Values, count_of, within
-from pyclient.broker_embedded.faults_spec import FIELDS, FaultSpec
+from pyclient.broker_embedded.faults.spec import FIELDS, FaultSpec
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controls.controls import Controls
-    from pyclient.broker_embedded.faults import LiveFault
+    from pyclient.broker_embedded.faults.faults import LiveFault
 
 _LONGEST_NUMBER: Final = 20
 _NOT_TEXTS: Final = frozenset({"error", "seconds", "times", "skip", "partition", "node", "whole"})

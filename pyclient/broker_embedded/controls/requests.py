@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controls.endpoint import TIMEOUT, Endpoint, Values, count_of, within
-from pyclient.broker_embedded.request_log import DEFAULT_LIMIT, FILTERS, RequestFilter, RequestLog, names_of
+from pyclient.broker_embedded.faults.request_log import DEFAULT_LIMIT, FILTERS, RequestFilter, RequestLog, names_of
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""The APIs, one module each, with a function `handle` that `@handles` declares."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyclient import errors
-from pyclient.broker_embedded.altering import Resource, alter
+from pyclient.broker_embedded.controller.altering import Resource, alter
 from pyclient.broker_embedded.controller.config_changes import replaced
 from pyclient.broker_embedded.controller.image import LOGGER_RESOURCE
 from pyclient.broker_embedded.dispatch import handles

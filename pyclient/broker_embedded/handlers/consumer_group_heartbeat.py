@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.consumer_protocol import check_consumer_protocol
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.failures import message_of
+from pyclient.broker_embedded.faults.failures import message_of
 from pyclient.broker_embedded.groups.consumer.events import ConsumerHeartbeat
+from pyclient.broker_embedded.groups.consumer_protocol import check_consumer_protocol
 from pyclient.errors import BrokerError, UnsupportedVersion
 from pyclient.protocol.messages.consumer_group_heartbeat import (
     Assignment,

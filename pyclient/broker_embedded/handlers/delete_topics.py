@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.broker_embedded.faults.failures import code_of, message_of
 from pyclient.broker_embedded.log.steps import in_steps
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.delete_topics import (
@@ -24,9 +24,9 @@ from pyclient.protocol.messages.delete_topics import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import TopicImage
+    from pyclient.broker_embedded.controller.mutation_quotas import MutationQuota
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.steps import Steps
-    from pyclient.broker_embedded.mutation_quotas import MutationQuota
 
 _STRICT: Final = 5  # since this version a client above its quota is refused (KIP-599)
 

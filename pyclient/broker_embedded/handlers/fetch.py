@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.fetch_reading import ISOLATION_LEVELS, Reading, refused
-from pyclient.broker_embedded.fetch_sessions import (
+from pyclient.broker_embedded.log.steps import finished
+from pyclient.broker_embedded.replication.fetch_reading import ISOLATION_LEVELS, Reading, refused
+from pyclient.broker_embedded.replication.fetch_sessions import (
     FINAL_EPOCH,
     FIRST_EPOCH,
     NO_SESSION,
@@ -22,7 +23,6 @@ from pyclient.broker_embedded.fetch_sessions import (
     TOPIC_IDS_SINCE,
     wanted_of,
 )
-from pyclient.broker_embedded.log.steps import finished
 from pyclient.net.file_region import release_regions
 from pyclient.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.fetch_reading import Told
-    from pyclient.broker_embedded.fetch_sessions import FetchSession, Wanted
     from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.replication.fetch_reading import Told
+    from pyclient.broker_embedded.replication.fetch_sessions import FetchSession, Wanted
 
     Respond = Callable[[Told], Steps[FetchResponse]]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.broker import OFFSETS_TOPIC
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.failures import message_of
+from pyclient.broker_embedded.faults.failures import message_of
 from pyclient.broker_embedded.log.steps import in_steps
 from pyclient.errors import (
     BrokerError,

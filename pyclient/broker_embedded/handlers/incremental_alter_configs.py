@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyclient.broker_embedded import loggers
-from pyclient.broker_embedded.altering import Resource, alter
+from pyclient.broker_embedded.config import loggers
+from pyclient.broker_embedded.controller.altering import Resource, alter
 from pyclient.broker_embedded.controller.config_changes import Alteration, incremental
 from pyclient.broker_embedded.controller.image import LOGGER_RESOURCE
 from pyclient.broker_embedded.dispatch import handles

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pyclient import errors
+from pyclient.broker_embedded.config.settings import nearest
 from pyclient.broker_embedded.log.config_key import ConfigKey
 from pyclient.broker_embedded.log.config_table import KEYS
-from pyclient.broker_embedded.settings import nearest
 
 __all__ = ["TOPIC_CONFIGS", "ConfigKey", "LogConfig", "check_asked"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from pyclient import Consumer
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.timers import ShiftedClock, Timers
+from pyclient.broker_embedded.scheduling.timers import ShiftedClock, Timers
 from pyclient.errors import ConfigError, KafkaTimeout
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pyclient.protocol.messages.fetch import FetchRequest

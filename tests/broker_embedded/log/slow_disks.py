@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from pyclient.broker_embedded.broker import BrokerNode
-from pyclient.broker_embedded.config import BrokerConfig
+from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.log.filesystem import RealFile, RealFileSystem
 from pyclient.net.loop_thread import LoopThread
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.config.loggers import PACKAGE
 from pyclient.broker_embedded.dispatch import SERVED
-from pyclient.broker_embedded.loggers import PACKAGE
 from tests.broker_embedded.odd.replay import ROOMS, SETTINGS, differences, read_answers, replay
 from tests.broker_embedded.odd.table import Scenario
 

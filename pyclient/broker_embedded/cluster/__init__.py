@@ -1,0 +1,1 @@
+"""`EmbeddedCluster`: brokers in threads or processes, started and controlled by a test or a program."""

@@ -1,0 +1,209 @@
+"""A broker in the foreground of a process: it serves until a signal, or until its parent has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.cluster.hosting import NodeHost, serve_controls
+from pyclient.broker_embedded.config.broker_config import BrokerConfig
+from pyclient.errors import ConfigError, KafkaError
+from pyclient.net.loop_thread import new_event_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyclient.broker_embedded.controls.channel import SocketServer
+    from pyclient.broker_embedded.controls.http import ControlServer
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_FULL: Final = 2  # the oldest generation
+_LONG_COLLECTION: Final = 0.005  # seconds of CPU time
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers of mallopt parameters
+_KEPT_BYTES: Final = 16 << 20
+_MAPPED_BYTES: Final = 8 << 20
+
+
+def serve(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 9092,
+    data_dir: str | None = None,
+    profile: str = "kafka",
+    settings: Mapping[str, str] | None = None,
+    as_version: str | None = None,
+    with_parent: bool = False,
+    control_port: int | None = None,
+    control_host: str = "127.0.0.1",
+    control_fd: int | None = None,
+) -> int:
+    """Run a broker until SIGTERM or Ctrl-C. Return the exit status.
+
+    When it serves, the first line on stdout is `bootstrap.servers=HOST:PORT`; everything else goes to stderr. Without
+    `data_dir` the data is in a temporary directory that is removed at the end. `as_version` is the release of Kafka
+    that it looks like. `with_parent` ends it when stdin closes.
+    With `control_port` (0: any free one) the controls for tests are served there by HTTP, and the second line on stdout
+    is `control.url=http://HOST:PORT`; `control_fd` is a listening Unix socket for the calls of a `SocketChannel`.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    with contextlib.ExitStack() as stack:
+        try:
+            if data_dir is None and not (settings or {}).keys() & {"log.dirs", "log.dir"}:
+                data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyclient-broker-"))
+            config = BrokerConfig.build(
+                settings, data_dir=data_dir or "", host=host, port=port, profile=profile, as_version=as_version
+            )
+            control = None
+            if control_port is not None:
+                control = stack.enter_context(listen_for_controls(control_host, control_port))
+            return serve_forever(config, with_parent=with_parent, control=control, control_fd=control_fd)
+        except (KafkaError, OSError) as error:
+            print(f"pyclient broker: {error}", file=sys.stderr)  # noqa: T201 - a command's answer to its user
+            return 1
+
+
+def serve_forever(
+    config: BrokerConfig,
+    *,
+    on_ready: Callable[[str], None] | None = None,
+    with_parent: bool = False,
+    control: socket.socket | None = None,
+    control_fd: int | None = None,
+) -> int:
+    """Run one node until SIGTERM or Ctrl-C, on a new event loop in this thread. Return 0 after a clean end.
+
+    `on_ready` gets `host:port`; without it the line `bootstrap.servers=host:port` is printed.
+    """
+    loop = new_event_loop()
+    try:
+        return loop.run_until_complete(_serve(config, loop, on_ready or _announce, with_parent, control, control_fd))
+    finally:
+        loop.close()
+
+
+async def _serve(
+    config: BrokerConfig,
+    loop: asyncio.AbstractEventLoop,
+    on_ready: Callable[[str], None],
+    with_parent: bool,
+    control: socket.socket | None,
+    control_fd: int | None,
+) -> int:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    host = NodeHost(config, loop)
+    await host.start()
+    _keep_freed_memory()
+    servers: list[ControlServer | SocketServer] = []
+    if control_fd is not None:
+        _serve_when_asked(host, socket.socket(fileno=control_fd), servers)
+    if control is not None:
+        servers.append(await serve_controls(host, control))
+    GarbageCollections().take_charge()
+    if with_parent:
+        loop.add_reader(sys.stdin.fileno(), _on_stdin, loop, stopping)
+    on_ready(host.address)
+    if control is not None:
+        print(f"control.url={host.controls.url}", flush=True)  # noqa: T201 - a parent process waits for it, too
+    await stopping.wait()
+    log.info("stopping")
+    for server in servers:
+        await server.close()
+    await host.stop()
+    return 0
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc's malloc keep up to 16 MiB of freed memory at the end of its heap.
+
+    Otherwise the memory of each decompressed batch is returned, and the next one pays a page fault for every page
+    (docs/measurements.md, "Checking records").
+    """
+    import ctypes  # slow to import, and not needed to start
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_MMAP_THRESHOLD, _MAPPED_BYTES)
+
+
+class GarbageCollections:
+    """Keeps full garbage collections short: they come often, and later ones skip what has survived a long one.
+
+    One that walks all objects of a large broker blocks its loop for long (docs/measurements.md, "Requests of many
+    items"). Frozen objects that later become garbage in a reference cycle are not freed: a broker has few of those.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+        self._clock = clock
+        self._began = 0.0
+
+    def take_charge(self) -> None:
+        """Freeze the objects of the start-up, and adjust the collector of this process."""
+        gc.freeze()
+        young, middle, _full = gc.get_threshold()
+        gc.set_threshold(young, middle, 1)
+        gc.callbacks.append(self.note)
+
+    def note(self, phase: str, info: dict[str, int]) -> None:
+        """Handle a call of the collector before or after a collection."""
+        if info["generation"] < _FULL:
+            return
+        if phase == "start":
+            self._began = self._clock()
+        elif self._clock() - self._began > _LONG_COLLECTION:
+            gc.freeze()
+
+
+def listen_for_controls(host: str, port: int) -> socket.socket:
+    """Return a listening socket for the controls over HTTP.
+
+    Raises `ConfigError` if the address is not available or what serves HTTP is not installed.
+    """
+    try:
+        import pyclient.broker_embedded.controls.http  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"the controls over HTTP need Starlette and uvicorn ({error}): pip install 'pyclient-kafka[http]'"
+        ) from error
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"the controls cannot be served on {host}:{port}: {error}") from error
+
+
+def _serve_when_asked(host: NodeHost, listener: socket.socket, servers: list[ControlServer | SocketServer]) -> None:
+    """Import the controls at the first connection, which keeps the start short."""
+
+    async def begin() -> None:
+        servers.append(await serve_controls(host, listener))
+
+    def first() -> None:
+        host.loop.remove_reader(listener.fileno())
+        tasks.add(host.loop.create_task(begin()))
+
+    tasks: set[asyncio.Task[None]] = set()
+    host.loop.add_reader(listener.fileno(), first)
+
+
+def _on_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        loop.remove_reader(sys.stdin.fileno())
+        stopping.set()
+
+
+def _announce(bootstrap: str) -> None:
+    print(f"bootstrap.servers={bootstrap}", flush=True)  # noqa: T201 - a parent process waits for it

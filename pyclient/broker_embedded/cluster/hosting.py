@@ -1,0 +1,82 @@
+"""Runs one node on an event loop, also again after a stop or kill: on the same data, port and clock."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.broker import BrokerNode
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
+    from pyclient.broker_embedded.controls.channel import SocketServer
+    from pyclient.broker_embedded.controls.controls import Controls
+    from pyclient.broker_embedded.controls.http import ControlServer
+
+
+class NodeHost:
+    """The host of a node. The callbacks in `on_start` are called with each node that was started."""
+
+    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config
+        self.loop = loop
+        self.node: BrokerNode | None = None
+        self.on_start: list[Callable[[BrokerNode], None]] = []
+        self._shift = 0.0
+        self._controls: Controls | None = None
+
+    def __repr__(self) -> str:
+        return f"<NodeHost {self.node!r}>"
+
+    @property
+    def address(self) -> str:
+        """Return the bootstrap.servers for a client on this machine."""
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.config.host, self.config.host)
+        return f"[{host}]:{self.config.port}" if ":" in host else f"{host}:{self.config.port}"
+
+    @property
+    def controls(self) -> Controls:
+        """Return the controls of the node; they are imported on first use."""
+        if self._controls is None:
+            from pyclient.broker_embedded.controls.controls import Controls
+
+            self._controls = Controls(self)
+        return self._controls
+
+    async def start(self) -> None:
+        """Start a node, if none runs. Raises the errors of `BrokerNode.start`."""
+        if self.node is not None:
+            return
+        node = BrokerNode(self.config, loop=self.loop)
+        node.clock.advance(self._shift)
+        await node.start()
+        self.config = self.config.at(port=node.port)
+        self.node = node
+        for call in self.on_start:
+            call(node)
+
+    async def stop(self, clean: bool = True) -> None:
+        """End the node, if one runs. With `clean=False` as if its process had been killed."""
+        node, self.node = self.node, None
+        if node is not None:
+            self._shift = node.clock.shift
+            await node.stop(clean)
+
+
+async def serve_controls(host: NodeHost, listener: socket.socket) -> ControlServer | SocketServer:
+    """Serve the controls of a host on a listening socket: by HTTP on TCP, or the calls of a `SocketChannel`."""
+    if listener.family == socket.AF_UNIX:
+        from pyclient.broker_embedded.controls.channel import SocketServer
+
+        calls = SocketServer(host.controls, listener)
+        await calls.start()
+        return calls
+    from pyclient.broker_embedded.controls.http import ControlServer, url_of
+
+    server = ControlServer(host.controls, listener)
+    server.start()
+    host.controls.url = url_of(listener)
+    return server

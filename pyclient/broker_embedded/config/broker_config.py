@@ -1,0 +1,235 @@
+"""The configuration of one node: where it listens, where it keeps its data, and Kafka's broker options."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS, DYNAMIC, PROFILES
+from pyclient.broker_embedded.config.settings import Value, nearest, render
+from pyclient.broker_embedded.config.settings_without_effect import WITHOUT_EFFECT
+from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.errors import ConfigError, InvalidConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """A node's configuration, checked once by `build`.
+
+    `explicit` holds the texts that the profile and the user set (DescribeConfigs calls them static), `values` every
+    option's value; `ignored` the texts of the options without effect here, which DescribeConfigs lists, too.
+    `data_dir` is the first directory of log.dirs, which has the metadata; `other_dirs` are the rest.
+    """
+
+    data_dir: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    profile: str = "test"
+    as_version: str | None = None
+    explicit: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Value] = field(default_factory=dict)
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    other_dirs: tuple[str, ...] = ()
+
+    @classmethod
+    def build(
+        cls,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        data_dir: str,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        profile: str = "test",
+        as_version: str | None = None,
+    ) -> BrokerConfig:
+        """Check `settings` (Kafka's option names; texts or values) on top of a profile.
+
+        With `log.dirs` (several directories, separated by commas) `data_dir` is empty or the first of them.
+        `as_version` ("3.9") is the release of Kafka that the node looks like to its clients; None: all versions.
+
+        Raises `ConfigError` naming the option, its value and what is allowed.
+        """
+        if profile not in PROFILES:
+            raise ConfigError(f"profile is {profile!r}: it must be one of {', '.join(sorted(PROFILES))}")
+        if as_version is not None:
+            from pyclient.broker_embedded.releases import release_of
+
+            release_of(as_version)
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"port is {port}: it must be from 0 (any free one) to 65535")
+        explicit = dict(PROFILES[profile])
+        ignored: dict[str, str] = {}
+        for name, value in _with_node_id(settings or {}).items():
+            taken = explicit if _is_served(name) else ignored
+            taken[name] = _text(name, value)
+        _check_types(ignored)
+        values = {name: setting.default for name, setting in BROKER_SETTINGS.items()}
+        for name, text in explicit.items():
+            try:
+                values[name] = BROKER_SETTINGS[name].parse(text)
+            except ValueError as error:
+                raise ConfigError(str(error)) from None
+        data_dir, *others = _log_dirs(settings or {}, data_dir)
+        values["log.dirs"] = ",".join((data_dir, *others))
+        _check_conflicts(values)
+        built = cls(data_dir, host, port, profile, as_version, explicit, values, ignored, tuple(others))
+        built.cordoned_dirs()
+        return built
+
+    def at(self, *, data_dir: str | None = None, port: int | None = None) -> BrokerConfig:
+        """Return the configuration with another data directory or port."""
+        directory = self.data_dir if data_dir is None else data_dir
+        values = {**self.values, "log.dirs": ",".join((directory, *self.other_dirs))}
+        return replace(self, data_dir=directory, port=self.port if port is None else port, values=values)
+
+    def with_dynamic(self, *layers: Mapping[str, str]) -> BrokerConfig:
+        """Return the configuration with dynamic options on top; a later layer overrides an earlier one.
+
+        An invalid value is logged and ignored.
+        """
+        explicit, values = dict(self.explicit), dict(self.values)
+        for layer in layers:
+            for name in layer.keys() & DYNAMIC:
+                try:
+                    value = BROKER_SETTINGS[name].parse(layer[name])
+                    LogConfig.from_broker({name: layer[name]})
+                    if value == 0 and (name == "max.connections" or _shuts_out(name, layer)):
+                        raise ValueError(f"{name} is 0: no client could connect to change it")
+                except (ValueError, InvalidConfig) as error:
+                    log.error("a dynamic option is ignored: %s", error)
+                else:
+                    values[name] = value
+                    explicit[name] = layer[name]
+        return replace(self, explicit=explicit, values=values)
+
+    def integer(self, name: str) -> int:
+        """Return the value of an integer option."""
+        return cast("int", self.values[name])
+
+    def boolean(self, name: str) -> bool:
+        """Return the value of a boolean option."""
+        return cast("bool", self.values[name])
+
+    def text(self, name: str) -> str | None:
+        """Return the value of a text option; None when it has no value."""
+        return cast("str | None", self.values[name])
+
+    def seconds(self, name: str) -> float:
+        """Return the value of a `.ms` option in seconds."""
+        return self.integer(name) / 1000
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """Return all directories of log.dirs."""
+        return (self.data_dir, *self.other_dirs)
+
+    def cordoned_dirs(self, text: str | None = None) -> frozenset[str]:
+        """Return the directories that cordoned.log.dirs (or its value `text`) names; `*` stands for all of them.
+
+        Raises `ConfigError`, with Kafka's words, for one that is not in log.dirs.
+        """
+        named = str(self.values["cordoned.log.dirs"] if text is None else text).split(",")
+        wanted = [each for each in (part.strip() for part in named) if each]
+        if wanted == ["*"]:
+            return frozenset(self.log_dirs)
+        known = {os.path.abspath(path): path for path in self.log_dirs}
+        missing = [each for each in wanted if os.path.abspath(each) not in known]
+        if missing:
+            raise ConfigError(
+                "requirement failed: All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing "
+                f"entries : {', '.join(missing)}"
+            )
+        return frozenset(known[os.path.abspath(each)] for each in wanted)
+
+    def log_defaults(self) -> LogConfig:
+        """Return the defaults for the options of this broker's topics."""
+        return LogConfig.from_broker(self.explicit)
+
+
+def _shuts_out(name: str, layer: Mapping[str, str]) -> bool:
+    """Return True if 0 for that option excludes all clients: no address has an override."""
+    return name == "max.connections.per.ip" and not layer.get("max.connections.per.ip.overrides")
+
+
+def _log_dirs(settings: Mapping[str, Any], data_dir: str) -> list[str]:
+    """Return the directories that the options name, or `data_dir` if they name none. Raise `ConfigError`."""
+    text = settings.get("log.dirs") or settings.get("log.dir") or ""
+    if not isinstance(text, str):
+        raise ConfigError(f"log.dirs is {text!r}: it must be a text")
+    dirs = [each for each in (part.strip() for part in text.split(",")) if each]
+    if not dirs:
+        return [data_dir]
+    paths = [os.path.abspath(path) for path in dirs]
+    if len(set(paths)) != len(paths):
+        raise ConfigError(f"log.dirs is {text!r}: a directory is in it twice")
+    if data_dir and os.path.abspath(data_dir) != paths[0]:
+        raise ConfigError(f"log.dirs is {text!r} and the data directory {data_dir!r}: that has to be the first of them")
+    return dirs
+
+
+def _with_node_id(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings with `broker.id`, the old name of `node.id`, replaced, and without log.dirs.
+
+    Raise `ConfigError` if the two ids differ.
+    """
+    own = {name: value for name, value in settings.items() if name not in ("broker.id", "log.dirs", "log.dir")}
+    if "broker.id" not in settings:
+        return own
+    node_id = own.setdefault("node.id", settings["broker.id"])
+    if str(node_id).strip() != str(settings["broker.id"]).strip():
+        raise ConfigError(f"broker.id is {settings['broker.id']} and node.id {node_id}: give one, or the same twice")
+    return own
+
+
+def _is_served(name: str) -> bool:
+    """Return True if the option has an effect. Raise `ConfigError` if it is unknown or must not be ignored."""
+    if name != "log.dirs" and name in BROKER_SETTINGS:
+        return True
+    if name in WITHOUT_EFFECT:
+        return False
+    from pyclient.broker_embedded.config.settings_refused import refusal
+
+    reason = refusal(name)
+    if reason is not None:
+        raise ConfigError(f"{name}: not supported by the embedded broker: {reason}")
+    raise ConfigError(f"{name}: unknown broker option{nearest(name, BROKER_SETTINGS)}")
+
+
+def _check_types(ignored: Mapping[str, str]) -> None:
+    for name, text in ignored.items():
+        try:
+            WITHOUT_EFFECT[name].parse(text)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+    if ignored:
+        log.warning("these options have no effect on the embedded broker: %s", ", ".join(sorted(ignored)))
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return render(value) or ""
+    raise ConfigError(f"{name} is {value!r}: it must be a text, a number or a bool")
+
+
+def _check_conflicts(values: Mapping[str, Value]) -> None:
+    """Raise `ConfigError` where Kafka refuses to start: a minimum above its maximum, a default outside its limits."""
+    _in_order(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
+    for name in ("assignment.interval", "heartbeat.interval", "session.timeout"):
+        low, own, high = (f"group.consumer.{limit}{name}.ms" for limit in ("min.", "", "max."))
+        _in_order(values, low, high)
+        _in_order(values, low, own)
+        _in_order(values, own, high)
+
+
+def _in_order(values: Mapping[str, Value], low: str, high: str) -> None:
+    if cast("int", values[low]) > cast("int", values[high]):
+        raise ConfigError(f"{low} ({values[low]}) is above {high} ({values[high]})")

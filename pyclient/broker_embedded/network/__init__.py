@@ -1,0 +1,1 @@
+"""The listening socket, its connections and their quotas: `Listener`, `BrokerConnection`, `Admission`, `ByteQuotas`."""

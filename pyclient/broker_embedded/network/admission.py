@@ -1,0 +1,194 @@
+"""Connection quotas: limits of the number of connections (KIP-402) and of the rate of new ones (KIP-612).
+
+At a limit of the whole broker the listener accepts nothing until there is room; new connections wait in the backlog. A
+connection above a limit of its address is closed: at once above the number, after the throttle time above the rate.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.config.settings import INT_MAX
+from pyclient.broker_embedded.controller.client_quotas import CONNECTIONS, IP
+from pyclient.broker_embedded.network.quotas import Meter
+from pyclient.broker_embedded.network.server import BrokerConnection, address_of
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
+    from pyclient.broker_embedded.network.server import Listener
+    from pyclient.broker_embedded.scheduling.timers import Timer
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_MOST_ADDRESSES: Final = 10_000  # whose rates are kept; above it the least recently connected one is dropped
+_NEGLIGIBLE_WAIT: Final = 1e-6  # seconds
+_BUFFER_OPTIONS: Final = (
+    (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
+    (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
+)
+
+
+class Rate:
+    """Limit of events per second, as Kafka counts: every event counts; one above the limit waits, a window at most."""
+
+    def __init__(self, windows: int, seconds: float) -> None:
+        self._meter = Meter(windows, seconds)
+        self._seconds = seconds
+
+    def count(self, limit: float, now: float, amount: float = 1.0) -> float:
+        """Count `amount` events. Return the seconds that the last of them has to wait."""
+        self._meter.add(amount, now)
+        return min(self._meter.excess(limit, now), self._seconds)
+
+    def take_back(self, now: float) -> None:
+        """Undo the count of one event."""
+        self._meter.add(-1.0, now)
+
+
+class Admission:
+    """Admit or close the sockets that a listener accepts. The node sets `listener` when it listens."""
+
+    def __init__(self, node: BrokerNode) -> None:
+        self.listener: Listener | None = None
+        self._node = node
+        self._rate = self._new_rate()
+        self._rates: dict[str, Rate] = {}
+        self._held: tuple[socket.socket, float] | None = None  # the next socket, and when it may be served
+        self._turn: Timer | None = None
+        self._turned_away: dict[socket.socket, Timer] = {}
+        self._numbers = 0
+
+    def __repr__(self) -> str:
+        state = "holding" if self._held is not None else "open"
+        return f"<Admission {state} turned_away={len(self._turned_away)}>"
+
+    def take(self, sock: socket.socket) -> None:
+        """Serve an accepted socket, or hold it and pause the listener until it may be served."""
+        now = self._node.clock.monotonic()
+        limit = self._node.config.integer("max.connection.creation.rate")
+        wait = 0.0 if limit == INT_MAX else self._rate.count(limit, now)
+        self._held = sock, now + wait
+        self._try()
+
+    def connection_ended(self) -> None:
+        """Note the end of a connection: a held socket may be served, and one more file descriptor is free."""
+        self._node.descriptors.connections_are(len(self._node.connections))
+        if self.listener is not None:
+            self.listener.retry()
+        if self._held is not None and self._turn is None:
+            self._turn = self._node.schedule(0.0, self._try)
+
+    def limits_changed(self) -> None:
+        """Apply changed options: close the longest idle of too many connections, or admit where there is room."""
+        connections = list(self._node.connections.values())
+        surplus = len(connections) - self._node.config.integer("max.connections")
+        if surplus > 0:
+            for connection in sorted(connections, key=lambda each: each.last_active)[:surplus]:
+                log.info("closing %r: above max.connections", connection)
+                connection.close()
+        self.connection_ended()
+
+    def close(self) -> None:
+        """Close the sockets that are not served yet."""
+        if self._turn is not None:
+            self._turn.cancel()
+        if self._held is not None:
+            self._held[0].close()
+            self._held = None
+        for sock, timer in self._turned_away.items():
+            timer.cancel()
+            sock.close()
+        self._turned_away.clear()
+
+    def _try(self) -> None:
+        self._turn = None
+        if self._held is None:
+            return
+        node = self._node
+        sock, due = self._held
+        wait = due - node.clock.monotonic()
+        most = min(node.config.integer("max.connections"), node.descriptors.most_connections)
+        is_full = len(node.connections) >= most
+        if wait > _NEGLIGIBLE_WAIT or is_full:
+            if wait > _NEGLIGIBLE_WAIT:
+                self._turn = node.schedule(wait, self._try)
+            else:
+                log.warning(
+                    "not accepting connections: there are %d, max.connections=%d, file descriptors allow %d",
+                    len(node.connections),
+                    node.config.integer("max.connections"),
+                    node.descriptors.most_connections,
+                )
+            if self.listener is not None:
+                self.listener.hold()
+            return
+        self._held = None
+        self._admit(sock)
+        if self.listener is not None:
+            self.listener.release()
+
+    def _admit(self, sock: socket.socket) -> None:
+        address = address_of(sock)
+        wait = self._wait_of(address)
+        if wait > 0:
+            log.warning("closing a connection of %s: above its rate of connections (%s)", address, CONNECTIONS)
+            self._turned_away[sock] = self._node.schedule(wait, lambda: self._turn_away(sock))
+            return
+        limit = connections_of(self._node.config, address)
+        if self._node.addresses[address] >= limit:
+            log.warning("closing a connection of %s: max.connections.per.ip=%d reached", address, limit)
+            sock.close()
+            return
+        self._serve(sock, address)
+
+    def _serve(self, sock: socket.socket, address: str) -> None:
+        node = self._node
+        self._numbers += 1
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # detects a peer whose machine is gone
+            for option, name in _BUFFER_OPTIONS:
+                if (size := node.config.integer(name)) > 0:
+                    sock.setsockopt(socket.SOL_SOCKET, option, size)
+            node.connections[self._numbers] = BrokerConnection(node, sock, self._numbers)
+            node.addresses[address] += 1
+            node.descriptors.connections_are(len(node.connections))
+        except OSError as error:  # gone before it was served
+            log.info("a connection ended at once: %s", error)
+            sock.close()
+
+    def _wait_of(self, address: str) -> float:
+        """Return for how many seconds an address is above its rate; 0 if it has no limit."""
+        quotas = self._node.image.client_quotas
+        own = quotas.get(((IP, address),), {}).get(CONNECTIONS)
+        limit = own if own is not None else quotas.get(((IP, None),), {}).get(CONNECTIONS)
+        if limit is None:
+            return 0.0
+        rate = self._rates.pop(address, None) or self._new_rate()
+        self._rates[address] = rate
+        if len(self._rates) > _MOST_ADDRESSES:
+            del self._rates[next(iter(self._rates))]
+        now = self._node.clock.monotonic()
+        wait = rate.count(limit, now)
+        if wait > 0:
+            rate.take_back(now)  # it is not accepted
+        return wait
+
+    def _turn_away(self, sock: socket.socket) -> None:
+        if self._turned_away.pop(sock, None) is not None:
+            sock.close()
+
+    def _new_rate(self) -> Rate:
+        config = self._node.config
+        return Rate(config.integer("quota.window.num"), config.integer("quota.window.size.seconds"))
+
+
+def connections_of(config: BrokerConfig, address: str) -> int:
+    """Return how many connections an address may have."""
+    for override in (config.text("max.connections.per.ip.overrides") or "").split(","):
+        name, separator, count = override.strip().rpartition(":")
+        if separator and name.strip("[] ") == address and count.strip().isdigit():
+            return int(count)
+    return config.integer("max.connections.per.ip")

@@ -1,0 +1,531 @@
+"""The listening socket and its connections: frames in, one request at a time, responses out in order."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from inspect import iscoroutine
+from time import perf_counter
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient import errors
+from pyclient.broker_embedded import dispatch
+from pyclient.broker_embedded.dispatch import CloseConnection, RequestContext
+from pyclient.broker_embedded.network.answer_cache import METADATA
+from pyclient.broker_embedded.scheduling.request_slices import LARGE_FRAME, SlicedRequest
+from pyclient.net.stream import FrameStream
+from pyclient.protocol import framing
+from pyclient.protocol.parts import fields_of
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Generator
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.dispatch import Route
+    from pyclient.broker_embedded.network.lone_produce import LoneProduces
+    from pyclient.broker_embedded.scheduling.timers import Timer
+    from pyclient.protocol.fields import Part, Request, Response
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+PAUSE_ABOVE: Final = 4 << 20
+"""Bytes of unsent responses above which a client's next request is not read (Kafka: one response at a time)."""
+
+_ACCEPTS: Final = 64  # connections per iteration of the loop
+_OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_API_VERSIONS: Final = 18
+_PRODUCE: Final = 0
+_LEAST_PROGRESS: Final = 1024  # bytes per second of an unfinished request
+
+
+class Listener:
+    """Accepts connections and hands them to `on_connection`, until closed."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        on_connection: Callable[[socket.socket], None],
+        on_exhausted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`on_exhausted` is called when no file descriptor is free; it returns True if it has freed some."""
+        self._loop = loop
+        self._sock = sock
+        self._on_connection = on_connection
+        self._on_exhausted = on_exhausted
+        self._resting: asyncio.TimerHandle | None = None
+        self._open = True
+        self._paused = False
+        self._held = False
+        self._is_short = False  # no free descriptor, which was logged
+        sock.setblocking(False)
+        loop.add_reader(sock.fileno(), self._accept)
+
+    def pause(self) -> None:
+        """Stop accepting: the kernel takes as many connections as the backlog has room for."""
+        self._paused = True
+        self._loop.remove_reader(self._sock.fileno())
+
+    def resume(self) -> None:
+        """Accept again, first the connections in the backlog."""
+        self._paused = False
+        self._go_on()
+
+    def hold(self) -> None:
+        """Accept nothing until `release`: a limit is reached."""
+        if not self._held:
+            self._held = True
+            self._loop.remove_reader(self._sock.fileno())
+
+    def release(self) -> None:
+        """Accept again after `hold`."""
+        if self._held:
+            self._held = False
+            self._go_on()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS):
+            if self._held:
+                return
+            try:
+                sock, _address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF_FILES:
+                    raise
+                if self._on_exhausted():
+                    continue
+                self._rest(error)
+                return
+            self._is_short = False
+            self._on_connection(sock)
+
+    def _rest(self, error: OSError) -> None:
+        """Pause for 0.1 s without descriptors or memory: accepting again at once would spin."""
+        if not self._is_short:
+            self._is_short = True
+            log.error("cannot accept connections for now: %s", error.strerror)
+        self._loop.remove_reader(self._sock.fileno())
+        self._resting = self._loop.call_later(0.1, self.retry)
+
+    def retry(self) -> None:
+        """Accept again after a lack of file descriptors: one has become free, or the pause is over."""
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._open and not self._paused and not self._held and self._resting is None:
+            self._loop.add_reader(self._sock.fileno(), self._accept)
+
+
+def address_of(sock: socket.socket) -> str:
+    """Return the peer's address."""
+    try:
+        return str(sock.getpeername()[0])
+    except OSError:
+        return "a peer that is gone"
+
+
+def _has_throttle_time(response: type[Response], version: int) -> bool:
+    return any(each.name == "throttle_time_ms" and each.present_in(version) for each in fields_of(response))
+
+
+def _ignore(_event: object) -> None:
+    """Do nothing."""
+
+
+class BrokerConnection:
+    """One connection. The next request is read when the last one is answered, which keeps responses in order."""
+
+    def __init__(self, node: BrokerNode, sock: socket.socket, number: int) -> None:
+        self.node = node
+        self.number = number
+        self.local_address: tuple[str, int] = sock.getsockname()[:2]
+        self.last_active = node.loop.time()
+        self.on_abandoned: Callable[[], None] | None = None
+        """Called when the connection closes while its request waits; set by the code that makes it wait."""
+        self.on_ended: Callable[[], None] | None = None
+        """Called when the client has closed its sending side while its request waits."""
+        self.address = address_of(sock)
+        self._lones: LoneProduces | None = None
+        self._waiting: asyncio.Future[Any] | None = None
+        self._sliced: SlicedRequest | None = None
+        self._muted: Timer | None = None
+        self._spent = 0.0  # seconds that the handler of the current request took, if there are quotas
+        self._unfinished: tuple[int, float] | None = None  # bytes of an incomplete request, and when they were counted
+        self.stream = FrameStream(
+            node.loop,
+            sock,
+            max_frame=node.config.integer("socket.request.max.bytes"),
+            on_frame=self._on_frame,
+            on_closed=self._on_closed,
+            pause_above=PAUSE_ABOVE,
+        )
+        self.stream.on_end = self._on_end
+        self.client_host = "/" + self.stream.peername.rsplit(":", 1)[0].strip("[]")
+
+    def __repr__(self) -> str:
+        waiting = self._waiting is not None or self._sliced is not None
+        state = "closed" if self.stream.closed else "waiting" if waiting else "open"
+        return f"<BrokerConnection {self.number} {self.stream.peername} {state} pending={self.stream.pending}>"
+
+    def close(self) -> None:
+        """Close the socket. The later answer of a waiting request is dropped."""
+        self.stream.close()
+
+    def stalled(self, now: float, seconds: float) -> bool:
+        """Return True if an incomplete request grew by less than 1 KiB/s for `seconds`, as seen by repeated calls.
+
+        A client that sends a byte now and then would hold its connection for ever.
+        """
+        size = self.stream.unfinished()
+        seen = self._unfinished
+        if size is None:
+            self._unfinished = None
+            return False
+        if seen is None or self.last_active > seen[1]:  # another request
+            self._unfinished = (size, now)
+            return False
+        if now - seen[1] < seconds:
+            return False
+        self._unfinished = (size, now)
+        return size - seen[0] < _LEAST_PROGRESS * seconds
+
+    def mute(self, seconds: float) -> None:
+        """Read nothing for `seconds`: the client is above its quota (KIP-219). Responses are still sent.
+
+        Of several quotas the longest time applies.
+        """
+        if self._muted is not None:
+            if self._muted.due >= self.node.loop.time() + seconds:
+                return
+            self._muted.cancel()
+        self._muted = self.node.schedule(seconds, self._unmute)
+        self.stream.pause_reading()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Read the next request, unless there is still a reason not to."""
+        self.last_active = self.node.loop.time()
+        if self._waiting is None and self._sliced is None and self._muted is None:
+            self.stream.resume_reading()
+
+    def _on_frame(self, frame: memoryview) -> None:
+        node = self.node
+        self.last_active = node.loop.time()
+        began = perf_counter() if node.image.client_quotas else 0.0
+        plain = node.interceptor is None and not began
+        lones = self._lones
+        if lones is not None and plain and (known := lones.answer(node, frame)) is not None:
+            self.stream.send([known])
+            return
+        cache = node.answer_cache if plain else None
+        if cache is not None and (known := cache.answer(frame)) is not None:
+            self.stream.send([known])
+            return
+        try:
+            header = framing.decode_request_header(frame)
+            route = dispatch.route(header.api_key, header.api_version)
+            release = node.release
+            if route is None or (release is not None and not release.serves(header.api_key, header.api_version)):
+                self._refuse(header)
+                return
+            if len(frame) >= LARGE_FRAME:
+                self._in_slices(self._serve_large(frame, route, header))
+                return
+            request = route.decode(frame, header.body_offset)
+        except (errors.ProtocolError, errors.UnsupportedVersion) as error:
+            self._unreadable(error)
+            return
+        before = node.image.version
+        try:
+            answer = self._call(route, header, request)
+        except Exception as error:
+            self._fail(error, route, header, request)
+            return
+        if began:
+            self._spent = perf_counter() - began
+        if type(answer) is route.response:
+            parts = self._send(answer, route, header, request)
+            if parts is not None and plain:
+                self._remember(frame, header, request, answer, parts, before)
+        elif type(answer) is GeneratorType:
+            self._in_slices(self._answer_large(answer, frame, route, header, request))
+        elif answer is not None:
+            self._park(answer, route, header, request)
+
+    def _call(self, route: Route, header: framing.RequestHeader, request: Request[Any]) -> Any:
+        """Return the handler's result: a response, the steps to one, or an awaitable."""
+        context = RequestContext(self.node, header.api_key, header.api_version, header.client_id, self)
+        interceptor = self.node.interceptor
+        if interceptor is None:
+            return route.handler(request, context)
+        return interceptor.serve(route, request, context, header.correlation_id)  # for faults and the request log
+
+    def _remember(
+        self,
+        frame: memoryview,
+        header: framing.RequestHeader,
+        request: Request[Any],
+        answer: Response,
+        parts: list[Part],
+        version: int,
+    ) -> None:
+        """Prepare the fast path for requests like this one; `version` is the metadata version of the answer."""
+        node = self.node
+        if header.api_key == METADATA:
+            if node.answer_cache is not None and version == node.image.version:
+                node.answer_cache.keep(frame, answer, parts)
+        elif header.api_key == _PRODUCE:
+            self._keep(frame, header, request)
+
+    def _unreadable(self, error: Exception) -> None:
+        log.warning("%s: closing the connection: %s", self.stream.peername, error)
+        self.stream.close()
+
+    # Requests of many items
+
+    def _in_slices(self, steps: Generator[Any, None, None]) -> None:
+        """Serve a request in steps, and read nothing more until it is done."""
+        self._sliced = sliced = SlicedRequest(steps, self._slices_over)
+        if self.node.request_slices.begin(sliced):
+            self._sliced = None
+        else:
+            self.stream.pause_reading()
+
+    def _slices_over(self) -> None:
+        self._sliced = None
+        self._go_on()
+
+    def _serve_large(
+        self, frame: memoryview, route: Route, header: framing.RequestHeader
+    ) -> Generator[Any, None, None]:
+        try:
+            request = yield from route.decode_in_steps(frame, header.body_offset)
+        except errors.ProtocolError as error:
+            self._unreadable(error)
+            return
+        before = self.node.image.version
+        try:
+            answer = self._call(route, header, request)
+        except Exception as error:
+            self._fail(error, route, header, request)
+            return
+        if type(answer) is GeneratorType:
+            yield from self._answer_large(answer, frame, route, header, request)
+            return
+        self._count_time()
+        if type(answer) is not route.response:
+            if answer is not None:
+                self._park(answer, route, header, request, large=True)
+            return
+        parts = self._send(answer, route, header, request)
+        if parts is not None and self.node.interceptor is None and not self.node.image.client_quotas:
+            self._remember(frame, header, request, answer, parts, before)
+
+    def _answer_large(
+        self,
+        steps: Generator[Any, None, Any],
+        frame: memoryview | None,
+        route: Route,
+        header: framing.RequestHeader,
+        request: Request[Any],
+    ) -> Generator[Any, None, None]:
+        """Take the steps to an answer, and encode it in steps."""
+        before = self.node.image.version
+        try:
+            answer = yield from steps
+            if type(answer) is not route.response:
+                self._count_time()
+                if answer is not None:
+                    self._park(answer, route, header, request, large=True)
+                return
+            self._count_time()
+        except Exception as error:
+            self._fail(error, route, header, request)
+            return
+        parts = yield from self._send_large(answer, route, header, request)
+        if parts is None:
+            return
+        if frame is not None and self.node.interceptor is None and not self.node.image.client_quotas:
+            self._remember(frame, header, request, answer, parts, before)
+
+    def _send_large(
+        self, answer: Response, route: Route, header: framing.RequestHeader, request: Request[Any]
+    ) -> Generator[Any, None, list[Part] | None]:
+        """Send an answer of many items, encoded in steps. Return its parts, None if it could not be encoded."""
+        if self._spent:
+            self._charge(answer, route, header)
+        try:
+            parts = yield from framing.encode_response_in_steps(answer, header.api_version, header.correlation_id)
+        except Exception as error:
+            self._fail(error, route, header, request)
+            return None
+        self.stream.send(parts)
+        return parts
+
+    def _end_large(
+        self, answer: Response, route: Route, header: framing.RequestHeader, request: Request[Any]
+    ) -> Generator[Any, None, None]:
+        yield from self._send_large(answer, route, header, request)
+
+    def _count_time(self) -> None:
+        if self._sliced is not None and self.node.image.client_quotas:
+            self._spent = self._sliced.seconds()
+
+    def _send(
+        self, answer: Response, route: Route, header: framing.RequestHeader, request: Request[Any] | None
+    ) -> list[Part] | None:
+        """Send an answer. Return its parts, None if it could not be encoded."""
+        if self._spent:
+            self._charge(answer, route, header)
+        try:
+            parts = framing.encode_response(answer, header.api_version, header.correlation_id)
+        except Exception as error:
+            self._fail(error, route, header, request)
+            return None
+        self.stream.send(parts)  # a closed stream releases the files they hold
+        return parts
+
+    def _keep(self, frame: memoryview, header: framing.RequestHeader, request: Request[Any]) -> None:
+        """Prepare the fast path for Produce requests like this one."""
+        lones = self._lones
+        if lones is None:
+            from pyclient.broker_embedded.network.lone_produce import LoneProduces
+
+            lones = self._lones = LoneProduces()
+        lones.keep(frame, header, request)  # type: ignore[arg-type]  # a ProduceRequest
+
+    def _charge(self, answer: Response, route: Route, header: framing.RequestHeader) -> None:
+        """Count the time that a handler took, and mute a client that is above its request quota (KIP-124).
+
+        Waiting time does not count, and the client is muted for one window at most, as in Kafka.
+        """
+        spent, self._spent = self._spent, 0.0
+        node = self.node
+        client_id = header.client_id or ""
+        seconds = node.request_quotas.charge(client_id, spent * 100, node.clock.monotonic())
+        seconds = min(seconds, node.config.integer("quota.window.size.seconds"))
+        if seconds <= 0:
+            return
+        self.mute(seconds)
+        if _has_throttle_time(route.response, header.api_version):
+            response: Any = answer
+            response.throttle_time_ms = max(response.throttle_time_ms, round(seconds * 1000))
+
+    def _refuse(self, header: framing.RequestHeader) -> None:
+        """Refuse an API or version that is not served. Only ApiVersions is answered, in version 0 (KIP-511)."""
+        if header.api_key == _API_VERSIONS:
+            from pyclient.broker_embedded.handlers.api_versions import unsupported_version
+
+            answer = unsupported_version(self.node.release)
+            self.stream.send(framing.encode_response(answer, 0, header.correlation_id))
+            return
+        log.warning(
+            "%s (client id %.100r): closing the connection: API %d version %d is not served",
+            self.stream.peername,
+            header.client_id,
+            header.api_key,
+            header.api_version,
+        )
+        self.stream.close()
+
+    def _park(
+        self, answer: Any, route: Route, header: framing.RequestHeader, request: Request[Any], *, large: bool = False
+    ) -> None:
+        """Read nothing more until the answer is ready; a `large` one is encoded in slices."""
+        waiting: asyncio.Future[Any] = self.node.loop.create_task(answer) if iscoroutine(answer) else answer
+        self._waiting = waiting
+        self.stream.pause_reading()
+        waiting.add_done_callback(lambda done: self._answer(done, route, header, request, large))
+
+    def _answer(
+        self,
+        done: asyncio.Future[Any],
+        route: Route,
+        header: framing.RequestHeader,
+        request: Request[Any],
+        large: bool,
+    ) -> None:
+        self._waiting = None
+        if done.cancelled():
+            self.stream.close()
+            return
+        error = done.exception()
+        if error is not None:
+            self._fail(error, route, header, request)
+        elif type(answer := done.result()) is GeneratorType:
+            self._in_slices(self._answer_large(answer, None, route, header, request))
+        elif answer is not None and large:
+            self._in_slices(self._end_large(answer, route, header, request))
+        elif answer is not None:
+            self._send(answer, route, header, request)
+        self._go_on()
+
+    def _fail(
+        self, error: BaseException, route: Route, header: framing.RequestHeader, request: Request[Any] | None
+    ) -> None:
+        """Handle the exception of a handler: it closes the connection on purpose, or the request has failed.
+
+        A failure is answered as an error of the request; `request` is None if sending that has failed, too.
+        """
+        if isinstance(error, CloseConnection):
+            log.info("%s: closing the connection: %s", self.stream.peername, error)
+            self.stream.close()
+            return
+        foreseen = isinstance(error, errors.BrokerError | OSError)  # such as a disk failure: no bug, so no traceback
+        log.error(
+            "%s: %s version %d failed: %s",
+            self.stream.peername,
+            route.name,
+            header.api_version,
+            error,
+            exc_info=None if foreseen else error,
+        )
+        answer = None
+        if request is not None:
+            from pyclient.broker_embedded.faults.error_answers import failed_answer
+
+            answer = failed_answer(route.name, request, header.api_version, self.node.topic_name, error)
+        if answer is None:
+            self.stream.close()
+        else:
+            self._send(answer, route, header, None)
+
+    def _on_end(self, reset: bool) -> None:
+        if self.on_ended is not None:
+            self.on_ended()
+        if reset and self._sliced is not None:
+            self.close()  # nothing reads the answer; a client that has only finished sending gets it
+
+    def _on_closed(self, error: BaseException | None) -> None:
+        if self.on_abandoned is not None:
+            self.on_abandoned()
+        if self._muted is not None:
+            self._muted.cancel()
+        if self._sliced is not None:
+            self._sliced.abandoned = True
+        if isinstance(error, errors.ProtocolError):
+            log.warning("%s: connection closed: %s", self.stream.peername, error)
+        elif error is not None and not isinstance(error, errors.ConnectionFailed):
+            log.error("%s: connection closed", self.stream.peername, exc_info=error)
+        self.node.forget_connection(self)
+        # without these cycles it is freed now, also when a garbage collection has frozen it
+        self.stream.on_frame = self.stream.on_closed = _ignore
+        self.stream.on_end = None

@@ -1,0 +1,1 @@
+"""The partitions that a node leads (`Partitions`), fetches that wait (`FetchPurgatory`) and fetch sessions."""

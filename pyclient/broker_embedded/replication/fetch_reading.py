@@ -1,0 +1,252 @@
+"""One Fetch request: its partitions are read, again after appends, until there is enough data for a response."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.faults.failures import code_of
+from pyclient.broker_embedded.replication.fetch_sessions import TOPIC_IDS_SINCE
+from pyclient.broker_embedded.replication.partitions import NO_EPOCH
+from pyclient.net.file_region import release_regions
+from pyclient.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, LeaderIdAndEpoch, PartitionData
+from pyclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.unified_log import FetchDataInfo, UnifiedLog
+    from pyclient.broker_embedded.replication.fetch_sessions import Wanted
+    from pyclient.protocol.messages.fetch import FetchRequest, FetchResponse
+
+READ_COMMITTED: Final = 1
+ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
+_HAS_DIVERGING_EPOCH: Final = 12
+"""The first version whose response can report where the logs diverge; a session may continue in an older one."""
+_NAMES_LEADER: Final = 16  # from this version on, a response that is not the leader's names the leader (KIP-951)
+
+Told = list[tuple["Wanted", PartitionData]]
+_A_STEP: Final = 16  # partitions
+_MOST_COPIED: Final = 1 << 20
+"""Bytes of one response that are read, instead of sent from their files, while responses hold too many files open."""
+
+
+class Reading:
+    """A Fetch request that is answered with at most `most` bytes; `respond` makes the response from what was read.
+
+    Partitions are read in the order of `wanted`, and the first one with data gives at least one batch whatever the
+    limits are. Partitions that do not exist come last in the response. One whose log is not open yet is waited for like
+    one without data; when the wait is over, the client gets a retriable error.
+    """
+
+    def __init__(
+        self,
+        request: FetchRequest,
+        wanted: Iterable[Wanted],
+        node: BrokerNode,
+        *,
+        version: int,
+        most: int,
+        respond: Callable[[Told], Steps[FetchResponse]],
+    ) -> None:
+        self._wanted = wanted
+        self._node = node
+        self._logs = node.logs
+        self._by_id = version >= TOPIC_IDS_SINCE
+        self._checks_divergence = version >= _HAS_DIVERGING_EPOCH
+        self._names_leader = version >= _NAMES_LEADER
+        self._respond = respond
+        self._replica = max(request.replica_id, request.replica_state.replica_id)
+        self._isolation: Final = "committed" if request.isolation_level == READ_COMMITTED else "uncommitted"
+        self._asked_bytes = request.max_bytes
+        self._max_bytes = min(max(request.max_bytes, 0), most)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._size = 0
+        self._copied = 0
+        self._must_answer = False
+        self._found: dict[UnifiedLog, tuple[Wanted, int]] = {}
+        self._unopened: set[TopicPartition] = set()
+
+    @property
+    def logs(self) -> Iterable[UnifiedLog]:
+        """Return the logs whose growth may complete the fetch."""
+        return self._found
+
+    def when_opened(self, callback: Callable[[], object]) -> None:
+        """Call `callback` for each log that the last attempt did not find open, when it is; then try again."""
+        for partition in self._unopened:
+            self._logs.openings.when_over(partition, callback)
+
+    def may_be_enough(self, grown: Iterable[UnifiedLog]) -> bool:
+        """Return True if an attempt may succeed. Reads the grown logs only: fetches of many partitions wake often."""
+        if self._min_bytes <= 1:
+            return True
+        for log in grown:
+            known = self._found.get(log)
+            if known is None:
+                return True  # not found by the last attempt
+            wanted, before = known
+            request = wanted.request
+            try:
+                read = log.read(request.fetch_offset, request.partition_max_bytes, isolation=self._isolation)
+            except errors.BrokerError:
+                return True  # the attempt will report it to the client
+            release_regions(read.parts)
+            if read.more:
+                return True
+            self._found[log] = wanted, read.size
+            self._size += read.size - before
+        return self._size >= self._min_bytes
+
+    def attempt(self, last: bool) -> Steps[FetchResponse | None]:
+        """Return the response; None if there is too little data and this is not the `last` attempt."""
+        answers: Told = []
+        try:
+            return (yield from self._attempt(last, answers))
+        except BaseException:
+            _release(answers)
+            raise
+
+    def _attempt(self, last: bool, answers: Told) -> Steps[FetchResponse | None]:
+        self._size, self._must_answer = 0, False
+        self._copied = 0
+        self._found.clear()
+        self._unopened.clear()
+        missing: Told = []
+        for number, wanted in enumerate(self._wanted, 1):
+            log = self._log_of(wanted, missing)
+            if log is not None:
+                answers.append((wanted, self._read(log, wanted)))
+            if not number % _A_STEP:
+                yield None
+        nothing_to_wait_for = not self._found and not self._unopened
+        if last or self._must_answer or nothing_to_wait_for or self._size >= self._min_bytes:
+            return (yield from self._respond(answers + missing))
+        _release(answers)
+        return None
+
+    def _log_of(self, wanted: Wanted, missing: Told) -> UnifiedLog | None:
+        topic = wanted.topic
+        try:
+            if self._by_id:
+                known = self._node.image.topics_by_id.get(wanted.topic_id)
+                if known is None:
+                    raise errors.UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
+                topic = known.name
+            if self._replica >= 0:
+                raise errors.NotLeaderOrFollower(f"replica {self._replica} of {topic} is not assigned")
+            if self._logs.unopened:
+                self._open(TopicPartition(topic, wanted.partition))
+            epoch = max(wanted.request.current_leader_epoch, NO_EPOCH)
+            return self._node.partitions.leader(topic, wanted.partition, epoch)[0]
+        except Exception as error:  # every failure becomes the result of this partition
+            answer = _failed(topic, wanted.partition, error)
+            if isinstance(error, errors.UnknownTopicOrPartition | errors.UnknownTopicId):
+                answer.aborted_transactions = []
+            if self._names_leader and isinstance(error, errors.NotLeaderOrFollower | errors.FencedLeaderEpoch):
+                answer.current_leader = self._leader_of(topic, wanted.partition)
+            missing.append((wanted, answer))
+            return None
+
+    def _leader_of(self, topic: str, index: int) -> LeaderIdAndEpoch:
+        """Return the leader, for a client with a wrong node or the epoch of an earlier leader (KIP-951)."""
+        partition = self._node.image.partition(topic, index)
+        if partition is None:
+            return LeaderIdAndEpoch()
+        return LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+
+    def _open(self, partition: TopicPartition) -> None:
+        if partition in self._logs.unopened and not self._logs.openings.want(partition):
+            self._unopened.add(partition)
+
+    def _read(self, log: UnifiedLog, wanted: Wanted) -> PartitionData:
+        request = wanted.request
+        try:
+            if min(self._asked_bytes, request.partition_max_bytes) < 0:
+                raise errors.InvalidRequest("a fetch of less than no bytes")
+            if self._checks_divergence and request.last_fetched_epoch >= 0:
+                diverging = self._divergence(log, wanted)
+                if diverging is not None:
+                    self._must_answer = True
+                    return _diverged(wanted.partition, log, diverging)
+            copied = self._node.fs.crowded
+            most = min(self._max_bytes - self._size, request.partition_max_bytes)
+            read = log.read(
+                request.fetch_offset,
+                max(0, min(most, _MOST_COPIED - self._copied) if copied else most),
+                min_one_batch=self._size == 0,
+                isolation=self._isolation,
+                copied=copied,
+            )
+            self._copied += read.size if copied else 0
+        except Exception as error:  # every failure becomes the result of this partition
+            self._must_answer = True
+            return _failed(log.topic, wanted.partition, error)
+        if read.more:  # a closed segment ends here: the data that the client waits for is in the next one
+            self._must_answer = True
+        self._found[log] = wanted, read.size
+        self._size += read.size
+        return _succeeded(wanted.partition, read, committed=self._isolation == "committed")
+
+    def _divergence(self, log: UnifiedLog, wanted: Wanted) -> EpochEndOffset | None:
+        """Return where the client's log diverges from this one before its fetch offset, or None (KIP-595)."""
+        request = wanted.request
+        partition = self._node.image.partition(log.topic, log.partition)
+        leader_epoch = NO_EPOCH if partition is None else partition.leader_epoch
+        epoch, end_offset = log.end_offset_for_epoch(request.last_fetched_epoch, leader_epoch)
+        if end_offset < 0 or request.fetch_offset < log.start_offset:
+            raise errors.OffsetOutOfRange(
+                f"{log.topic}-{log.partition}: epoch {request.last_fetched_epoch} is not known"
+            )
+        if epoch < request.last_fetched_epoch or end_offset < request.fetch_offset:
+            return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return None
+
+
+def _release(answers: Told) -> None:
+    """Release the file regions of answers that are not sent."""
+    release_regions([answer.records or b"" for _wanted, answer in answers])
+
+
+def _diverged(partition: int, log: UnifiedLog, diverging: EpochEndOffset) -> PartitionData:
+    return PartitionData(
+        partition_index=partition,
+        error_code=0,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.start_offset,
+        diverging_epoch=diverging,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _succeeded(partition: int, read: FetchDataInfo, *, committed: bool) -> PartitionData:
+    return PartitionData(
+        partition_index=partition,
+        error_code=0,
+        high_watermark=read.high_watermark,
+        last_stable_offset=read.last_stable_offset,
+        log_start_offset=read.log_start_offset,
+        aborted_transactions=(
+            [AbortedTransaction(producer_id=pid, first_offset=first) for pid, first in read.aborted or ()]
+            if committed
+            else None
+        ),
+        records=read.parts[0] if read.parts else b"",
+    )
+
+
+def _failed(topic: str, partition: int, error: Exception) -> PartitionData:
+    answer = refused(partition, code_of(error, f"Fetch of {topic}-{partition}"))
+    answer.aborted_transactions = None
+    return answer
+
+
+def refused(partition: int, code: int) -> PartitionData:
+    """Return the answer for a partition that was not read."""
+    return PartitionData(
+        partition_index=partition, error_code=code, high_watermark=-1, aborted_transactions=[], records=b""
+    )

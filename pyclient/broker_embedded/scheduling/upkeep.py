@@ -1,0 +1,144 @@
+"""Periodic tasks of a node: retention, compaction, checkpoints, due flushes, closing idle connections."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.config.settings import LONG_MAX
+from pyclient.broker_embedded.scheduling.background import Background
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.scheduling.timers import Timer
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_FLUSH_SECONDS: Final = 1.0
+_OPENING_REST: Final = 0.05
+"""Seconds between two logs that no request waits for (docs/measurements.md, "Opening and recovery of logs")."""
+_SHORTEST_BACKOFF: Final = 0.01  # seconds between two searches for logs to compact
+_IDLE_CHECKS: Final = 4  # checks per connections.max.idle.ms
+_PARTIAL_CHECKS: Final = 4  # checks per internal.partial.frame.timeout.ms
+
+
+class Upkeep:
+    """The node's periodic tasks. They run on the node's loop, so long ones are cut into steps."""
+
+    def __init__(self, node: BrokerNode) -> None:
+        self._node = node
+        self._timers: dict[str, Timer] = {}
+        self._background = Background(node.loop, node.logs.side)
+        openings = node.logs.openings
+        openings.wake = lambda: self._background.run("opening logs", openings.steps())
+        openings.rest = self._rest_from_opening
+        if not node.logs.was_clean:
+            openings.want_everything()
+        relocation = node.relocation
+        relocation.wake = lambda: self._background.run("moving logs", relocation.steps())
+        for at, target in node.logs.interrupted_moves:
+            relocation.begin(at, target)
+        node.logs.interrupted_moves.clear()
+        config = node.config
+        self._every("retention", config.seconds("log.retention.check.interval.ms"), self.apply_retention)
+        checkpoints = config.seconds("log.flush.offset.checkpoint.interval.ms")
+        self._every("checkpoints", checkpoints, self._write_checkpoints)
+        if config.boolean("log.cleaner.enable"):
+            self._every("compaction", self._cleaner_backoff, self.compact)
+        self._every("flush", _FLUSH_SECONDS, self._flush_due)
+        idle = config.seconds("connections.max.idle.ms")
+        if idle > 0:
+            self._every("idle connections", idle / _IDLE_CHECKS, lambda: self._close_idle(idle))
+        partial = config.seconds("internal.partial.frame.timeout.ms")
+        self._every("unfinished requests", partial / _PARTIAL_CHECKS, lambda: self._close_unfinished(partial))
+
+    def close(self) -> None:
+        """Cancel all tasks."""
+        self._background.close()
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _rest_from_opening(self) -> None:
+        self._timers["opening logs"] = self._node.schedule(_OPENING_REST, self._go_on_opening)
+
+    def _go_on_opening(self) -> None:
+        wake = self._node.logs.openings.wake
+        if wake is not None:
+            wake()
+
+    def apply_retention(self) -> None:
+        """Delete segments above the retention time or size, one per step; the steps run on the loop."""
+        self.remove_deleted()
+        self._background.run("retention", _pauses(self._node.logs.retention_steps(self._node.clock.time_ms())))
+
+    def compact(self) -> None:
+        """Compact the logs that are dirty enough, in steps between which requests are served."""
+        node = self._node
+        node.logs.compaction_memory = node.config.integer("log.cleaner.dedupe.buffer.size")
+        self._background.run("compaction", node.logs.compaction_steps(node.clock.time_ms()))
+
+    def remove_deleted(self) -> None:
+        """Remove the files of deleted topics whose delay is over."""
+        self._node.logs.remove_doomed(self._node.clock.time_ms())
+
+    def topic_deleted(self) -> None:
+        """Schedule the removal of a deleted topic's files after their delay."""
+        self._node.schedule(self._node.logs.defaults.file_delete_delay_ms / 1000, self.remove_deleted)
+
+    def _every(self, name: str, seconds: float | Callable[[], float], work: Callable[[], object]) -> None:
+        """Run `work` every `seconds`, which may change while the node runs."""
+
+        def delay() -> float:
+            return seconds() if callable(seconds) else seconds
+
+        def run() -> None:
+            self._timers[name] = self._node.schedule(delay(), run)
+            try:
+                work()
+            except Exception:  # one failure must not end the periodic tasks
+                log.exception("%s failed; it is tried again in %g s", name, delay())
+
+        self._timers[name] = self._node.schedule(delay(), run)
+
+    def _cleaner_backoff(self) -> float:
+        return max(self._node.config.seconds("log.cleaner.backoff.ms"), _SHORTEST_BACKOFF)
+
+    def _write_checkpoints(self) -> None:
+        self._background.run("checkpoints", self._node.logs.checkpoint_steps())
+
+    def _flush_due(self) -> None:
+        node = self._node
+        if node.logs.defaults.flush_ms < LONG_MAX or any("flush.ms" in own for own in node.image.configs.values()):
+            self._background.run("flush", _pauses(node.logs.flush_steps(node.clock.time_ms())))
+
+    def _close_idle(self, seconds: float) -> None:
+        """Close connections without a request for `seconds`; as in Kafka, also while a request waits for its answer."""
+        if self._node.paused:
+            return
+        oldest = self._node.loop.time() - seconds
+        for connection in list(self._node.connections.values()):
+            if connection.last_active < oldest:
+                log.info("closing %r: no request for %g s (connections.max.idle.ms)", connection, seconds)
+                connection.close()
+
+    def _close_unfinished(self, seconds: float) -> None:
+        """Close connections whose requests stay incomplete or grow too slowly (Kafka waits connections.max.idle.ms)."""
+        if self._node.paused:
+            return
+        now = self._node.loop.time()
+        for connection in list(self._node.connections.values()):
+            if connection.stalled(now, seconds):
+                log.info(
+                    "closing %r: its request grew too slowly for %g s (internal.partial.frame.timeout.ms)",
+                    connection,
+                    seconds,
+                )
+                connection.close()
+
+
+def _pauses(steps: Iterable[object]) -> Steps[None]:
+    for _ in steps:
+        yield None
