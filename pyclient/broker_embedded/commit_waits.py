@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Handler, RequestContext
     from pyclient.broker_embedded.log.steps import Steps
-    from pyclient.broker_embedded.log.stored_log import StoredLog
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 
 _METADATA_LOG: Final = "__cluster_metadata"
@@ -78,19 +78,19 @@ def _stepped(steps: Steps[Any], name: str, node: BrokerNode, began: int) -> Step
 def _committed_change(answer: Any, name: str, node: BrokerNode, began: int) -> Any:
     if isawaitable(answer):
         return _awaited(answer, name, node, began) if node.fs.durable else answer
-    waiting = list(_changed(name, node, began)) if node.logs.held else None
+    waiting = list(_changed(name, node, began)) if node.logs.awaiting_flush else None
     return _when_on_disk(answer, waiting, name, node) if waiting else answer
 
 
 async def _awaited(answer: Any, name: str, node: BrokerNode, began: int) -> Any:
     given = await answer
-    waiting = list(_changed(name, node, began)) if node.logs.held else None
+    waiting = list(_changed(name, node, began)) if node.logs.awaiting_flush else None
     return await _when_on_disk(given, waiting, name, node) if waiting else given
 
 
-def _changed(name: str, node: BrokerNode, began: int) -> Iterator[tuple[StoredLog, int]]:
+def _changed(name: str, node: BrokerNode, began: int) -> Iterator[tuple[UnifiedLog, int]]:
     """Yield the logs, and the last offset in each, that an answer of the API `name` waits for."""
-    for log in node.logs.held:
+    for log in node.logs.awaiting_flush:
         last = log.end_offset - 1
         if log.topic == _METADATA_LOG:
             wanted = name in _OF_CONTROLLER or last > began
@@ -103,7 +103,7 @@ def _changed(name: str, node: BrokerNode, began: int) -> Iterator[tuple[StoredLo
         yield partitions
 
 
-def _when_on_disk(answer: Any, waiting: list[tuple[StoredLog, int]], name: str, node: BrokerNode) -> Future[Any]:
+def _when_on_disk(answer: Any, waiting: list[tuple[UnifiedLog, int]], name: str, node: BrokerNode) -> Future[Any]:
     """Return a future of the answer; it fails with `KafkaStorageError` (groups: `NotCoordinator`) if a sync failed."""
 
     def end(done: Future[Any]) -> None:
@@ -118,7 +118,7 @@ def _when_on_disk(answer: Any, waiting: list[tuple[StoredLog, int]], name: str, 
 
 
 def _when_all_committed(
-    waiting: list[tuple[StoredLog, int]], node: BrokerNode, end: Callable[[Future[Any]], None]
+    waiting: list[tuple[UnifiedLog, int]], node: BrokerNode, end: Callable[[Future[Any]], None]
 ) -> Future[Any]:
     """Return a future that `end` completes when every log is committed up to its offset, or never will be."""
     done: Future[Any] = node.loop.create_future()
@@ -135,7 +135,7 @@ def _when_all_committed(
     return done
 
 
-def _why_lost(log: StoredLog) -> str:
+def _why_lost(log: UnifiedLog) -> str:
     return f"{log.topic}-{log.partition}: {log.failure or 'it was closed before a flush'}"
 
 
@@ -166,7 +166,7 @@ def _stepped_produce(steps: Steps[Any], node: BrokerNode) -> Steps[Any]:
 def _committed_produce(response: Any, node: BrokerNode) -> Any:
     if isawaitable(response):
         return _committed_later(response, node)
-    if response is None or not node.logs.held:
+    if response is None or not node.logs.awaiting_flush:
         return response
     waiting = list(_uncommitted(response, node))
     return _committed(response, waiting, node) if waiting else response
@@ -174,7 +174,7 @@ def _committed_produce(response: Any, node: BrokerNode) -> Any:
 
 def _uncommitted(
     response: ProduceResponse, node: BrokerNode
-) -> Iterator[tuple[PartitionProduceResponse, StoredLog, int]]:
+) -> Iterator[tuple[PartitionProduceResponse, UnifiedLog, int]]:
     """Yield a partition's answer with a log and the offset up to which it must be on the disk first."""
     for topic in response.responses:
         name = topic.name or node.topic_name(topic.topic_id)
@@ -182,7 +182,7 @@ def _uncommitted(
             log = None if answer.error_code or name is None else node.logs.find(name, answer.index)
             if log is None or log.commits_at_once:
                 continue
-            if log in node.logs.held and log.high_watermark <= answer.base_offset:
+            if log in node.logs.awaiting_flush and log.high_watermark <= answer.base_offset:
                 yield answer, log, answer.base_offset
             partitions = node.unsynced_partitions(log.topic)
             if partitions is not None:
@@ -190,7 +190,7 @@ def _uncommitted(
 
 
 def _committed(
-    response: ProduceResponse, waiting: list[tuple[PartitionProduceResponse, StoredLog, int]], node: BrokerNode
+    response: ProduceResponse, waiting: list[tuple[PartitionProduceResponse, UnifiedLog, int]], node: BrokerNode
 ) -> Future[ProduceResponse]:
     def end(done: Future[Any]) -> None:
         for answer, log, offset in waiting:
@@ -200,7 +200,7 @@ def _committed(
     return _when_all_committed([(log, offset) for _answer, log, offset in waiting], node, end)
 
 
-def _correct(answer: PartitionProduceResponse, log: StoredLog, offset: int) -> None:
+def _correct(answer: PartitionProduceResponse, log: UnifiedLog, offset: int) -> None:
     """Set the error of a batch that could not be synced, or whose partition's metadata could not."""
     if log.high_watermark <= offset:
         answer.error_code = errors.KafkaStorageError.code

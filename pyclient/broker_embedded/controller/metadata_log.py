@@ -21,6 +21,7 @@ from pyclient.broker_embedded.controller.metadata_recovery import (
 )
 from pyclient.broker_embedded.log.checkpoints import stored_topic_id, write_topic_id
 from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.log_loader import open_log
 from pyclient.broker_embedded.log.steps import run_here
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.errors import ConfigError, CorruptRecord, KafkaStorageError, ProtocolError
@@ -35,6 +36,7 @@ from pyclient.records import (
     decode_key_values,
     iter_batches,
 )
+from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -312,7 +314,9 @@ def _make_directory(fs: FileSystem, data_dir: str, directory: str) -> None:
 def _open_files(fs: FileSystem, clock: Clock, directory: str, end: MetadataEnd, *, clean: bool) -> UnifiedLog:
     """Open the log; rebuild its indexes if they do not end where the checked batches end."""
     while True:
-        log = run_here(UnifiedLog.opening(directory, TOPIC, 0, TOPIC_ID, _CONFIG, fs=fs, clock=clock, clean=clean))
+        log = run_here(
+            open_log(directory, TopicPartition(TOPIC, 0), TOPIC_ID, _CONFIG, fs=fs, clock=clock, clean=clean)
+        )
         if log.end_offset == end.offset:
             return log
         log.close(clean=False)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient.broker_embedded.log.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES
 from pyclient.broker_embedded.log.file_records import DamagedSegment, FileRecords, whole_batches
-from pyclient.broker_embedded.log.interrupted import DATA_FILE
+from pyclient.broker_embedded.log.partition_directories import DATA_FILE
 from pyclient.errors import ConfigError, CorruptRecord, ProtocolError
 from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
 

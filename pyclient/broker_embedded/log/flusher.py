@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyclient.broker_embedded.log.disk_thread import DiskThread, Dropped
-from pyclient.broker_embedded.log.stored_log import PendingFlush
+from pyclient.broker_embedded.log.local_log import PendingFlush
 
 
 class Flusher:

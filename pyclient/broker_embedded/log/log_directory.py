@@ -18,6 +18,7 @@ from pyclient.broker_embedded.log.data_directory import DataDirectory
 from pyclient.broker_embedded.log.disk_thread import DiskThread, Dropped
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.flusher import Flusher
+from pyclient.broker_embedded.log.log_loader import load, open_log
 from pyclient.broker_embedded.log.partition_directories import (
     DELETED,
     FUTURE,
@@ -32,7 +33,6 @@ from pyclient.broker_embedded.log.partition_directories import (
 )
 from pyclient.broker_embedded.log.recovery_queue import LogRecoveryQueue
 from pyclient.broker_embedded.log.steps import Steps, run_here
-from pyclient.broker_embedded.log.stored_log import StoredLog
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.clock import Clock, Rng
 from pyclient.types import TopicPartition
@@ -102,7 +102,7 @@ class LogDirectory:
         self._offline: dict[TopicPartition, str] = {}  # reasons; their directories are not changed
         self._marked: list[tuple[int, str]] = []  # (partition, path) of directories that are marked for deletion
         self._doomed: list[tuple[int, str]] = []  # (when, path) of directories that are to be removed
-        self.held: set[StoredLog] = set()
+        self.awaiting_flush: set[UnifiedLog] = set()
         """Logs with appended batches that are committed when they are synced (`flush.messages`)."""
         self.side = DiskThread()
         self._flusher = Flusher(self.side)
@@ -305,8 +305,8 @@ class LogDirectory:
 
     def open_copy(self, source: UnifiedLog, path: str) -> Steps[UnifiedLog]:
         """Open an empty log at `path`, for the batches of `source`."""
-        names = source.topic, source.partition, source.topic_id
-        return UnifiedLog.opening(path, *names, source.config, fs=self._fs, clock=self._clock, clean=True)
+        at = TopicPartition(source.topic, source.partition)
+        return open_log(path, at, source.topic_id, source.config, fs=self._fs, clock=self._clock, clean=True)
 
     def take_copy(self, at: TopicPartition, source: UnifiedLog, path: str, target: DataDirectory) -> None:
         """Replace a log by its closed copy at `path`. The old files are deleted after the usual delay.
@@ -323,7 +323,16 @@ class LogDirectory:
         self._fs.rename(path, place)
         self._fs.sync_directory(target.path)
         old = source.directory
-        source.relocate(run_here(source.load_from(place)), place)
+        loading = load(
+            self._fs,
+            place,
+            str(at),
+            source.config,
+            clean=True,
+            recovery_point=source.end_offset,
+            start_offset=source.start_offset,
+        )
+        source.relocate(run_here(loading), place)
         self._homes[at] = target
         home.forget(at)
         target.checkpoint(checkpoints.RECOVERY_POINTS)[at] = source.recovery_point
@@ -395,10 +404,9 @@ class LogDirectory:
         opened.update_config(self.config_for(at.topic))  # it may have changed meanwhile
 
     def _opening(self, at: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> Steps[UnifiedLog]:
-        opened = yield from UnifiedLog.opening(
+        opened = yield from open_log(
             self._path(at),
-            at.topic,
-            at.partition,
+            at,
             topic_id,
             config,
             fs=self._fs,
@@ -433,7 +441,7 @@ class LogDirectory:
         """Sync the log on the side thread, and commit batches when they are synced, if the file system is durable."""
         if self._fs.durable:
             opened.flush_later = self._flusher.submit
-            opened.held = self.held
+            opened.awaiting_flush = self.awaiting_flush
 
     def checkpointed_high_watermark(self, topic: str, partition: int) -> int:
         """Return the checkpointed high watermark, 0 if there is none: a replicated log starts with it."""

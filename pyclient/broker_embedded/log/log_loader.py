@@ -7,43 +7,98 @@ first invalid one ends the log.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+import uuid
+from typing import Final
 
-from pyclient.broker_embedded.log.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, parse_epochs, render_epochs
+from pyclient import errors
+from pyclient.broker_embedded.log.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    CorruptCheckpoint,
+    parse_epochs,
+    render_epochs,
+    stored_topic_id,
+    write_topic_id,
+)
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.file_records import BatchChecker, DamagedSegment
 from pyclient.broker_embedded.log.filesystem import FileSystem
-from pyclient.broker_embedded.log.interrupted import DATA_FILE, finish_interrupted
 from pyclient.broker_embedded.log.leader_epoch_cache import LeaderEpochFileCache
-from pyclient.broker_embedded.log.log_segment import LogSegment
+from pyclient.broker_embedded.log.local_log import LoadedLog, LocalLog
+from pyclient.broker_embedded.log.log_segment import SWAP, LogSegment
+from pyclient.broker_embedded.log.partition_directories import DATA_FILE, contradiction, foreign_entries, is_temporary
+from pyclient.broker_embedded.log.partition_files import PartitionFiles
 from pyclient.broker_embedded.log.producer_state_manager import (
-    CorruptSnapshot,
     ProducerStateManager,
-    drop_snapshots_behind,
-    parse_snapshot,
+    remove_snapshots_after,
     replay_into,
+    replay_steps,
+    restore_producers,
 )
-from pyclient.broker_embedded.log.steps import Steps, run_here
+from pyclient.broker_embedded.log.steps import Steps
+from pyclient.broker_embedded.log.unified_log import UnifiedLog
+from pyclient.clock import Clock
 from pyclient.records import BatchHeader
+from pyclient.types import TopicPartition
 
 log = logging.getLogger("pyclient.broker_embedded")
 
+_INT_MAX: Final = 2**31 - 1
 
-@dataclass(slots=True)
-class LoadedLog:
-    """The contents of a partition's directory. `damage` is where recovery stopped, if not at the end of the files.
 
-    `exists`: the directory is not empty. `epochs_saved`: its file of leader epochs equals `epochs`.
+def open_log(
+    directory: str,
+    partition: TopicPartition,
+    topic_id: uuid.UUID | None,
+    config: LogConfig,
+    *,
+    fs: FileSystem,
+    clock: Clock,
+    clean: bool,
+    recovery_point: int = 0,
+    start_offset: int = 0,
+    high_watermark: int | None = None,
+) -> Steps[UnifiedLog]:
+    """Open the log in `directory`, or an empty one whose files are created by the first append; in steps.
+
+    `clean`: it was closed cleanly; otherwise batches from `recovery_point` on are checked and a torn tail is cut.
+    `start_offset` and `high_watermark` are checkpointed values; without a high watermark the log is not replicated,
+    and everything in it is committed. Raises `KafkaStorageError` if the directory cannot be read, is another
+    topic's, or has foreign files and no `partition.metadata`; nothing is changed then. The caller has exclusive use
+    of the directory; an abandoned opening can be repeated.
     """
+    name = str(partition)
+    try:
+        stored = _checked_topic_id(fs, directory, partition, topic_id)
+        loaded = yield from load(
+            fs, directory, name, config, clean=clean, recovery_point=recovery_point, start_offset=start_offset
+        )
+        if loaded.exists and stored is None and topic_id is not None:
+            write_topic_id(fs, directory, topic_id)
+    except OSError as error:
+        raise errors.KafkaStorageError(f"{name}: {directory} cannot be opened: {error}") from error
+    topic_id = topic_id or stored
+    files = PartitionFiles(fs, directory, topic_id, loaded.epochs, exist=loaded.exists, saved=loaded.epochs_saved)
+    if clean and loaded.damage is None:
+        recovery_point = loaded.end_offset
+    local = LocalLog(name, files, clock, config, loaded, recovery_point=recovery_point)
+    return UnifiedLog(partition, topic_id, local, loaded, high_watermark=high_watermark)
 
-    segments: list[LogSegment]
-    start_offset: int
-    end_offset: int
-    epochs: LeaderEpochFileCache
-    producers: ProducerStateManager
-    exists: bool
-    damage: DamagedSegment | None = None
-    epochs_saved: bool = False
+
+def _checked_topic_id(
+    fs: FileSystem, directory: str, partition: TopicPartition, topic_id: uuid.UUID | None
+) -> uuid.UUID | None:
+    """Return the topic id in the directory. Raise `KafkaStorageError` if it is another one, or has foreign files."""
+    stored = stored_topic_id(fs, directory)
+    if stored is not None and topic_id is not None and stored != topic_id:
+        raise errors.KafkaStorageError(contradiction(directory, partition, stored, topic_id))
+    foreign = foreign_entries(fs, directory) if stored is None else []
+    if foreign:
+        raise errors.KafkaStorageError(
+            f"{directory} has no {PARTITION_METADATA}, and {foreign[0]!r} in it is no file of a log: {partition} is "
+            "offline and the directory stays as it is; move it away"
+        )
+    return stored
 
 
 def load(
@@ -95,17 +150,6 @@ def load(
     return loaded
 
 
-def load_producers(
-    fs: FileSystem, directory: str, name: str, segments: list[LogSegment], end_offset: int
-) -> ProducerStateManager:
-    """Return the producers as of `end_offset`: from the newest snapshot before it and the batches after that."""
-    loading = _Loading(fs, directory, name, segments)
-    loading.end_offset = end_offset
-    from_offset = loading.restore_producers(fs.list_files(directory), end_offset)
-    run_here(loading.replay(from_offset, end_offset))
-    return loading.producers
-
-
 def _is(name: str, kind: str) -> bool:
     found = DATA_FILE.fullmatch(name)
     return found is not None and found[2] == kind
@@ -134,7 +178,7 @@ class _Loading:
                 clean, recovery_point = False, self.segments[-1].base_offset
         if clean:
             yield from self._load_epochs(LEADER_EPOCHS in files)
-            yield from self.replay(self.restore_producers(files, self.end_offset), self.end_offset)
+            yield from self._replay(self._restore_producers(files, self.end_offset))
         else:
             yield from self._recover(files, recovery_point)
         if self.epochs.truncate_from_end(self.end_offset) or self.damage is not None:
@@ -190,37 +234,16 @@ class _Loading:
 
     # Producers
 
-    def restore_producers(self, files: dict[str, int], at_most: int) -> int:
+    def _restore_producers(self, files: dict[str, int], at_most: int) -> int:
         """Load the newest usable snapshot up to offset `at_most`. Return its offset, or the log's start."""
-        offsets = sorted((int(name[:20]) for name in files if _is(name, "snapshot")), reverse=True)
-        for offset in offsets:
-            path = f"{self._directory}/{offset:020d}.snapshot"
-            content = self._fs.read(path) if self.segments[0].base_offset <= offset <= at_most else None
-            if content is None:
-                continue
-            try:
-                self.producers = ProducerStateManager(self._name, parse_snapshot(content))
-            except CorruptSnapshot as error:
-                log.warning("%s: %s: %s; using an older snapshot", self._name, path, error)
-                self._fs.remove(path)
-                files.pop(f"{offset:020d}.snapshot")
-                continue
-            return offset
-        self.producers = ProducerStateManager(self._name)
-        return self.segments[0].base_offset
+        first = self.segments[0].base_offset
+        self.producers, offset = restore_producers(
+            self._fs, self._directory, self._name, files, first_offset=first, at_most=at_most
+        )
+        return offset
 
-    def replay(self, from_offset: int, to_offset: int) -> Steps[None]:
-        """Record the batches in between in the producers; reads only headers and markers."""
-        for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True):
-            if from_offset >= to_offset or (following is not None and following.base_offset <= from_offset):
-                continue
-            yield from segment.indexes.load_steps()
-            found = segment.indexes.locate(from_offset)
-            for position, header in segment.records.walk(found.position) if found is not None else ():
-                if header.base_offset >= to_offset:
-                    return
-                replay_into(segment.indexes, self.producers, position, header)
-                yield None
+    def _replay(self, from_offset: int) -> Steps[None]:
+        return replay_steps(self.segments, self.producers, from_offset, self.end_offset)
 
     def _drop_stray_snapshots(self, files: dict[str, int]) -> None:
         """Remove all snapshots except those at the segments' bases and the newest one."""
@@ -237,7 +260,7 @@ class _Loading:
         if LEADER_EPOCHS in files or check_from > self.segments[0].base_offset:
             yield from self._load_epochs(LEADER_EPOCHS in files)
         self.epochs.truncate_from_end(check_from)
-        start = self.restore_producers(files, check_from)
+        start = self._restore_producers(files, check_from)
         self.end_offset = start
         for index, segment in enumerate(self.segments):
             if index + 1 < len(self.segments) and self.segments[index + 1].base_offset <= start:
@@ -248,7 +271,7 @@ class _Loading:
                 self._drop_segments(index + 1)
                 break
         if self.end_offset < start:  # damage below the recovery point: the snapshot covers lost batches
-            yield from self.replay(self.restore_producers(files, self.end_offset), self.end_offset)
+            yield from self._replay(self._restore_producers(files, self.end_offset))
 
     def _recover_segment(self, segment: LogSegment, start: int, check_from: int) -> Steps[None]:
         """Load a segment's batches from offset `start` on, and check those from `check_from` on."""
@@ -314,7 +337,52 @@ def _restart_empty(fs: FileSystem, directory: str, name: str, config: LogConfig,
     for segment in loaded.segments:
         for path in segment.mark_deleted():
             fs.remove(path)
-    drop_snapshots_behind(fs, directory, -1)
+    remove_snapshots_after(fs, directory, -1)
     start = loaded.start_offset
     empty = LogSegment(fs, directory, start, size=0, index_interval=config.index_interval_bytes)
     return LoadedLog([empty], start, start, LeaderEpochFileCache(), ProducerStateManager(name), True, loaded.damage)
+
+
+def finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) -> Steps[dict[str, int]]:
+    """Complete or undo interrupted operations. Return the files that are left."""
+    kept = {name: size for name, size in files.items() if not is_temporary(name)}
+    if len(kept) != len(files):
+        yield from _finish_swaps(fs, directory, files, kept)
+        for name in sorted(files, key=lambda name: name.endswith(".log.cleaned")):  # last: it identifies the others
+            if is_temporary(name):
+                fs.remove(f"{directory}/{name}")
+    for name in [name for name in kept if DATA_FILE.fullmatch(name) and not name.endswith(".snapshot")]:
+        if f"{name[:20]}.log" not in kept:
+            fs.remove(f"{directory}/{name}")
+            del kept[name]
+    return kept
+
+
+def _finish_swaps(fs: FileSystem, directory: str, files: dict[str, int], kept: dict[str, int]) -> Steps[None]:
+    cleaned = min((int(name[:20]) for name in files if name.endswith(".log.cleaned")), default=None)
+    swaps = [name for name in files if name.endswith(SWAP) and (cleaned is None or int(name[:20]) < cleaned)]
+    for base in sorted({name[:20] for name in swaps}):
+        if f"{base}.log.swap" in files:
+            yield from _drop_covered(fs, directory, base, files, kept)
+        elif f"{base}.log" not in kept:
+            continue
+        for name in [name for name in swaps if name.startswith(base)]:
+            final = name.removesuffix(SWAP)
+            fs.rename(f"{directory}/{name}", f"{directory}/{final}")
+            kept[final] = files[name]
+
+
+def _drop_covered(
+    fs: FileSystem, directory: str, base: str, files: dict[str, int], kept: dict[str, int]
+) -> Steps[None]:
+    """Remove the segments that a finished segment of compaction replaces."""
+    swapped = LogSegment(fs, directory, int(base), size=files[f"{base}.log.swap"], index_interval=_INT_MAX, suffix=SWAP)
+    end = int(base) + 1
+    for _position, header in swapped.records.walk(0):
+        end = header.next_offset
+        yield None
+    swapped.close()
+    for name in [name for name in kept if DATA_FILE.fullmatch(name)]:
+        if int(base) <= int(name[:20]) < end and not name.endswith(".snapshot"):
+            fs.remove(f"{directory}/{name}")
+            del kept[name]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from pyclient import errors
-from pyclient.broker_embedded.log.file_records import DamagedSegment
+from pyclient.broker_embedded.log.file_records import DamagedSegment, whole_batches
 from pyclient.broker_embedded.log.indexes import AbortedTransaction
 from pyclient.broker_embedded.log.log_segment import LogSegment
 from pyclient.broker_embedded.log.log_segments import LogSegments
@@ -16,7 +16,7 @@ from pyclient.records import BatchHeader, decode_batch
 from pyclient.types import OffsetAndTimestamp
 
 
-class Stretch(NamedTuple):
+class SegmentSlice(NamedTuple):
     """Batches of a segment. `end_offset` is at or after the last one's end; `more`: it reaches a closed file's end."""
 
     segment: LogSegment
@@ -26,7 +26,7 @@ class Stretch(NamedTuple):
     more: bool
 
 
-def find_stretch(
+def find_slice(
     segments: LogSegments,
     offset: int,
     *,
@@ -35,7 +35,7 @@ def find_stretch(
     max_bytes: int,
     min_one_batch: bool,
     whole_batches: bool,
-) -> Stretch | None:
+) -> SegmentSlice | None:
     """Return the batches from the one that holds `offset` on, below offset `limit`, up to `max_bytes`.
 
     None if there are none. `min_one_batch`: the first one in any case, whatever its size. Without `whole_batches` the
@@ -74,7 +74,7 @@ def find_stretch(
             return None
     if end <= position:
         return None
-    return Stretch(segment, position, end - position, end_offset, whole and segment is not segments.active)
+    return SegmentSlice(segment, position, end - position, end_offset, whole and segment is not segments.active)
 
 
 def _last_whole_batch(segment: LogSegment, position: int, last: int) -> tuple[int, int]:
@@ -205,3 +205,19 @@ class FetchDataInfo(NamedTuple):
     end_offset: int
     aborted: list[tuple[int, int]] | None = None
     more: bool = False
+
+
+def verify(segments: LogSegments) -> Iterator[DamagedSegment | None]:
+    """Check every batch against its checksum, one per step; a step that finds damage yields it.
+
+    The rest of a damaged segment is not checked, nor is a segment that is deleted meanwhile.
+    """
+    for segment in list(segments):
+        try:
+            for _ in whole_batches(segment.records, 0):
+                yield None
+        except DamagedSegment as error:
+            yield error
+        except OSError:
+            if segment in list(segments):
+                raise

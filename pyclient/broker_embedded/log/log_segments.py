@@ -10,16 +10,16 @@ from pyclient.broker_embedded.log.log_segment import SWAP, LogSegment
 
 
 class LogSegments:
-    """A non-empty list; `active`, the last one, is written to. `take_doomed` returns files of dropped ones."""
+    """A non-empty list; `active`, the last one, is written to. `take_due` returns files of dropped ones."""
 
-    __slots__ = ("_bases", "_directory", "_doomed", "_fs", "_segments", "_swap", "active")
+    __slots__ = ("_bases", "_directory", "_dropped", "_fs", "_segments", "_swap", "active")
 
     def __init__(self, fs: FileSystem, directory: str, segments: list[LogSegment]) -> None:
         self._fs = fs
         self._directory = directory
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
-        self._doomed: list[tuple[int, str]] = []
+        self._dropped: list[tuple[int, str]] = []
         self._swap: Iterator[None] = iter(())  # pending renames of `replace`
         self.active = segments[-1]
 
@@ -110,7 +110,7 @@ class LogSegments:
         for segment in reversed(old):
             yield None
             paths = segment.mark_deleted(keep_snapshot=segment.base_offset == made.base_offset)
-            self._doomed += [(due_ms, path) for path in paths]
+            self._dropped += [(due_ms, path) for path in paths]
         yield None
         made.rename("")
 
@@ -120,13 +120,13 @@ class LogSegments:
             pass
 
     def _mark_deleted(self, index: int, due_ms: int) -> None:
-        self._doomed += [(due_ms, path) for path in self._segments[index].mark_deleted()]
+        self._dropped += [(due_ms, path) for path in self._segments[index].mark_deleted()]
 
-    def take_doomed(self, now_ms: int) -> list[str]:
+    def take_due(self, now_ms: int) -> list[str]:
         """Return the files of dropped segments that are due (epoch ms); the caller removes them."""
-        due = [path for when, path in self._doomed if when <= now_ms]
+        due = [path for when, path in self._dropped if when <= now_ms]
         if due:
-            self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
+            self._dropped = [(when, path) for when, path in self._dropped if when > now_ms]
         return due
 
     def sync(self, from_offset: int, log_end: int) -> None:

@@ -13,23 +13,43 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pyclient.broker_embedded.log.checkpoints import (
+    LEADER_EPOCHS,
     PARTITION_METADATA,
     stored_topic_id,
     uuid_text,
 )
 from pyclient.broker_embedded.log.filesystem import FileSystem
-from pyclient.broker_embedded.log.interrupted import is_log_file
 from pyclient.types import TopicPartition
 
 DELETED: Final = "-delete"
 STRAY: Final = "-stray"
 FUTURE: Final = "-future"
 
+
+DATA_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
+_TEMPORARY: Final = (".deleted", ".cleaned", ".swap", ".tmp")
 _LONGEST_NAME: Final = 255
 _TOPIC: Final = r"(?!\.{1,2}-\d)[a-zA-Z0-9._-]{1,249}"
 _LOG: Final = re.compile(rf"({_TOPIC})-(0|[1-9][0-9]{{0,9}})")
 _FUTURE: Final = re.compile(rf"({_TOPIC})-(0|[1-9][0-9]{{0,9}})\.[0-9a-f]{{32}}{FUTURE}")
 _DELETED: Final = re.compile(rf"{_TOPIC}-(0|[1-9][0-9]{{0,9}})\.[0-9a-f]{{32}}{DELETED}")
+
+
+def is_log_file(name: str) -> bool:
+    """Return True for a name that a file in a partition's directory can have, finished or not."""
+    return _is_final(name) or is_temporary(name)
+
+
+def _is_final(name: str) -> bool:
+    return name in (LEADER_EPOCHS, PARTITION_METADATA) or DATA_FILE.fullmatch(name) is not None
+
+
+def is_temporary(name: str) -> bool:
+    """Return True for the name of a file that an interrupted operation left."""
+    stem = name
+    for suffix in _TEMPORARY:
+        stem = stem.removesuffix(suffix)
+    return stem != name and _is_final(stem)
 
 
 def partition_of(name: str) -> TopicPartition | None:

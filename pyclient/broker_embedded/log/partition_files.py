@@ -31,7 +31,7 @@ class PartitionFiles:
     `OSError`.
     """
 
-    __slots__ = ("_changes", "_directory", "_fs", "_named", "_saved", "_synced", "_topic_id", "epochs", "exist")
+    __slots__ = ("_changes", "_named", "_saved", "_synced", "_topic_id", "directory", "epochs", "exist", "fs")
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class PartitionFiles:
         exist: bool,
         saved: bool,
     ) -> None:
-        self._fs = fs
-        self._directory = directory
+        self.fs = fs
+        self.directory = directory
         self._topic_id = topic_id
         self.epochs = epochs
         self.exist = exist
@@ -55,9 +55,9 @@ class PartitionFiles:
 
     def create(self) -> None:
         """Create the directory, and write the topic id."""
-        self._fs.make_directory(self._directory)
+        self.fs.make_directory(self.directory)
         if self._topic_id is not None:
-            write_topic_id(self._fs, self._directory, self._topic_id)
+            write_topic_id(self.fs, self.directory, self._topic_id)
         self.exist = True
         self._saved = self._synced = self._named = False
 
@@ -76,7 +76,7 @@ class PartitionFiles:
     def save(self) -> None:
         """Write the epochs, if the directory exists. The next `sync` syncs them."""
         if self.exist:
-            self._fs.replace(self._path(LEADER_EPOCHS), render_epochs(self.epochs), sync=False)
+            self.fs.replace(self._path(LEADER_EPOCHS), render_epochs(self.epochs), sync=False)
             self._saved = True
             self._synced = False
             self._changes += 1
@@ -91,8 +91,8 @@ class PartitionFiles:
         if not self._saved:
             self.save()
         names = (LEADER_EPOCHS,) if self._topic_id is None else (LEADER_EPOCHS, PARTITION_METADATA)
-        directories = [] if self._named else [os.path.dirname(self._directory)]
-        return PendingFiles([self._fs.file(self._path(name)) for name in names], directories, self._changes)
+        directories = [] if self._named else [os.path.dirname(self.directory)]
+        return PendingFiles([self.fs.file(self._path(name)) for name in names], directories, self._changes)
 
     def synced(self, changes: int) -> None:
         """Note that what `begin_sync` returned is on the disk."""
@@ -106,8 +106,8 @@ class PartitionFiles:
             file.sync()
             file.close()
         for directory in pending.directories:
-            self._fs.sync_directory(directory)
+            self.fs.sync_directory(directory)
         self.synced(pending.changes)
 
     def _path(self, name: str) -> str:
-        return f"{self._directory}/{name}"
+        return f"{self.directory}/{name}"

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyclient import errors
 from pyclient.broker_embedded.log.filesystem import Buffer, FileSystem
 from pyclient.broker_embedded.log.indexes import AbortedTransaction
+from pyclient.broker_embedded.log.partition_directories import DATA_FILE
+from pyclient.broker_embedded.log.steps import Steps, run_here
 from pyclient.records import BatchHeader, ControlType, control_type, decode_key_values
 from pyclient.records.crc import crc32c
 
 if TYPE_CHECKING:
+    from pyclient.broker_embedded.log.log_segment import LogSegment
     from pyclient.broker_embedded.log.segment_indexes import SegmentIndexes
-    from pyclient.broker_embedded.log.steps import Steps
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -287,17 +289,37 @@ def parse_snapshot(content: bytes) -> list[ProducerStateEntry]:
     return [_entry(*row) for row in _ENTRY.iter_unpack(body[_COUNT.size :])]
 
 
-def write_snapshot(fs: FileSystem, directory: str, offset: int, entries: Iterable[ProducerStateEntry]) -> None:
-    """Write the producers as of `offset`: a restart need not read the batches before it. Not synced: it has a CRC."""
-    fs.replace(f"{directory}/{offset:020d}.snapshot", render_snapshot(entries), sync=False)
+class ProducerSnapshots:
+    """The snapshot files of one log: recovery reads batches only from the newest one on.
+
+    `position` is the size of the active segment at the newest snapshot.
+    """
+
+    __slots__ = ("_directory", "_fs", "_offset", "position")
+
+    def __init__(self, fs: FileSystem, directory: str, offset: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._offset = offset
+        self.position = 0
+
+    def write(self, offset: int, position: int, producers: Iterable[ProducerStateEntry], *, segment_base: int) -> None:
+        """Write the producers as of `offset`. Not synced: the file has a CRC.
+
+        The snapshot before it is kept only if the active segment, from `segment_base` on, begins there.
+        """
+        if self._offset not in (offset, segment_base):
+            self._fs.remove(f"{self._directory}/{self._offset:020d}.snapshot")
+        self._fs.replace(f"{self._directory}/{offset:020d}.snapshot", render_snapshot(producers), sync=False)
+        self._offset, self.position = offset, position
+
+    def truncate(self, offset: int, segment_base: int) -> None:
+        """Remove the snapshots for offsets above `offset`, after a truncation."""
+        remove_snapshots_after(self._fs, self._directory, offset)
+        self._offset, self.position = segment_base, 0
 
 
-def remove_snapshot(fs: FileSystem, directory: str, offset: int) -> None:
-    """Remove the snapshot for `offset`, if there is one."""
-    fs.remove(f"{directory}/{offset:020d}.snapshot")
-
-
-def drop_snapshots_behind(fs: FileSystem, directory: str, offset: int) -> None:
+def remove_snapshots_after(fs: FileSystem, directory: str, offset: int) -> None:
     """Remove snapshots for offsets above `offset`."""
     for name in fs.list_files(directory):
         if name.endswith(".snapshot") and name[:20].isdigit() and int(name[:20]) > offset:
@@ -397,3 +419,54 @@ def replay_into(indexes: SegmentIndexes, producers: ProducerStateManager, positi
         return
     if completed is not None and completed.aborted:
         indexes.transactions.append(aborted(producers, completed))
+
+
+def load_producers(
+    fs: FileSystem, directory: str, name: str, segments: list[LogSegment], end_offset: int
+) -> ProducerStateManager:
+    """Return the producers as of `end_offset`: from the newest snapshot before it and the batches after that."""
+    producers, offset = restore_producers(
+        fs, directory, name, fs.list_files(directory), first_offset=segments[0].base_offset, at_most=end_offset
+    )
+    run_here(replay_steps(segments, producers, offset, end_offset))
+    return producers
+
+
+def restore_producers(
+    fs: FileSystem, directory: str, name: str, files: dict[str, int], *, first_offset: int, at_most: int
+) -> tuple[ProducerStateManager, int]:
+    """Load the newest usable snapshot for an offset from `first_offset`, the log's start, up to `at_most`.
+
+    Return the producers and its offset; no producers and the log's start without a snapshot. Corrupt ones are removed,
+    also from `files`.
+    """
+    found = (DATA_FILE.fullmatch(file) for file in files)
+    offsets = sorted((int(match[1]) for match in found if match is not None and match[2] == "snapshot"), reverse=True)
+    for offset in offsets:
+        path = f"{directory}/{offset:020d}.snapshot"
+        content = fs.read(path) if first_offset <= offset <= at_most else None
+        if content is None:
+            continue
+        try:
+            return ProducerStateManager(name, parse_snapshot(content)), offset
+        except CorruptSnapshot as error:
+            log.warning("%s: %s: %s; using an older snapshot", name, path, error)
+            fs.remove(path)
+            files.pop(f"{offset:020d}.snapshot")
+    return ProducerStateManager(name), first_offset
+
+
+def replay_steps(
+    segments: list[LogSegment], producers: ProducerStateManager, from_offset: int, to_offset: int
+) -> Steps[None]:
+    """Record the batches in between in `producers`; reads only headers and markers."""
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        if from_offset >= to_offset or (following is not None and following.base_offset <= from_offset):
+            continue
+        yield from segment.indexes.load_steps()
+        found = segment.indexes.locate(from_offset)
+        for position, header in segment.records.walk(found.position) if found is not None else ():
+            if header.base_offset >= to_offset:
+                return
+            replay_into(segment.indexes, producers, position, header)
+            yield None

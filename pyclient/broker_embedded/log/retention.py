@@ -1,11 +1,15 @@
-"""Retention: which of a log's oldest segments to delete, by age, by size, and before the log's start. Pure."""
+"""Retention: the oldest segments of a log are deleted by age, by size, and before the log's start."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyclient.broker_embedded.log.config import LogConfig
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.log.log_segment import LogSegment
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
 
 
 class SegmentFacts(NamedTuple):
@@ -38,3 +42,35 @@ def expired(
         surplus -= segment.size
         count += 1
     return count
+
+
+def retention_steps(log: UnifiedLog, now_ms: int) -> Iterator[int]:
+    """Apply retention to `log` in steps of one segment; yield how many were deleted in each. Expire idle producers."""
+    log.producers.expire(now_ms, log.producer_expiration_ms)
+    log.remove_dropped(now_ms)
+    for segment in list(log.segments):
+        if segment.indexes.load():
+            yield 0
+        if log.closed:
+            return
+    facts = [_facts_of(log, segment) for segment in log.segments]
+    count = expired(facts, log.config, now_ms=now_ms, start_offset=log.start_offset, high_watermark=log.high_watermark)
+    oldest = list(log.segments)[:count]
+    if count and count == len(log.segments):
+        log.roll()
+        yield 0
+    for segment in oldest:
+        if log.closed or log.segments[0] is not segment or segment is log.segments.active:
+            return  # the log was truncated meanwhile
+        log.segments.drop_oldest(1, now_ms + log.config.file_delete_delay_ms)
+        log.advance_start(log.segments.first_offset)
+        yield 1
+    if oldest:
+        log.remove_dropped(now_ms)
+
+
+def _facts_of(log: UnifiedLog, segment: LogSegment) -> SegmentFacts:
+    timestamp = segment.largest_timestamp
+    if timestamp < 0 and segment.size:
+        timestamp = log.local.fs.modified_ms(segment.records.file.path)
+    return SegmentFacts(log.segments.end_of(segment, log.end_offset), segment.size, timestamp)

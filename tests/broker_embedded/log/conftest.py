@@ -14,6 +14,7 @@ import pytest
 
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import Buffer, File, RealFile, RealFileSystem
+from pyclient.broker_embedded.log.log_loader import open_log
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.log.steps import run_here
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
@@ -27,6 +28,7 @@ from pyclient.records import (
     iter_batches,
 )
 from pyclient.testing.clock import ManualClock
+from pyclient.types import TopicPartition
 
 NOW = 1_700_000_000_000
 TOPIC_ID = uuid.UUID(int=7)
@@ -53,10 +55,9 @@ class LogFixture:
 
     def open(self, *, clean: bool = True, recovery_point: int = 0, **options: Any) -> UnifiedLog:
         """The log in the directory."""
-        opening = UnifiedLog.opening(
+        opening = open_log(
             self.directory,
-            "t",
-            0,
+            TopicPartition("t", 0),
             TOPIC_ID,
             self.config,
             fs=self.fs,

@@ -16,10 +16,11 @@ from pyclient.broker_embedded.log.compaction import batch_filter, cleaner
 from pyclient.broker_embedded.log.compaction.log_cleaner import LogCleaner
 from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
 from pyclient.broker_embedded.log.compaction.rewriting import ROWS_AT_ONCE, chunks
+from pyclient.broker_embedded.log.log_loader import open_log
 from pyclient.broker_embedded.log.recovery_queue import LogRecoveryQueue
 from pyclient.broker_embedded.log.segment_indexes import SegmentIndexes
-from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.records import BatchBuilder, BatchHeader, Compression, check_crc
+from pyclient.types import TopicPartition
 
 _LARGE_VALUE = 20_000
 _STEP_BYTES = 1 << 20
@@ -190,8 +191,14 @@ def test_a_log_of_many_batches_is_opened_in_steps_of_one_batch(
         else:
             fixture.path(name).unlink()
     counter = OpeningCounter(fixture, monkeypatch)
-    opening = UnifiedLog.opening(
-        fixture.directory, "t", 0, fixture.topic_id, fixture.config, fs=fixture.fs, clock=fixture.clock, clean=clean
+    opening = open_log(
+        fixture.directory,
+        TopicPartition("t", 0),
+        fixture.topic_id,
+        fixture.config,
+        fs=fixture.fs,
+        clock=fixture.clock,
+        clean=clean,
     )
     opened, done = counter.run(opening)
     broken = not clean and lost == (f"{0:020}.log",)

@@ -238,7 +238,8 @@ def old_message(offset: int, key: bytes, value: bytes, timestamp_ms: int) -> byt
 
 def test_old_formats_are_compacted_as_well(fixture: Any, log: Any) -> None:
     for offset, (key, value) in enumerate(((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))):
-        log._write(log.segments.active, memoryview(old_message(offset, key, value, fixture.now)), offset, fixture.now)
-        log.end_offset = log.high_watermark = offset + 1
+        message = memoryview(old_message(offset, key, value, fixture.now))
+        log.local.append(log.segments.active, message, offset, fixture.now)
+        log.high_watermark = offset + 1
     compact(fixture, log)
     assert pairs(fixture, log) == [(1, b"b", b"1"), (2, b"a", b"2")]

@@ -37,7 +37,7 @@ def state(log: Any) -> tuple[Any, ...]:
 
 def indexes(log: Any) -> list[Any]:
     """What the indexes answer."""
-    found: list[Any] = [log.offset_for_timestamp(log._clock.time_ms() + late) for late in range(-1, 7)]
+    found: list[Any] = [log.offset_for_timestamp(log.local.clock.time_ms() + late) for late in range(-1, 7)]
     for segment in log.segments:
         found.append([segment.indexes.offsets.lookup(offset) for offset in range(9)])
         found.append((segment.largest_timestamp, segment.indexes.largest_timestamp_offset))

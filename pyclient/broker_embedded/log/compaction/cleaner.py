@@ -23,7 +23,7 @@ from pyclient.broker_embedded.log.log_reader import aborted_between
 from pyclient.broker_embedded.log.log_segment import CLEANED, LogSegment
 from pyclient.broker_embedded.log.producer_state_manager import read_marker
 from pyclient.broker_embedded.log.steps import Blocking, Steps
-from pyclient.broker_embedded.log.stored_log import StoredLog
+from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.records import BatchHeader, check_crc, read_header
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -49,7 +49,7 @@ class Cleaned(NamedTuple):
 class Cleaner:
     """The work of one round, in steps. `most_keys` bounds its memory: a round ends where the map is full."""
 
-    def __init__(self, owner: StoredLog, plan: LogToClean, *, fs: FileSystem, most_keys: int, now_ms: int) -> None:
+    def __init__(self, owner: UnifiedLog, plan: LogToClean, *, fs: FileSystem, most_keys: int, now_ms: int) -> None:
         self._log = owner
         self._plan = plan
         self._fs = fs
@@ -224,7 +224,7 @@ def _needed(segment: LogSegment, position: int, rest: bytes) -> int:
 class _Output:
     """The segment under construction (`.cleaned` files), written in large pieces."""
 
-    def __init__(self, fs: FileSystem, owner: StoredLog, base_offset: int) -> None:
+    def __init__(self, fs: FileSystem, owner: UnifiedLog, base_offset: int) -> None:
         self._fs = fs
         self._pending: list[KeptBatch] = []
         self._bytes = 0

@@ -13,7 +13,7 @@ from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
 from pyclient.broker_embedded.log.file_records import DamagedSegment
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.steps import Steps, run_here
-from pyclient.broker_embedded.log.stored_log import StoredLog
+from pyclient.broker_embedded.log.unified_log import UnifiedLog
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -30,14 +30,14 @@ class LogCleaner:
         self._fs = fs
         self.memory = memory
         self._save = save
-        self._refused: set[StoredLog] = set()
+        self._refused: set[UnifiedLog] = set()
 
-    def due(self, logs: Sequence[StoredLog], now_ms: int) -> Steps[int]:
+    def due(self, logs: Sequence[UnifiedLog], now_ms: int) -> Steps[int]:
         """Compact the logs that are dirty enough, until none is. Return the number of rounds."""
         rounds = 0
-        failed: set[StoredLog] = set()
+        failed: set[UnifiedLog] = set()
         while True:
-            best: tuple[float, StoredLog, LogToClean] | None = None
+            best: tuple[float, UnifiedLog, LogToClean] | None = None
             looked = 0
             for owner in logs:
                 looked += 4 + len(owner.segments)
@@ -56,7 +56,7 @@ class LogCleaner:
             else:
                 failed.add(owner)
 
-    def everything(self, owner: StoredLog, now_ms: int) -> int:
+    def everything(self, owner: UnifiedLog, now_ms: int) -> int:
         """Compact a log at once, however little is dirty. Return the number of rounds.
 
         The active segment is rolled first. `min.compaction.lag.ms` applies. Raises the error of a failed round,
@@ -78,7 +78,7 @@ class LogCleaner:
             run_here(self._save())
             rounds += 1
 
-    def _plan(self, owner: StoredLog, now_ms: int) -> LogToClean:
+    def _plan(self, owner: UnifiedLog, now_ms: int) -> LogToClean:
         first = owner.cleaned_to
         if not owner.start_offset <= first <= owner.end_offset:
             first = owner.start_offset
@@ -86,7 +86,7 @@ class LogCleaner:
         limit = owner.last_stable_offset
         return plan_cleaning(segments, owner.config, first_dirty=first, limit=limit, now_ms=now_ms)
 
-    def _round(self, owner: StoredLog, plan: LogToClean, now_ms: int) -> Steps[bool]:
+    def _round(self, owner: UnifiedLog, plan: LogToClean, now_ms: int) -> Steps[bool]:
         """Run one round. Return False if the log must not be retried in this run."""
         cleaning = Cleaner(owner, plan, fs=self._fs, most_keys=self.memory // KEY_BYTES, now_ms=now_ms)
         try:
