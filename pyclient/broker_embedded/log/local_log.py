@@ -65,7 +65,9 @@ class PendingFlush(NamedTuple):
 
 
 class LocalLog:
-    """The files of one log, from `segments` up to `end_offset`. Failures of the disk are `OSError`.
+    """The files of one log, up to `end_offset`.
+
+    Failures of the disk are `OSError`, those of an append and a roll `KafkaStorageError`.
 
     Everything before `recovery_point` is on the disk.
     """
@@ -142,17 +144,23 @@ class LocalLog:
 
     def append(self, segment: LogSegment, data: memoryview, last_offset: int, timestamp: int) -> None:
         """Write batches, which end at `last_offset`, to the active segment."""
-        if not self.files.exist:
-            self.files.create()
-        segment.append(data, last_offset=last_offset, max_timestamp=timestamp)
+        try:
+            if not self.files.exist:
+                self.files.create()
+            segment.append(data, last_offset=last_offset, max_timestamp=timestamp)
+        except OSError as error:
+            raise errors.KafkaStorageError(f"{self.name}: the append failed: {error}") from error
         self.end_offset = last_offset + 1
 
     def roll(self, producers: Iterable[ProducerStateEntry]) -> LogSegment:
         """Close the active segment, which has batches, and add one at the log's end. Not synced."""
         active = self.segments.active
-        active.finish()
-        self._write_snapshot(producers)
-        self.files.begin_sync()
+        try:
+            active.finish()
+            self._write_snapshot(producers)
+            self.files.begin_sync()
+        except OSError as error:
+            raise errors.KafkaStorageError(f"{self.name}: a segment cannot be closed: {error}") from error
         active.synced = False
         return self.move_active_segment()
 

@@ -127,7 +127,7 @@ def load(
         return LoadedLog(
             [empty], start_offset, start_offset, LeaderEpochFileCache(), ProducerStateManager(name), bool(files)
         )
-    loading = _Loading(fs, directory, name, segments)
+    loading = LogLoader(fs, directory, name, segments)
     try:
         yield from loading.load(files, clean=clean, recovery_point=recovery_point)
     except BaseException:  # abandoned, or the disk failed: the files are not used
@@ -155,8 +155,8 @@ def _is(name: str, kind: str) -> bool:
     return found is not None and found[2] == kind
 
 
-class _Loading:
-    """The loading of one directory, in steps."""
+class LogLoader:
+    """Loads the files of one directory, in steps."""
 
     def __init__(self, fs: FileSystem, directory: str, name: str, segments: list[LogSegment]) -> None:
         self._fs = fs

@@ -172,6 +172,19 @@ class ProducerStateManager:
                 f"{what} comes from coordinator epoch {coordinator_epoch}, epoch {entry.coordinator_epoch} was here"
             )
 
+    def checked_marker(self, batch: Buffer, header: BatchHeader) -> EndTransactionMarker | None:
+        """Return the marker in a control batch, checked; None for other kinds.
+
+        Raises `InvalidRecord`, `InvalidProducerEpoch` or `TransactionCoordinatorFenced`.
+        """
+        try:
+            marker = read_marker(batch, header)
+        except errors.CorruptRecord as error:
+            raise errors.InvalidRecord(f"{self.where}: {error}") from error
+        if marker is not None:
+            self.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
+        return marker
+
     def add_batch(self, header: BatchHeader, base_offset: int) -> None:
         """Record a data batch of a producer, which is in the log at `base_offset`."""
         producer_id = header.producer_id

@@ -43,16 +43,12 @@ from pyclient.broker_embedded.log.producer_state_manager import (
     ProducerStateManager,
     aborted,
     load_producers,
-    read_marker,
     replay_batch,
 )
 from pyclient.broker_embedded.log.retention import retention_steps
-from pyclient.broker_embedded.log.steps import Blocking, Steps
 from pyclient.net.file_region import FileRegion
 from pyclient.records import BatchHeader, stamp_offsets
 from pyclient.types import OffsetAndTimestamp, TopicPartition
-
-__all__ = ["AppendOrigin", "FetchDataInfo", "FetchIsolation", "LogAppendInfo", "UnifiedLog"]
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -225,7 +221,7 @@ class UnifiedLog:
         marker: EndTransactionMarker | None = None
         if has_producer:
             if header.is_control:
-                marker = self._checked_marker(data, header)
+                marker = self.producers.checked_marker(data, header)
             elif origin == "client":
                 duplicate = self.producers.duplicate_of(header)
                 if duplicate is not None:
@@ -238,21 +234,12 @@ class UnifiedLog:
         if leader_epoch != local.files.epochs.latest:
             local.files.note_epoch(leader_epoch, base)
         stamp_offsets(data, 0, base, leader_epoch)
-        self._write(segment, data, last, header.max_timestamp)
+        local.append(segment, data, last, header.max_timestamp)
         if has_producer:
             self._note_producer(segment, header, base, marker)
         self._appended(origin)
         append_time = now_ms if origin == "client" and config.log_append_time else -1
         return LogAppendInfo(base, last, append_time, self.start_offset)
-
-    def _checked_marker(self, data: memoryview, header: BatchHeader) -> EndTransactionMarker | None:
-        try:
-            marker = read_marker(data, header)
-        except errors.CorruptRecord as error:
-            raise errors.InvalidRecord(f"{self._name}: {error}") from error
-        if marker is not None:
-            self.producers.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
-        return marker
 
     def _note_producer(
         self, segment: LogSegment, header: BatchHeader, base: int, marker: EndTransactionMarker | None
@@ -282,19 +269,13 @@ class UnifiedLog:
             self.truncate_fully_and_start_at(first.base_offset)
         largest = max(header.max_timestamp for _, header in batches)
         segment = local.segment_for(len(data), last.last_offset, largest, now_ms) or self.roll()
-        self._write(segment, data, last.last_offset, largest)
+        local.append(segment, data, last.last_offset, largest)
         for position, header in batches:
             local.files.note_epoch(header.leader_epoch, header.base_offset)
             batch = data[position : position + header.size]
             self._note_completed(segment, replay_batch(self.producers, header, batch.tobytes))
         self._appended("replica")
         return LogAppendInfo(first.base_offset, last.last_offset, -1, self.start_offset)
-
-    def _write(self, segment: LogSegment, data: memoryview, last_offset: int, timestamp: int) -> None:
-        try:
-            self.local.append(segment, data, last_offset, timestamp)
-        except OSError as error:
-            raise errors.KafkaStorageError(f"{self._name}: the append failed: {error}") from error
 
     def _appended(self, origin: AppendOrigin) -> None:
         local = self.local
@@ -316,10 +297,7 @@ class UnifiedLog:
         active = local.segments.active
         if not active.size:
             return active if active.base_offset == local.end_offset else local.move_active_segment()
-        try:
-            segment = local.roll(self.producers)
-        except OSError as error:
-            raise errors.KafkaStorageError(f"{self._name}: a segment cannot be closed: {error}") from error
+        segment = local.roll(self.producers)
         if self.flush_later is not None:
             self.flush_later(self._begin_flush([active], partial(local.segment_flushed, active)))
         else:
@@ -468,29 +446,6 @@ class UnifiedLog:
         self.high_watermark = min(self.high_watermark, offset) if self.replicated else offset
         self.local.end_at(offset)
         self._end_awaiting_flush()
-
-    def replace_segments(self, made: LogSegment, old: list[LogSegment]) -> Steps[bool]:
-        """Replace closed segments by a synced one that compaction made. Return False if the log has changed since."""
-        local = self.local
-        if not self._may_change():
-            return False
-        try:
-            renames = local.segments.replace(made, old, local.deletion_time_ms())
-            if renames is None:
-                return False
-            for _ in renames:
-                yield None
-                if not self._may_change():  # the directory may belong to another log now
-                    return False
-        except OSError as error:
-            self.fail(f"compaction stopped between two names of a file: {error}")
-            raise
-        yield Blocking(partial(local.fs.sync_directory, local.directory))
-        local.segment_flushed(made)
-        return True
-
-    def _may_change(self) -> bool:
-        return not self.closed and self.failure is None
 
     # Commit
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.log.log_reader import FetchDataInfo
     from pyclient.broker_embedded.log.steps import Steps
-    from pyclient.broker_embedded.log.unified_log import FetchDataInfo, UnifiedLog
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.replication.fetch_sessions import Wanted
     from pyclient.protocol.messages.fetch import FetchRequest, FetchResponse
 

@@ -140,7 +140,7 @@ class Cleaner:
                 transactions.expect(aborted_between(owner.segments, segment.base_offset, end))
                 yield from self._each_batch(segment, partial(self._filter, rules, output))
             yield from output.finish(modified_ms)
-            if not (yield from owner.replace_segments(output.segment, group)):
+            if not (yield from _replace(owner, output.segment, group)):
                 raise Abandoned(f"{owner!r} changed while it was compacted")
             return output.segment.size
         finally:
@@ -190,6 +190,31 @@ class Cleaner:
         finally:
             file.release()
         return True
+
+
+def _replace(owner: UnifiedLog, made: LogSegment, old: list[LogSegment]) -> Steps[bool]:
+    """Replace closed segments by a synced one that was made of them. Return False if the log has changed since."""
+    local = owner.local
+    if not _may_change(owner):
+        return False
+    try:
+        renames = local.segments.replace(made, old, local.deletion_time_ms())
+        if renames is None:
+            return False
+        for _ in renames:
+            yield None
+            if not _may_change(owner):  # the directory may belong to another log now
+                return False
+    except OSError as error:
+        owner.fail(f"compaction stopped between two names of a file: {error}")
+        raise
+    yield Blocking(partial(local.fs.sync_directory, local.directory))
+    local.segment_flushed(made)
+    return True
+
+
+def _may_change(owner: UnifiedLog) -> bool:
+    return not owner.closed and owner.failure is None
 
 
 def _whole(segment: LogSegment, position: int, data: bytes) -> Iterator[tuple[int, BatchHeader]]:
