@@ -13,6 +13,9 @@ import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.cluster.foreground import GarbageCollections
+from pyclient.broker_embedded.log.unified_log import UnifiedLog
+from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.waiting import until
 
@@ -74,5 +77,26 @@ def test_closed_connection_is_freed_without_collection(connect: Any) -> None:
             client.close()
             until(lambda: not connections)
             until(lambda: connection() is None)
+        finally:
+            gc.enable()
+
+
+def test_log_of_deleted_topic_is_freed_after_a_fetch_waited_for_it(connect: Any, fetch_request: Any) -> None:
+    with EmbeddedCluster() as cluster:
+        client = connect(cluster)
+        topic = CreatableTopic(name="short-lived", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        [created] = client.call(CreateTopicsRequest(topics=[topic]), 5).topics
+        assert created.error_code == 0
+        gc.disable()
+        try:
+            waited = client.call(fetch_request("short-lived", {0: 0}, max_wait_ms=10), 11)
+            assert waited.responses[0].partitions[0].error_code == 0
+            logs = [log for log in gc.get_objects() if isinstance(log, UnifiedLog) and log.topic == "short-lived"]
+            [log] = map(weakref.ref, logs)
+            del logs
+            assert log() is not None
+            [deleted] = client.call(DeleteTopicsRequest(topic_names=["short-lived"], timeout_ms=1000), 5).responses
+            assert deleted.error_code == 0
+            until(lambda: log() is None)
         finally:
             gc.enable()

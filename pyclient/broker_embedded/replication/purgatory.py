@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyclient.broker_embedded.scheduling.request_slices import SlicedRequest
@@ -119,7 +120,15 @@ class FetchPurgatory:
     def _watch(self, log: UnifiedLog) -> None:
         if log not in self._watched:
             self._watched.add(log)
-            log.on_append.append(lambda *_args: self.wake(log))
+            # The log refers to this listener: a strong reference back would be a cycle, which keeps the log of a
+            # deleted topic for ever once the collector has been told to freeze it.
+            reference = weakref.ref(log)
+
+            def wake(*_args: object) -> None:
+                if (grown := reference()) is not None:
+                    self.wake(grown)
+
+            log.on_append.append(wake)
 
     def _try(self, fetch: ParkedFetch, last: bool) -> None:
         fetch.last = fetch.last or last
