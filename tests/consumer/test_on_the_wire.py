@@ -23,6 +23,7 @@ from pyclient.protocol.messages.consumer_protocol import ConsumerProtocolSubscri
 from pyclient.protocol.messages.fetch import FetchRequest
 from pyclient.protocol.messages.join_group import JoinGroupRequest
 from pyclient.protocol.messages.leave_group import LeaveGroupRequest
+from tests.waiting import until
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -121,6 +122,7 @@ def test_overdue_member_leaves_with_that_reason(wire: Wire, consumers: ConsumerF
             assert time.monotonic() < deadline
             time.sleep(0.01)
         consumer.poll(1)
+    until(lambda: wire.of(LeaveGroupRequest), "the member did not leave")
     (reason,) = {member.reason for leave in wire.of(LeaveGroupRequest) for member in leave.members}
     assert "max_poll_interval_ms" in reason
 

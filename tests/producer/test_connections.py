@@ -12,7 +12,7 @@ import pytest
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.cluster import client, node_connection
-from pyclient.producer import broker_links
+from pyclient.producer import broker_links, node
 from pyclient.producer.node import PRESSED
 from tests.producer.log import read_log
 from tests.producer.network import CUT, PASS, PRODUCE, FaultyNetwork
@@ -70,8 +70,9 @@ class Load:
 
 
 @pytest.fixture
-def slowly(cluster: EmbeddedCluster, topic: str) -> Any:
-    """The broker takes its time for this topic."""
+def slowly(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The broker delays responses for this topic; a few of them are enough to open a connection, on any machine."""
+    monkeypatch.setattr(node, "PRESSED", 3)
     with cluster.faults.delay("Produce", 0.002, topic=topic, times=None):
         yield
 
@@ -183,9 +184,9 @@ def test_unused_additional_connections_are_closed_soon(
     slowly: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(node_connection, "OPTIONAL_IDLE", 0.02)
     monkeypatch.setattr(client, "_IDLE_CHECK_SECONDS", 0.01)
     load = Load(make(connections_max_idle_ms=-1, **SMALL), topic)
     load.go_on(lambda: load.used == 3)
     load.check(cluster.bootstrap_servers)
+    monkeypatch.setattr(node_connection, "OPTIONAL_IDLE", 0.02)  # not before: it would close one that opens slowly
     until(lambda: sum(not tap.stream.closed for tap in network.taps) == 1, "they stay open")

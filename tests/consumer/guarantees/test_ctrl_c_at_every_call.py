@@ -225,10 +225,11 @@ def test_close_interrupted_at_any_call_completes_when_repeated(
     stride: int, cluster: EmbeddedCluster, topic: str
 ) -> None:
     for number in count(0, stride):
+        group = f"g-{topic}-{number}"  # of its own: with an earlier one's commits, records would run out
         consumer: Consumer[Any, Any] = Consumer(
-            topic, bootstrap_servers=cluster.bootstrap_servers, group_id=f"g-{topic}", auto_offset_reset="earliest"
+            topic, bootstrap_servers=cluster.bootstrap_servers, group_id=group, auto_offset_reset="earliest"
         )
-        consumer.poll(30, max_records=1)
+        assert len(consumer.poll(30, max_records=1)) == 1
         more = interrupted(number, consumer.close, PLACES)
         consumer.close()
         assert consumer.closed, f"moment {number}"
