@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from typing import Any
 
@@ -116,12 +117,13 @@ def test_iteration_interrupted_at_any_call_loses_no_record(consumer: Consumer[An
     for number in count():
 
         def iterate() -> None:
-            for step, record in enumerate(consumer):
-                reader.take([record])
-                if step == 1:
-                    consumer.pause()
-                if step == 3:
-                    return
+            with closing(iter(consumer)) as records:  # the garbage collector could only print the interrupt of a close
+                for step, record in enumerate(records):
+                    reader.take([record])
+                    if step == 1:
+                        consumer.pause()
+                    if step == 3:
+                        return
 
         more = interrupted(number, iterate, PLACES)
         assert usable_elsewhere(consumer), f"moment {number}"
