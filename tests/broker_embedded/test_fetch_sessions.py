@@ -16,6 +16,7 @@ from pyclient.broker_embedded.log.steps import finished
 from pyclient.broker_embedded.replication.fetch_sessions import STALE_SECONDS, FetchSessions, Wanted, wanted_of
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from tests.waiting import until
 
 READ = 1 << 20
 
@@ -135,6 +136,18 @@ def test_sessions_of_closed_connections_are_evicted_first() -> None:
     assert sessions.size_of(gone.id) == 0
     assert sessions.size_of(kept.id) == sessions.size_of(resumed_elsewhere.id) == 5
     assert sessions.open(wanted(9), uses_topic_ids=False, now=1, owner=3) is None
+
+
+def test_unused_session_of_closed_connection_ends() -> None:
+    sessions = FetchSessions(10, random.Random(1))
+    for owner in (1, 2, 3):
+        assert sessions.open(wanted(owner), uses_topic_ids=False, now=0, owner=owner) is not None
+    sessions.connection_ended(2)
+    sessions.expire(STALE_SECONDS)
+    assert len(sessions) == 3  # its client may come back
+    sessions.expire(STALE_SECONDS + 1)
+    assert len(sessions) == 2  # those of open connections stay
+    assert "4 partitions" in repr(sessions)
 
 
 def test_partitions_of_all_sessions_are_bounded() -> None:
@@ -359,6 +372,22 @@ def test_number_of_sessions_is_limited(connect: Any) -> None:
         client = connect(cluster)
         sessions = [client.call(request({0: 0}, topic="none"), 12).session_id for _ in range(4)]
         assert [session > 0 for session in sessions] == [True, True, False, False]
+
+
+def test_broker_ends_unused_session_of_closed_connection(connect: Any) -> None:
+    with EmbeddedCluster() as cluster:
+        first, second = connect(cluster), connect(cluster)
+        lost = first.call(request({0: 0}, topic="none"), 12).session_id
+        kept = second.call(request({0: 0}, topic="none"), 12).session_id
+        first.close()
+
+        def has_ended() -> bool:
+            cluster.advance_time(STALE_SECONDS)
+            answer = second.call(request({}, session=(lost, 99)), 12)
+            return bool(answer.error_code == errors.FetchSessionIdNotFound.code)
+
+        until(has_ended, "the session of the closed connection still exists")
+        assert second.call(request({}, session=(kept, 1)), 12).error_code == 0
 
 
 # Topic ids

@@ -24,7 +24,10 @@ FINAL_EPOCH: Final = -1
 SESSIONS_SINCE: Final = 7
 TOPIC_IDS_SINCE: Final = 13
 STALE_SECONDS: Final = 120.0
-"""A session that was unused for this time gives way to any new one; another one only to one of more partitions."""
+"""A session that was unused for this time gives way to any new one; another one only to one of more partitions.
+
+One whose connection is closed as well ends: nobody will resume it.
+"""
 
 MOST_PARTITIONS: Final = 100_000
 """Larger sessions would cost too much memory: the client gets none."""
@@ -196,11 +199,17 @@ class FetchSessions:
     def connection_ended(self, owner: int) -> None:
         """Let the sessions that a closed connection used last give way to any new session.
 
-        They stay until then: a client that reconnects may resume its session.
+        They stay until then or until `expire`: a client that reconnects may resume its session.
         """
         for session_id in self._owned.pop(owner, ()):
             self._sessions[session_id].owner = None
             self._orphans[session_id] = None
+
+    def expire(self, now: float) -> None:
+        """End the sessions without a connection that were unused for `STALE_SECONDS`, to free their memory."""
+        unused = [each for each in self._orphans if now - self._sessions[each].last_used > STALE_SECONDS]
+        for session_id in unused:
+            self.close(session_id)
 
     def _own(self, session: FetchSession, owner: int) -> None:
         if session.owner != owner:

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.config.settings import LONG_MAX
+from pyclient.broker_embedded.replication.fetch_sessions import STALE_SECONDS
 from pyclient.broker_embedded.scheduling.background import Background
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Upkeep:
         if config.boolean("log.cleaner.enable"):
             self._every("compaction", self._cleaner_backoff, self.compact)
         self._every("flush", _FLUSH_SECONDS, self._flush_due)
+        self._every("fetch sessions", STALE_SECONDS / 2, lambda: node.fetch_sessions.expire(node.clock.monotonic()))
         idle = config.seconds("connections.max.idle.ms")
         if idle > 0:
             self._every("idle connections", idle / _IDLE_CHECKS, lambda: self._close_idle(idle))
