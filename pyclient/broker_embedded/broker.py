@@ -20,8 +20,8 @@ from pyclient.broker_embedded.controller.mutation_quotas import MutationQuotas
 from pyclient.broker_embedded.controller.topics import TopicPlan
 from pyclient.broker_embedded.log.alter_log_dirs import ReplicaAlterLogDirs
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
+from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.broker_embedded.log.manager import LogManager
-from pyclient.broker_embedded.log.steps import run_here
 from pyclient.broker_embedded.network.admission import Admission
 from pyclient.broker_embedded.network.answer_cache import AnswerCache
 from pyclient.broker_embedded.network.descriptors import Descriptors

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Handler, RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 
@@ -70,7 +70,7 @@ def _change(name: str, handler: Handler) -> Handler:
     return handle
 
 
-def _stepped(steps: Steps[Any], name: str, node: BrokerNode, began: int) -> Steps[Any]:
+def _stepped(steps: IncrementalTask[Any], name: str, node: BrokerNode, began: int) -> IncrementalTask[Any]:
     answer = yield from steps
     return _committed_change(answer, name, node, began)
 
@@ -158,7 +158,7 @@ async def _committed_later(appending: Any, node: BrokerNode) -> Any:
     return await answer if isawaitable(answer) else answer
 
 
-def _stepped_produce(steps: Steps[Any], node: BrokerNode) -> Steps[Any]:
+def _stepped_produce(steps: IncrementalTask[Any], node: BrokerNode) -> IncrementalTask[Any]:
     response = yield from steps
     return _committed_produce(response, node)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Handler, RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
     Asked = Callable[[Any, BrokerNode], Iterable[TopicPartition]]
 
@@ -42,7 +42,7 @@ def behind_openings(name: str, handler: Handler) -> Handler:
     return handle
 
 
-def _when_open(asked: Asked, handler: Handler, request: Any, context: RequestContext) -> Steps[Any]:
+def _when_open(asked: Asked, handler: Handler, request: Any, context: RequestContext) -> IncrementalTask[Any]:
     node = context.node
     wanted = set()
     for partition in asked(request, node):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.log.steps import finished
+from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.broker_embedded.replication.fetch_sessions import STALE_SECONDS, FetchSessions, Wanted, wanted_of
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState

@@ -20,7 +20,7 @@ from pyclient.broker_embedded.controller.image import MetadataImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.controller.topics import TopicPlan
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
-from pyclient.broker_embedded.log.steps import run_here
+from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.metadata_log import FeatureLevelRecord

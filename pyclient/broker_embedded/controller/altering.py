@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.config.settings import SettingType
     from pyclient.broker_embedded.controller.config_changes import Changes
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 R = TypeVar("R")
 _NODE_ID: Final = re.compile("[+-]?[0-9]{1,10}")
@@ -48,7 +48,7 @@ def alter(
     answer: Callable[..., R],
     *,
     validate_only: bool,
-) -> Steps[list[R]]:
+) -> IncrementalTask[list[R]]:
     """Change the resources (type, name, changes), each by itself; a resource that is named twice is an error.
 
     `answer` is the class of a resource's part in the response.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.client_quotas import Entity
     from pyclient.broker_embedded.controller.image import MetadataImage, TopicImage
     from pyclient.broker_embedded.controller.metadata_log import MetadataLog
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 PRODUCER_ID_BLOCK: Final = 1000
 
@@ -141,7 +141,7 @@ class Controller:
 
     def create_topic(
         self, plan: TopicPlan, *, validate_only: bool = False, charge: Callable[[int], None] = _no_quota
-    ) -> Steps[NewTopic]:
+    ) -> IncrementalTask[NewTopic]:
         """Create a topic. Raise `BrokerError` if it is refused.
 
         `charge` is called with the number of partitions once everything else is valid, and may raise. Many partitions
@@ -197,7 +197,7 @@ class Controller:
         *,
         validate_only: bool = False,
         charge: Callable[[int], None] = _no_quota,
-    ) -> Steps[None]:
+    ) -> IncrementalTask[None]:
         """Increase a topic to `count` partitions. Raise `BrokerError` if it is refused.
 
         For `charge` and the steps see `create_topic`.

@@ -21,8 +21,8 @@ from pyclient.broker_embedded.controller.metadata_recovery import (
 )
 from pyclient.broker_embedded.log.checkpoints import stored_topic_id, write_topic_id
 from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.broker_embedded.log.log_loader import open_log
-from pyclient.broker_embedded.log.steps import run_here
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.errors import ConfigError, CorruptRecord, KafkaStorageError, ProtocolError
 from pyclient.protocol import codec
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.log.filesystem import FileSystem
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.clock import Clock
 
 TOPIC: Final = "__cluster_metadata"
@@ -174,7 +174,7 @@ class MetadataLog:
         """The metadata.version in force."""
         return self._image.features.get(METADATA_VERSION, FEATURES[METADATA_VERSION].first)
 
-    def encode_topic(self, topic_id: UUID, records: Iterable[Any]) -> Steps[EncodedTopic]:
+    def encode_topic(self, topic_id: UUID, records: Iterable[Any]) -> IncrementalTask[EncodedTopic]:
         """Encode the records of a topic, with a pause after every 50 of them, for `append_topic`."""
         encoded = EncodedTopic(self.level, topic_id)
         for count, record in enumerate(records):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.faults.request import FaultyRequest, is_about
 from pyclient.broker_embedded.faults.spec import TIMINGS
-from pyclient.broker_embedded.log.steps import finished
+from pyclient.broker_embedded.log.incremental_task import finished
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode

@@ -12,7 +12,7 @@ from pyclient.broker_embedded.faults.answers import Failing, release
 from pyclient.broker_embedded.faults.items import Item, copy_with, items_of, key_in, mark, mentions, without_failed
 from pyclient.broker_embedded.faults.shapes import TOP, place_of, shape_of
 from pyclient.broker_embedded.faults.spec import DISCONNECT, FAIL, HOLD
-from pyclient.broker_embedded.log.steps import finished
+from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.protocol import framing
 
 if TYPE_CHECKING:

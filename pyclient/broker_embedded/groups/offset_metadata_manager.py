@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.groups.log_records import KeyValue
     from pyclient.broker_embedded.groups.registry import GroupRegistry
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.types import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class OffsetMetadataManager:
         self._groups = groups
         self._runtime = groups.runtime
 
-    def commit(self, group_id: str, commit: Commit) -> Steps[dict[TopicPartition, int]]:
+    def commit(self, group_id: str, commit: Commit) -> IncrementalTask[dict[TopicPartition, int]]:
         """Store the positions atomically and return an error code for each.
 
         They are in the log when the last step is done.

@@ -22,11 +22,11 @@ from pyclient.protocol.messages.alter_client_quotas import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(AlterClientQuotasRequest, versions=(0, 1))
-def handle(request: AlterClientQuotasRequest, context: RequestContext) -> Steps[AlterClientQuotasResponse]:
+def handle(request: AlterClientQuotasRequest, context: RequestContext) -> IncrementalTask[AlterClientQuotasResponse]:
     """Answer every entity; a duplicate entity is an error, and the last of duplicate components counts."""
     entries = {}
     times: Counter[object] = Counter()

@@ -21,13 +21,13 @@ from pyclient.protocol.messages.alter_partition_reassignments import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(AlterPartitionReassignmentsRequest, versions=(0, 1))
 def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
-) -> Steps[AlterPartitionReassignmentsResponse]:
+) -> IncrementalTask[AlterPartitionReassignmentsResponse]:
     """Answer every partition."""
     may_resize = request.allow_replication_factor_change
     responses = []

@@ -23,13 +23,15 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 _MAX_TOPIC_LENGTH = 255 - len("-0.00000000000000000000000000000000-future")
 
 
 @handles(AlterReplicaLogDirsRequest, versions=(1, 2))
-def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> Steps[AlterReplicaLogDirsResponse]:
+def handle(
+    request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> IncrementalTask[AlterReplicaLogDirsResponse]:
     """Answer every partition."""
     wanted = {
         TopicPartition(topic.name, index): directory.path

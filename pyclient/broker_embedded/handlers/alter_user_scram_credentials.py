@@ -13,7 +13,7 @@ from pyclient import errors
 from pyclient.broker_embedded.controller import scram
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import message_of
-from pyclient.broker_embedded.log.steps import in_steps
+from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -24,13 +24,13 @@ from pyclient.protocol.messages.alter_user_scram_credentials import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(AlterUserScramCredentialsRequest, versions=(0, 0))
 def handle(
     request: AlterUserScramCredentialsRequest, context: RequestContext
-) -> Steps[AlterUserScramCredentialsResponse]:
+) -> IncrementalTask[AlterUserScramCredentialsResponse]:
     """Answer every user; all changes of a user are applied, or none."""
     changes: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
     requested: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]

@@ -11,7 +11,7 @@ from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import message_of
 from pyclient.broker_embedded.groups.consumer.assignors import preferred
 from pyclient.broker_embedded.groups.consumer_protocol import check_consumer_protocol
-from pyclient.broker_embedded.log.steps import in_steps
+from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.errors import BrokerError, GroupIdNotFound, InvalidGroupId, UnsupportedVersion
 from pyclient.protocol.messages.consumer_group_describe import (
     Assignment,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.consumer.model import Target
     from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
     from pyclient.broker_embedded.groups.consumer.topics import Topics
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 _OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, its options
 _NOT_REQUESTED: Final = -(2**31)
@@ -37,7 +37,9 @@ _CONSUMER_MEMBER: Final = 1
 
 
 @handles(ConsumerGroupDescribeRequest, versions=(0, 1))
-def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Steps[ConsumerGroupDescribeResponse]:
+def handle(
+    request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> IncrementalTask[ConsumerGroupDescribeResponse]:
     """Describe each named group; GROUP_ID_NOT_FOUND for one that is not a consumer group."""
     operations = _OPERATIONS if request.include_authorized_operations else _NOT_REQUESTED
     described: dict[str, DescribedGroup] = {}  # each is described once
@@ -78,7 +80,7 @@ def _refused(group_id: str, error: BrokerError) -> DescribedGroup:
     )
 
 
-def _describe(group: ConsumerGroup, operations: int, context: RequestContext) -> Steps[DescribedGroup]:
+def _describe(group: ConsumerGroup, operations: int, context: RequestContext) -> IncrementalTask[DescribedGroup]:
     consumers = context.node.groups.consumers
     members = list(group.members.values())
     described = yield from in_steps(lambda member: _member(group, member, consumers.topics), members)

@@ -10,11 +10,11 @@ from pyclient.protocol.messages.create_acls import AclCreationResult, CreateAcls
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(CreateAclsRequest, versions=(1, 3))
-def handle(request: CreateAclsRequest, context: RequestContext) -> Steps[CreateAclsResponse]:
+def handle(request: CreateAclsRequest, context: RequestContext) -> IncrementalTask[CreateAclsResponse]:
     """Refuse every creation."""
     for new in request.creations:
         check_enums(new.resource_type, new.resource_pattern_type, new.operation, new.permission_type)

@@ -18,13 +18,13 @@ from pyclient.protocol.messages.create_partitions import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.mutation_quotas import MutationQuota
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 _STRICT: Final = 3  # since this version a client above its quota is refused (KIP-599)
 
 
 @handles(CreatePartitionsRequest, versions=(0, 3))
-def handle(request: CreatePartitionsRequest, context: RequestContext) -> Steps[CreatePartitionsResponse]:
+def handle(request: CreatePartitionsRequest, context: RequestContext) -> IncrementalTask[CreatePartitionsResponse]:
     """Answer every topic."""
     times = Counter(topic.name for topic in request.topics)
     quota = context.mutation_quota(strict=context.version >= _STRICT)
@@ -47,7 +47,7 @@ def handle(request: CreatePartitionsRequest, context: RequestContext) -> Steps[C
 
 def _create(
     topic: CreatePartitionsTopic, context: RequestContext, quota: MutationQuota, *, validate_only: bool
-) -> Steps[None]:
+) -> IncrementalTask[None]:
     assignments = None
     if topic.assignments is not None:
         assignments = [assignment.broker_ids for assignment in topic.assignments]

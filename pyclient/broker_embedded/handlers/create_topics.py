@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.mutation_quotas import MutationQuota
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 _STRICT: Final = 6  # since this version a client above its quota is refused (KIP-599)
 
 
 @handles(CreateTopicsRequest, versions=(2, 7))
-def handle(request: CreateTopicsRequest, context: RequestContext) -> Steps[CreateTopicsResponse]:
+def handle(request: CreateTopicsRequest, context: RequestContext) -> IncrementalTask[CreateTopicsResponse]:
     """Answer every topic."""
     times = Counter(topic.name for topic in request.topics)
     wanted = {topic.name: topic for topic in request.topics}
@@ -52,7 +52,7 @@ def handle(request: CreateTopicsRequest, context: RequestContext) -> Steps[Creat
     return CreateTopicsResponse(throttle_time_ms=context.throttle(quota.wait), topics=topics)
 
 
-def _excess(topics: list[CreatableTopic], node: BrokerNode) -> Steps[errors.PolicyViolation | None]:
+def _excess(topics: list[CreatableTopic], node: BrokerNode) -> IncrementalTask[errors.PolicyViolation | None]:
     """Return the error, with Kafka's message, of a request that is refused as a whole because it is too large."""
     partitions = records = 0
     for topic in topics:
@@ -72,7 +72,7 @@ def _excess(topics: list[CreatableTopic], node: BrokerNode) -> Steps[errors.Poli
 
 def _create(
     topic: CreatableTopic, node: BrokerNode, quota: MutationQuota, *, validate_only: bool
-) -> Steps[CreatableTopicResult]:
+) -> IncrementalTask[CreatableTopicResult]:
     assignments = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
     if len(assignments) != len(topic.assignments):
         raise errors.InvalidReplicaAssignment(f"duplicate partition in the assignment of topic {topic.name!r}")

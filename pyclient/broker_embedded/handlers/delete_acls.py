@@ -10,11 +10,11 @@ from pyclient.protocol.messages.delete_acls import DeleteAclsFilterResult, Delet
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(DeleteAclsRequest, versions=(1, 3))
-def handle(request: DeleteAclsRequest, context: RequestContext) -> Steps[DeleteAclsResponse]:
+def handle(request: DeleteAclsRequest, context: RequestContext) -> IncrementalTask[DeleteAclsResponse]:
     """Refuse every filter."""
     for each in request.filters:
         check_enums(each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type)

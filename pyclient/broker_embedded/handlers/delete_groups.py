@@ -9,11 +9,11 @@ from pyclient.protocol.messages.delete_groups import DeletableGroupResult, Delet
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(DeleteGroupsRequest, versions=(0, 2))
-def handle(request: DeleteGroupsRequest, context: RequestContext) -> Steps[DeleteGroupsResponse]:
+def handle(request: DeleteGroupsRequest, context: RequestContext) -> IncrementalTask[DeleteGroupsResponse]:
     """Delete each named group; NON_EMPTY_GROUP for a group with members."""
     groups = context.node.groups
     results = []

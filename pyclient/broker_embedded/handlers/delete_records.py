@@ -21,13 +21,13 @@ from pyclient.protocol.messages.delete_records import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 HIGH_WATERMARK: Final = -1
 
 
 @handles(DeleteRecordsRequest, versions=(0, 2))
-def handle(request: DeleteRecordsRequest, context: RequestContext) -> Steps[DeleteRecordsResponse]:
+def handle(request: DeleteRecordsRequest, context: RequestContext) -> IncrementalTask[DeleteRecordsResponse]:
     """Answer every partition with its new log start offset; the last of duplicate partitions counts."""
     topics = []
     for name, topic in {topic.name: topic for topic in request.topics}.items():

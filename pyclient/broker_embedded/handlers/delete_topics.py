@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import code_of, message_of
-from pyclient.broker_embedded.log.steps import in_steps
+from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.image import TopicImage
     from pyclient.broker_embedded.controller.mutation_quotas import MutationQuota
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 _STRICT: Final = 5  # since this version a client above its quota is refused (KIP-599)
 
 
 @handles(DeleteTopicsRequest, versions=(1, 6))
-def handle(request: DeleteTopicsRequest, context: RequestContext) -> Steps[DeleteTopicsResponse]:
+def handle(request: DeleteTopicsRequest, context: RequestContext) -> IncrementalTask[DeleteTopicsResponse]:
     """Answer every topic."""
     wanted = request.topics if context.version >= 6 else [_by_name(name) for name in request.topic_names]
     times: Counter[object] = Counter()

@@ -18,11 +18,13 @@ from pyclient.protocol.messages.describe_client_quotas import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(DescribeClientQuotasRequest, versions=(0, 1))
-def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> Steps[DescribeClientQuotasResponse]:
+def handle(
+    request: DescribeClientQuotasRequest, context: RequestContext
+) -> IncrementalTask[DescribeClientQuotasResponse]:
     """Answer with every entity that matches; an empty filter matches all entities."""
     try:
         components = [(each.entity_type, each.match_type, each.match) for each in request.components]

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.configs import Entry
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(DescribeConfigsRequest, versions=(1, 4))
-def handle(request: DescribeConfigsRequest, context: RequestContext) -> Steps[DescribeConfigsResponse]:
+def handle(request: DescribeConfigsRequest, context: RequestContext) -> IncrementalTask[DescribeConfigsResponse]:
     """Answer every resource; a duplicate resource is computed once."""
     results = []
     described: dict[object, list[DescribeConfigsResourceResult]] = {}

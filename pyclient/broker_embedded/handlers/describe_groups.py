@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import message_of
 from pyclient.broker_embedded.groups.state import DEAD, STABLE
-from pyclient.broker_embedded.log.steps import in_steps
+from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.errors import BrokerError, GroupIdNotFound
 from pyclient.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -23,7 +23,7 @@ from pyclient.protocol.messages.describe_groups import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.groups.state import ClassicGroup, Member
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 _OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, its options
 _NOT_REQUESTED: Final = -(2**31)
@@ -31,7 +31,7 @@ _HAS_NOT_FOUND: Final = 6
 
 
 @handles(DescribeGroupsRequest, versions=(0, 6))
-def handle(request: DescribeGroupsRequest, context: RequestContext) -> Steps[DescribeGroupsResponse]:
+def handle(request: DescribeGroupsRequest, context: RequestContext) -> IncrementalTask[DescribeGroupsResponse]:
     """Describe each named group."""
     operations = _OPERATIONS if request.include_authorized_operations else _NOT_REQUESTED
     described: dict[str, DescribedGroup] = {}  # each is described once
@@ -41,7 +41,7 @@ def handle(request: DescribeGroupsRequest, context: RequestContext) -> Steps[Des
     return DescribeGroupsResponse(groups=[described[group_id] for group_id in request.groups])
 
 
-def _describe(group_id: str, operations: int, context: RequestContext) -> Steps[DescribedGroup]:
+def _describe(group_id: str, operations: int, context: RequestContext) -> IncrementalTask[DescribedGroup]:
     yield None
     try:
         entry = context.node.groups.groups.find(group_id)

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(DescribeLogDirsRequest, versions=(1, 5))
-def handle(request: DescribeLogDirsRequest, context: RequestContext) -> Steps[DescribeLogDirsResponse]:
+def handle(request: DescribeLogDirsRequest, context: RequestContext) -> IncrementalTask[DescribeLogDirsResponse]:
     """Answer with every directory; partitions that this broker does not have are left out."""
     node = context.node
     if request.topics is None:

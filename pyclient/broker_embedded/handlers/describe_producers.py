@@ -18,11 +18,11 @@ from pyclient.protocol.messages.describe_producers import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(DescribeProducersRequest, versions=(0, 0))
-def handle(request: DescribeProducersRequest, context: RequestContext) -> Steps[DescribeProducersResponse]:
+def handle(request: DescribeProducersRequest, context: RequestContext) -> IncrementalTask[DescribeProducersResponse]:
     """Answer every partition."""
     topics = []
     described: dict[tuple[str, int], PartitionResponse] = {}  # each is described once

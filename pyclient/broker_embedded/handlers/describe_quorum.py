@@ -23,11 +23,11 @@ from pyclient.protocol.messages.describe_quorum import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(DescribeQuorumRequest, versions=(0, 2))
-def handle(request: DescribeQuorumRequest, context: RequestContext) -> Steps[DescribeQuorumResponse]:
+def handle(request: DescribeQuorumRequest, context: RequestContext) -> IncrementalTask[DescribeQuorumResponse]:
     """Answer every requested partition."""
     single = len(request.topics) == 1 and len(request.topics[0].partitions) == 1  # Kafka refuses anything else
     topics = []

@@ -24,11 +24,13 @@ from pyclient.protocol.messages.describe_topic_partitions import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.image import PartitionImage, TopicImage
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(DescribeTopicPartitionsRequest, versions=(0, 0))
-def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> Steps[DescribeTopicPartitionsResponse]:
+def handle(
+    request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> IncrementalTask[DescribeTopicPartitionsResponse]:
     """Answer with one page; an invalid cursor is an error of every topic."""
     image, cursor = context.node.image, request.cursor
     named = {topic.name for topic in request.topics}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import message_of
-from pyclient.broker_embedded.log.steps import in_steps
+from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -18,13 +18,13 @@ from pyclient.protocol.messages.describe_user_scram_credentials import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(DescribeUserScramCredentialsRequest, versions=(0, 0))
 def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
-) -> Steps[DescribeUserScramCredentialsResponse]:
+) -> IncrementalTask[DescribeUserScramCredentialsResponse]:
     """Answer for the named users, or for all users if none is named."""
     found: dict[str, list[CredentialInfo]] = {}
     for (name, mechanism), credential in list(context.node.image.scram_credentials.items()):

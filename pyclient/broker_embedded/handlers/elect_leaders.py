@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import code_of, message_of
-from pyclient.broker_embedded.log.steps import in_steps
+from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -22,14 +22,14 @@ from pyclient.protocol.messages.elect_leaders import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
 @handles(ElectLeadersRequest, versions=(0, 2))
-def handle(request: ElectLeadersRequest, context: RequestContext) -> Steps[ElectLeadersResponse]:
+def handle(request: ElectLeadersRequest, context: RequestContext) -> IncrementalTask[ElectLeadersResponse]:
     """Answer every partition."""
     node = context.node
     everything = request.topic_partitions is None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.log.steps import finished
+from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.broker_embedded.replication.fetch_reading import ISOLATION_LEVELS, Reading, refused
 from pyclient.broker_embedded.replication.fetch_sessions import (
     FINAL_EPOCH,
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.replication.fetch_reading import Told
     from pyclient.broker_embedded.replication.fetch_sessions import FetchSession, Wanted
 
-    Respond = Callable[[Told], Steps[FetchResponse]]
+    Respond = Callable[[Told], IncrementalTask[FetchResponse]]
 
 _FEW: Final = 16  # a request of so many partitions is served in one step
 
@@ -49,7 +49,7 @@ def handle(request: FetchRequest, context: RequestContext) -> Any:
     return _serve(request, context)
 
 
-def _serve(request: FetchRequest, context: RequestContext) -> Steps[Any]:
+def _serve(request: FetchRequest, context: RequestContext) -> IncrementalTask[Any]:
     node, by_id = context.node, context.version >= TOPIC_IDS_SINCE
     if request.isolation_level not in ISOLATION_LEVELS:
         return (yield from _refused(request, errors.InvalidRequest.code, by_id=by_id))
@@ -66,7 +66,7 @@ def _serve(request: FetchRequest, context: RequestContext) -> Steps[Any]:
     return node.purgatory.park(reading, request.max_wait_ms / 1000, context.connection)
 
 
-def _refused(request: FetchRequest, code: int, *, by_id: bool) -> Steps[FetchResponse]:
+def _refused(request: FetchRequest, code: int, *, by_id: bool) -> IncrementalTask[FetchResponse]:
     """Return an error of the whole request, and in versions without topic ids of each partition, too."""
     all_wanted = [] if by_id else (yield from wanted_of(request))
     response = yield from _full([(wanted, refused(wanted.partition, code)) for wanted in all_wanted])
@@ -74,7 +74,9 @@ def _refused(request: FetchRequest, code: int, *, by_id: bool) -> Steps[FetchRes
     return response
 
 
-def _plan(request: FetchRequest, context: RequestContext, *, by_id: bool) -> Steps[tuple[Iterable[Wanted], Respond]]:
+def _plan(
+    request: FetchRequest, context: RequestContext, *, by_id: bool
+) -> IncrementalTask[tuple[Iterable[Wanted], Respond]]:
     """Return the partitions to read and the function that builds the response. Raise the session's error."""
     sessions = context.node.fetch_sessions
     if request.session_epoch in (FIRST_EPOCH, FINAL_EPOCH):
@@ -100,7 +102,9 @@ def _response_limit(context: RequestContext) -> int:
     return limit if quota is None else min(limit, int(quota))
 
 
-def _within_quota(respond: Respond, session_id: int, context: RequestContext, answers: Told) -> Steps[FetchResponse]:
+def _within_quota(
+    respond: Respond, session_id: int, context: RequestContext, answers: Told
+) -> IncrementalTask[FetchResponse]:
     """Return the response; if the client exceeds its quota, an empty one, and mute its connection (KIP-219).
 
     A client that was idle gets its response even if one batch exceeds the quota; otherwise it could never progress.
@@ -122,7 +126,7 @@ def _within_quota(respond: Respond, session_id: int, context: RequestContext, an
     return response
 
 
-def _full(answers: Told, session_id: int = NO_SESSION) -> Steps[FetchResponse]:
+def _full(answers: Told, session_id: int = NO_SESSION) -> IncrementalTask[FetchResponse]:
     """Return a response with every partition; adjacent partitions of one topic share an entry."""
     topics: list[FetchableTopicResponse] = []
     last: Wanted | None = None
@@ -137,7 +141,9 @@ def _full(answers: Told, session_id: int = NO_SESSION) -> Steps[FetchResponse]:
     return FetchResponse(session_id=session_id, responses=topics)
 
 
-def _open_session(context: RequestContext, wanted: list[Wanted], by_id: bool, answers: Told) -> Steps[FetchResponse]:
+def _open_session(
+    context: RequestContext, wanted: list[Wanted], by_id: bool, answers: Told
+) -> IncrementalTask[FetchResponse]:
     """Return the first response of a session, without one if there is no capacity or the client has disconnected."""
     node = context.node
     session = None
@@ -152,7 +158,7 @@ def _open_session(context: RequestContext, wanted: list[Wanted], by_id: bool, an
     return (yield from _full(answers, session.id))
 
 
-def _continue_session(session: FetchSession, epoch: int, answers: Told) -> Steps[FetchResponse]:
+def _continue_session(session: FetchSession, epoch: int, answers: Told) -> IncrementalTask[FetchResponse]:
     """Return a response with the changed partitions of a session."""
     if session.epoch != epoch:  # another request of the session was served while this one waited
         _release(answers)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.broker import OFFSETS_TOPIC
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import message_of
-from pyclient.broker_embedded.log.steps import in_steps
+from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.errors import (
     BrokerError,
     CoordinatorNotAvailable,
@@ -21,7 +21,7 @@ from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordin
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
@@ -29,7 +29,7 @@ _BATCHED: Final = 4
 
 
 @handles(FindCoordinatorRequest, versions=(0, 6))
-def handle(request: FindCoordinatorRequest, context: RequestContext) -> Steps[FindCoordinatorResponse]:
+def handle(request: FindCoordinatorRequest, context: RequestContext) -> IncrementalTask[FindCoordinatorResponse]:
     """Answer for one key, or from version 4 on for several."""
     if context.version >= _BATCHED:
         coordinators = yield from in_steps(lambda key: _find(key, request.key_type, context), request.coordinator_keys)

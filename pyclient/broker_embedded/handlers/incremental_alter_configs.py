@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.controller.config_changes import Changes
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(IncrementalAlterConfigsRequest, versions=(0, 1))
-def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> Steps[IncrementalAlterConfigsResponse]:
+def handle(
+    request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalTask[IncrementalAlterConfigsResponse]:
     """Answer every resource."""
     planned = [(each.resource_type, each.resource_name, _plan(each)) for each in request.resources]
     answers = yield from alter(context.node, planned, AlterConfigsResourceResponse, validate_only=request.validate_only)

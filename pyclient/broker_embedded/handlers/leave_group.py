@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.events import Leave, MemberIdentity
-from pyclient.broker_embedded.log.steps import in_steps
+from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.protocol.messages.leave_group import MemberIdentity as RequestedMember
 
 _BATCHED: Final = 3
 
 
 @handles(LeaveGroupRequest, versions=(0, 5))
-def handle(request: LeaveGroupRequest, context: RequestContext) -> Steps[LeaveGroupResponse]:
+def handle(request: LeaveGroupRequest, context: RequestContext) -> IncrementalTask[LeaveGroupResponse]:
     """Remove the members; before version 3 the single member's error is the response's error."""
     batched = context.version >= _BATCHED
     if batched:

@@ -24,13 +24,15 @@ from pyclient.protocol.messages.list_config_resources import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 _KINDS: Final = (GROUP_RESOURCE, METRICS_RESOURCE, LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
 
 
 @handles(ListConfigResourcesRequest, versions=(0, 1))
-def handle(request: ListConfigResourcesRequest, context: RequestContext) -> Steps[ListConfigResourcesResponse]:
+def handle(
+    request: ListConfigResourcesRequest, context: RequestContext
+) -> IncrementalTask[ListConfigResourcesResponse]:
     """Answer with the resources of each type; UNSUPPORTED_VERSION for an unknown type."""
     image = context.node.image
     wanted = (METRICS_RESOURCE,) if context.version == 0 else tuple(dict.fromkeys(request.resource_types)) or _KINDS

@@ -16,11 +16,11 @@ from pyclient.protocol.messages.list_groups import ListedGroup, ListGroupsReques
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.groups.state import ClassicGroup
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(ListGroupsRequest, versions=(0, 5))
-def handle(request: ListGroupsRequest, context: RequestContext) -> Steps[ListGroupsResponse]:
+def handle(request: ListGroupsRequest, context: RequestContext) -> IncrementalTask[ListGroupsResponse]:
     """List the groups that match the filters; an empty filter matches all."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}

@@ -25,7 +25,7 @@ from pyclient.types import OffsetAndTimestamp
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
 
 LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
@@ -41,7 +41,7 @@ _NOT_FOUND: Final = OffsetAndTimestamp(-1, -1, -1)
 
 
 @handles(ListOffsetsRequest, versions=(1, 11))
-def handle(request: ListOffsetsRequest, context: RequestContext) -> Steps[ListOffsetsResponse]:
+def handle(request: ListOffsetsRequest, context: RequestContext) -> IncrementalTask[ListOffsetsResponse]:
     """Answer every partition once; a duplicate partition is an error."""
     node, version = context.node, context.version
     committed = request.isolation_level == READ_COMMITTED
@@ -59,7 +59,7 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> Steps[ListOf
     return ListOffsetsResponse(topics=topics)
 
 
-def _by_topic(request: ListOffsetsRequest) -> Steps[dict[str, dict[int, tuple[ListOffsetsPartition, bool]]]]:
+def _by_topic(request: ListOffsetsRequest) -> IncrementalTask[dict[str, dict[int, tuple[ListOffsetsPartition, bool]]]]:
     """Return the last entry of each partition by topic and number, with True if there are duplicates.
 
     A topic may be in a request several times; a topic without partitions is not answered.

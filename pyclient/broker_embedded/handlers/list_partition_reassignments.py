@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(ListPartitionReassignmentsRequest, versions=(0, 0))
 def handle(
     request: ListPartitionReassignmentsRequest, context: RequestContext
-) -> Steps[ListPartitionReassignmentsResponse]:
+) -> IncrementalTask[ListPartitionReassignmentsResponse]:
     """Answer with the reassignments in progress among the requested partitions; null requests all."""
     image = context.node.image
     wanted: Iterable[tuple[str, Iterable[int]]]

@@ -15,7 +15,7 @@ from pyclient.broker_embedded.controller.image import INTERNAL_TOPICS
 from pyclient.broker_embedded.controller.topics import MAX_RECORDS_PER_REQUEST, TopicPlan, check_name
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import code_of
-from pyclient.broker_embedded.log.steps import in_steps
+from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.metadata import (
     MetadataRequest,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import PartitionImage, TopicImage
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 log = logging.getLogger("pyclient.broker_embedded")
 _BY_ID: Final = 12
@@ -44,7 +44,7 @@ CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 
 
 @handles(MetadataRequest, versions=(0, 13))
-def handle(request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
+def handle(request: MetadataRequest, context: RequestContext) -> IncrementalTask[MetadataResponse]:
     """Answer for the requested topics."""
     node, version = context.node, context.version
     for wanted in request.topics or ():
@@ -105,7 +105,7 @@ def _unique(topics: list[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic
     return by_id.values() or {topic.name: topic for topic in topics}.values()
 
 
-def _exceed_limit(requested: list[MetadataRequestTopic], node: BrokerNode) -> Steps[bool]:
+def _exceed_limit(requested: list[MetadataRequestTopic], node: BrokerNode) -> IncrementalTask[bool]:
     """Return True if creating the missing topics takes too many records: as in Kafka, none is created then."""
     records_each = 1 + node.config.integer("num.partitions")
     records = 0
@@ -117,7 +117,7 @@ def _exceed_limit(requested: list[MetadataRequestTopic], node: BrokerNode) -> St
 
 def _answer(
     wanted: MetadataRequestTopic, node: BrokerNode, operations: int, create: bool
-) -> Steps[MetadataResponseTopic]:
+) -> IncrementalTask[MetadataResponseTopic]:
     yield None
     if wanted.topic_id != ZERO_UUID:
         by_id = node.image.topics_by_id.get(wanted.topic_id)
@@ -138,7 +138,7 @@ def _answer(
     return (yield from _describe(topic, operations))
 
 
-def _create(name: str | None, node: BrokerNode, create: bool) -> Steps[TopicImage]:
+def _create(name: str | None, node: BrokerNode, create: bool) -> IncrementalTask[TopicImage]:
     if name is None:
         raise errors.InvalidRequest("a topic must have a name or an id")
     check_name(name)
@@ -154,7 +154,7 @@ def _create(name: str | None, node: BrokerNode, create: bool) -> Steps[TopicImag
     return node.image.topics[name]
 
 
-def _describe(topic: TopicImage, operations: int) -> Steps[MetadataResponseTopic]:
+def _describe(topic: TopicImage, operations: int) -> IncrementalTask[MetadataResponseTopic]:
     partitions = yield from in_steps(_describe_partition, list(topic.partitions.values()))
     return MetadataResponseTopic(
         error_code=0,

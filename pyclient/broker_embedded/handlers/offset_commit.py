@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.offset_metadata_manager import Commit, Position
-from pyclient.broker_embedded.log.steps import in_steps
+from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.errors import UnknownTopicId, UnknownTopicOrPartition
 from pyclient.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -22,14 +22,14 @@ from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.protocol.messages.offset_commit import OffsetCommitRequestTopic
 
 _BY_ID: Final = 10
 
 
 @handles(OffsetCommitRequest, versions=(2, 10))
-def handle(request: OffsetCommitRequest, context: RequestContext) -> Steps[OffsetCommitResponse]:
+def handle(request: OffsetCommitRequest, context: RequestContext) -> IncrementalTask[OffsetCommitResponse]:
     """Commit the positions of existing partitions; answer an error for the others."""
     image = context.node.image
     names = yield from in_steps(lambda topic: _name(topic, context), request.topics)
@@ -70,7 +70,7 @@ def _name(topic: OffsetCommitRequestTopic, context: RequestContext) -> str | Non
 
 def _answer(
     topic: OffsetCommitRequestTopic, name: str | None, codes: dict[TopicPartition, int]
-) -> Steps[OffsetCommitResponseTopic]:
+) -> IncrementalTask[OffsetCommitResponseTopic]:
     missing = UnknownTopicId.code if name is None else UnknownTopicOrPartition.code
     partitions = []
     for partition in topic.partitions:

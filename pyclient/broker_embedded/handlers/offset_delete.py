@@ -16,11 +16,11 @@ from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(OffsetDeleteRequest, versions=(0, 0))
-def handle(request: OffsetDeleteRequest, context: RequestContext) -> Steps[OffsetDeleteResponse]:
+def handle(request: OffsetDeleteRequest, context: RequestContext) -> IncrementalTask[OffsetDeleteResponse]:
     """Delete the offsets of unsubscribed topics; answer an error for each other partition."""
     codes: dict[TopicPartition, int] = {}
     existing: list[TopicPartition] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.log.steps import in_steps
+from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.errors import BrokerError, UnknownTopicId
 from pyclient.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.groups.log_records import CommittedOffset
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.protocol.messages.offset_fetch import (
         OffsetFetchRequestGroup,
         OffsetFetchRequestTopic,
@@ -45,7 +45,7 @@ _NONE: Final = -1
 
 
 @handles(OffsetFetchRequest, versions=(1, 10))
-def handle(request: OffsetFetchRequest, context: RequestContext) -> Steps[OffsetFetchResponse]:
+def handle(request: OffsetFetchRequest, context: RequestContext) -> IncrementalTask[OffsetFetchResponse]:
     """Answer for one group, or from version 8 on for several."""
     if context.version >= _BATCHED:
         groups = []
@@ -77,7 +77,7 @@ def _find(
     context: RequestContext,
     *,
     member: OffsetFetchRequestGroup | None = None,
-) -> Steps[Found]:
+) -> IncrementalTask[Found]:
     member_id, epoch = (None, -1) if member is None else (member.member_id, member.member_epoch)
     offsets = context.node.groups.offsets.fetch(group_id, member_id=member_id, member_epoch=epoch)
     yield None
@@ -121,7 +121,7 @@ def _refusal(request: OffsetFetchRequest, error: int, version: int) -> OffsetFet
     return OffsetFetchResponse(topics=topics)
 
 
-def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> Steps[OffsetFetchResponseGroup]:
+def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> IncrementalTask[OffsetFetchResponseGroup]:
     try:
         topics = yield from _by_id(group, context) if context.version >= _BY_ID else _by_name(group, context)
     except BrokerError as error:
@@ -129,7 +129,9 @@ def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> Steps[Off
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
-def _by_name(group: OffsetFetchRequestGroup, context: RequestContext) -> Steps[list[OffsetFetchResponseTopics]]:
+def _by_name(
+    group: OffsetFetchRequestGroup, context: RequestContext
+) -> IncrementalTask[list[OffsetFetchResponseTopics]]:
     topics = []
     for topic, partitions in (yield from _find(group.group_id, group.topics, context, member=group)):
         answers = yield from in_steps(lambda item: _in_group(*item), partitions)
@@ -137,7 +139,7 @@ def _by_name(group: OffsetFetchRequestGroup, context: RequestContext) -> Steps[l
     return topics
 
 
-def _by_id(group: OffsetFetchRequestGroup, context: RequestContext) -> Steps[list[OffsetFetchResponseTopics]]:
+def _by_id(group: OffsetFetchRequestGroup, context: RequestContext) -> IncrementalTask[list[OffsetFetchResponseTopics]]:
     """Answer topics by id (version 10); UNKNOWN_TOPIC_ID for an unknown one."""
     image = context.node.image
     named = None

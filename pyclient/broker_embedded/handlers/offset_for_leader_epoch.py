@@ -17,11 +17,13 @@ from pyclient.protocol.messages.offset_for_leader_epoch import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(OffsetForLeaderEpochRequest, versions=(2, 4))
-def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> Steps[OffsetForLeaderEpochResponse]:
+def handle(
+    request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> IncrementalTask[OffsetForLeaderEpochResponse]:
     """Answer every partition; epoch -1 and offset -1 for an epoch that is not in the log."""
     topics = []
     for topic in request.topics:

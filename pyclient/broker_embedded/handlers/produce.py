@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import CloseConnection, handles
 from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.broker_embedded.log.log_validator import RefusedRecords, TooLongForLoop, check_client_batch, writable
-from pyclient.broker_embedded.log.steps import finished
 from pyclient.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def handle(request: ProduceRequest, context: RequestContext) -> Any:
 
 def _append_all(
     request: ProduceRequest, context: RequestContext
-) -> Steps[ProduceResponse | Coroutine[None, None, ProduceResponse | None] | None]:
+) -> IncrementalTask[ProduceResponse | Coroutine[None, None, ProduceResponse | None] | None]:
     node = context.node
     responses = []
     slow: list[_SlowAppend] = []

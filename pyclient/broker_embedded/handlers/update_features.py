@@ -19,11 +19,11 @@ from pyclient.protocol.messages.update_features import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 @handles(UpdateFeaturesRequest, versions=(0, 2))
-def handle(request: UpdateFeaturesRequest, context: RequestContext) -> Steps[UpdateFeaturesResponse]:
+def handle(request: UpdateFeaturesRequest, context: RequestContext) -> IncrementalTask[UpdateFeaturesResponse]:
     """Answer for all features at once."""
     requested = [each.feature for each in request.feature_updates]
     updates: dict[str, tuple[int, int]] = {}

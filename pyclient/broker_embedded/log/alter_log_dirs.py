@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.log.data_directory import DataDirectory
+from pyclient.broker_embedded.log.incremental_task import BlockingCall, IncrementalTask
 from pyclient.broker_embedded.log.partition_directories import FUTURE, marked_name
-from pyclient.broker_embedded.log.steps import Blocking, Steps
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.clock import Rng
 from pyclient.types import TopicPartition
@@ -68,7 +68,7 @@ class ReplicaAlterLogDirs:
             self.moves[at] = Move(target, path)
             self.wake()
 
-    def steps(self) -> Steps[None]:
+    def steps(self) -> IncrementalTask[None]:
         """Run the queued moves. A failure is logged, and the log stays where it is."""
         while self.moves:
             at, move = next(iter(self.moves.items()))
@@ -86,7 +86,7 @@ class ReplicaAlterLogDirs:
                 log.info("%s is in %s now", at, move.target.path)
                 self.on_moved(at, move.target)
 
-    def _steps_of(self, at: TopicPartition, move: Move) -> Steps[bool]:
+    def _steps_of(self, at: TopicPartition, move: Move) -> IncrementalTask[bool]:
         source = yield from self._logs.opened_in_steps(at)
         if source is None:
             return False
@@ -95,7 +95,7 @@ class ReplicaAlterLogDirs:
             while not _is_over(move, source) and copy.end_offset != source.end_offset:
                 self._copy_chunk(source, copy)
                 yield None
-            yield Blocking(copy.flush)
+            yield BlockingCall(copy.flush)
             if _is_over(move, source):
                 return False
             if source.size - copy.size < _AT_ONCE:

@@ -13,7 +13,7 @@ from pyclient import errors
 from pyclient.broker_embedded.log import checkpoints
 from pyclient.broker_embedded.log.checkpoints import CorruptCheckpoint
 from pyclient.broker_embedded.log.filesystem import FileSystem, Lock
-from pyclient.broker_embedded.log.steps import Blocking, Steps, run_here
+from pyclient.broker_embedded.log.incremental_task import BlockingCall, IncrementalTask, run_here
 from pyclient.clock import Rng
 from pyclient.types import TopicPartition
 
@@ -116,7 +116,7 @@ class DataDirectory:
                 raise errors.KafkaStorageError(f"{at}: the checkpoints cannot be written: {error}") from error
             self._forgotten.clear()
 
-    def write_checkpoint(self, name: str) -> Steps[None]:
+    def write_checkpoint(self, name: str) -> IncrementalTask[None]:
         """Write a checkpoint file, unless a write that began later was faster: its contents are newer, with deletions
         that this one lacks."""
         self._checkpoints_begun += 1
@@ -140,7 +140,7 @@ class DataDirectory:
                     self._fs.replace(self.file(name), content)
                     self._checkpoints_written[name] = number
 
-        yield Blocking(write)
+        yield BlockingCall(write)
 
     def _make(self) -> None:
         if not self._fs.exists(self.path):

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from pyclient import errors
 from pyclient.broker_embedded.log.filesystem import File
-from pyclient.broker_embedded.log.steps import Blocking, Steps, run_here
+from pyclient.broker_embedded.log.incremental_task import BlockingCall, IncrementalTask, run_here
 from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
 
 _WALK_BYTES: Final = 8192
@@ -127,7 +127,7 @@ class BatchChecker:
         self._buffer = b""
         self._start = position  # of the buffer
 
-    def next_batch(self) -> Steps[tuple[int, BatchHeader] | None]:
+    def next_batch(self) -> IncrementalTask[tuple[int, BatchHeader] | None]:
         """Return (position, header) of the next batch, None at the end. Raise `DamagedSegment` if it is cut, changed or
         misplaced."""
         records, position = self._records, self._position
@@ -151,18 +151,18 @@ class BatchChecker:
             if header.size < LARGE:
                 check_crc(self._buffer, position - self._start, header)
             else:
-                yield Blocking(partial(check_crc, self._buffer, position - self._start, header))
+                yield BlockingCall(partial(check_crc, self._buffer, position - self._start, header))
         except errors.ProtocolError as error:
             raise DamagedSegment(records.file.path, position, error) from error
         self._position, self._expected = end, header.next_offset
         return position, header
 
-    def _read(self, length: int) -> Steps[None]:
+    def _read(self, length: int) -> IncrementalTask[None]:
         file = self._records.file
         file.fileno()  # opened here: the side thread must not
         file.retain()
         try:
-            self._buffer = yield Blocking(partial(file.pread, length, self._position))
+            self._buffer = yield BlockingCall(partial(file.pread, length, self._position))
         finally:
             file.release()
         self._start = self._position

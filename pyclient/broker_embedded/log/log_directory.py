@@ -18,6 +18,7 @@ from pyclient.broker_embedded.log.data_directory import DataDirectory
 from pyclient.broker_embedded.log.disk_thread import DiskThread, Dropped
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.flusher import Flusher
+from pyclient.broker_embedded.log.incremental_task import IncrementalTask, run_here
 from pyclient.broker_embedded.log.log_loader import load, open_log
 from pyclient.broker_embedded.log.partition_directories import (
     DELETED,
@@ -32,7 +33,6 @@ from pyclient.broker_embedded.log.partition_directories import (
     partition_of,
 )
 from pyclient.broker_embedded.log.recovery_queue import LogRecoveryQueue
-from pyclient.broker_embedded.log.steps import Steps, run_here
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.clock import Clock, Rng
 from pyclient.types import TopicPartition
@@ -295,7 +295,7 @@ class LogDirectory:
                 self.openings.check(at)
         return found
 
-    def opened_in_steps(self, at: TopicPartition) -> Steps[UnifiedLog | None]:
+    def opened_in_steps(self, at: TopicPartition) -> IncrementalTask[UnifiedLog | None]:
         """Return the log, opened in steps if it is not open; None if there is none."""
         self._check_online(at)
         if at in self._unopened:
@@ -303,7 +303,7 @@ class LogDirectory:
             yield from self._opening_as_it_is(at)
         return self._logs.get(at)
 
-    def open_copy(self, source: UnifiedLog, path: str) -> Steps[UnifiedLog]:
+    def open_copy(self, source: UnifiedLog, path: str) -> IncrementalTask[UnifiedLog]:
         """Open an empty log at `path`, for the batches of `source`."""
         at = TopicPartition(source.topic, source.partition)
         return open_log(path, at, source.topic_id, source.config, fs=self._fs, clock=self._clock, clean=True)
@@ -399,11 +399,13 @@ class LogDirectory:
         self.openings.forget(at)
         return run_here(self._opening(at, topic_id, config))
 
-    def _opening_as_it_is(self, at: TopicPartition) -> Steps[None]:
+    def _opening_as_it_is(self, at: TopicPartition) -> IncrementalTask[None]:
         opened = yield from self._opening(at, self.topic_id_for(at), self.config_for(at.topic))
         opened.update_config(self.config_for(at.topic))  # it may have changed meanwhile
 
-    def _opening(self, at: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> Steps[UnifiedLog]:
+    def _opening(
+        self, at: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig
+    ) -> IncrementalTask[UnifiedLog]:
         opened = yield from open_log(
             self._path(at),
             at,
@@ -523,7 +525,7 @@ class LogDirectory:
         """Write the checkpoints: recovery point, start, high watermark and compacted end of each log."""
         run_here(self.checkpoint_steps())
 
-    def checkpoint_steps(self) -> Steps[None]:
+    def checkpoint_steps(self) -> IncrementalTask[None]:
         """Write the checkpoints in steps."""
         self.side.collect()
         for count, at in enumerate(list(self._logs)):
@@ -544,7 +546,7 @@ class LogDirectory:
                 yield from home.write_checkpoint(name)
         yield from self.save_cleaned()
 
-    def save_cleaned(self) -> Steps[None]:
+    def save_cleaned(self) -> IncrementalTask[None]:
         """Write the compacted end of each log, if one has changed."""
         name = checkpoints.CLEANER_OFFSETS
         before = {home.path: dict(home.checkpoint(name)) for home in self.directories}

@@ -23,6 +23,7 @@ from pyclient.broker_embedded.log.checkpoints import (
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.file_records import BatchChecker, DamagedSegment
 from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 from pyclient.broker_embedded.log.leader_epoch_cache import LeaderEpochFileCache
 from pyclient.broker_embedded.log.local_log import LoadedLog, LocalLog
 from pyclient.broker_embedded.log.log_segment import SWAP, LogSegment
@@ -35,7 +36,6 @@ from pyclient.broker_embedded.log.producer_state_manager import (
     replay_steps,
     restore_producers,
 )
-from pyclient.broker_embedded.log.steps import Steps
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.clock import Clock
 from pyclient.records import BatchHeader
@@ -58,7 +58,7 @@ def open_log(
     recovery_point: int = 0,
     start_offset: int = 0,
     high_watermark: int | None = None,
-) -> Steps[UnifiedLog]:
+) -> IncrementalTask[UnifiedLog]:
     """Open the log in `directory`, or an empty one whose files are created by the first append; in steps.
 
     `clean`: it was closed cleanly; otherwise batches from `recovery_point` on are checked and a torn tail is cut.
@@ -110,7 +110,7 @@ def load(
     clean: bool,
     recovery_point: int,
     start_offset: int,
-) -> Steps[LoadedLog]:
+) -> IncrementalTask[LoadedLog]:
     """Load a partition's directory (which need not exist). `clean`: it was closed cleanly and needs no check.
 
     `recovery_point` and `start_offset` are checkpointed values; offsets below the recovery point are on the disk.
@@ -168,7 +168,7 @@ class LogLoader:
         self.producers = ProducerStateManager(name)
         self.damage: DamagedSegment | None = None
 
-    def load(self, files: dict[str, int], *, clean: bool, recovery_point: int) -> Steps[None]:
+    def load(self, files: dict[str, int], *, clean: bool, recovery_point: int) -> IncrementalTask[None]:
         yield from self._make_missing_indexes(files)
         if clean:
             try:
@@ -185,7 +185,7 @@ class LogLoader:
             self._fs.replace(f"{self._directory}/{LEADER_EPOCHS}", render_epochs(self.epochs), sync=False)
         self._drop_stray_snapshots(files)
 
-    def _make_missing_indexes(self, files: dict[str, int]) -> Steps[None]:
+    def _make_missing_indexes(self, files: dict[str, int]) -> IncrementalTask[None]:
         """Build missing indexes of closed segments: in steps here, not at once by the first read."""
         for segment in self.segments[:-1]:
             stem = f"{segment.base_offset:020d}"
@@ -195,7 +195,7 @@ class LogLoader:
                 except DamagedSegment as error:  # reads of it fail
                     log.error("%s: %s; the rest of this file cannot be read", self._name, error)
 
-    def _find_end(self, last: LogSegment) -> Steps[int]:
+    def _find_end(self, last: LogSegment) -> IncrementalTask[int]:
         yield from last.indexes.load_steps()
         end = last.base_offset
         for _position, header in last.records.walk(last.indexes.offsets.last()[1]):
@@ -204,7 +204,7 @@ class LogLoader:
 
     # Epochs
 
-    def _load_epochs(self, present: bool) -> Steps[None]:
+    def _load_epochs(self, present: bool) -> IncrementalTask[None]:
         path = f"{self._directory}/{LEADER_EPOCHS}"
         content = self._fs.read(path) if present else None
         try:
@@ -219,7 +219,7 @@ class LogLoader:
         yield from self._rebuild_epochs()
         self._fs.replace(path, render_epochs(self.epochs), sync=False)
 
-    def _rebuild_epochs(self) -> Steps[None]:
+    def _rebuild_epochs(self) -> IncrementalTask[None]:
         try:
             for segment in self.segments:
                 for _position, header in segment.records.walk(0):
@@ -242,7 +242,7 @@ class LogLoader:
         )
         return offset
 
-    def _replay(self, from_offset: int) -> Steps[None]:
+    def _replay(self, from_offset: int) -> IncrementalTask[None]:
         return replay_steps(self.segments, self.producers, from_offset, self.end_offset)
 
     def _drop_stray_snapshots(self, files: dict[str, int]) -> None:
@@ -255,7 +255,7 @@ class LogLoader:
 
     # After a crash
 
-    def _recover(self, files: dict[str, int], recovery_point: int) -> Steps[None]:
+    def _recover(self, files: dict[str, int], recovery_point: int) -> IncrementalTask[None]:
         check_from = max(recovery_point, self.segments[0].base_offset)
         if LEADER_EPOCHS in files or check_from > self.segments[0].base_offset:
             yield from self._load_epochs(LEADER_EPOCHS in files)
@@ -273,7 +273,7 @@ class LogLoader:
         if self.end_offset < start:  # damage below the recovery point: the snapshot covers lost batches
             yield from self._replay(self._restore_producers(files, self.end_offset))
 
-    def _recover_segment(self, segment: LogSegment, start: int, check_from: int) -> Steps[None]:
+    def _recover_segment(self, segment: LogSegment, start: int, check_from: int) -> IncrementalTask[None]:
         """Load a segment's batches from offset `start` on, and check those from `check_from` on."""
         try:
             position = yield from self._unchecked(segment, (yield from self._prepare(segment, start)), check_from)
@@ -286,7 +286,7 @@ class LogLoader:
         if self.damage is not None:
             self.end_offset = yield from self._find_end(segment)
 
-    def _unchecked(self, segment: LogSegment, position: int, check_from: int) -> Steps[int]:
+    def _unchecked(self, segment: LogSegment, position: int, check_from: int) -> IncrementalTask[int]:
         """Load the batches before offset `check_from` without checks. Return the position after them."""
         for at, header in segment.records.walk(position):
             if header.next_offset > check_from:
@@ -301,7 +301,7 @@ class LogLoader:
         replay_into(segment.indexes, self.producers, position, header)
         self.end_offset = header.next_offset
 
-    def _prepare(self, segment: LogSegment, start: int) -> Steps[int]:
+    def _prepare(self, segment: LogSegment, start: int) -> IncrementalTask[int]:
         """Restore the indexes to their state at offset `start`. Return the position of the next batch.
 
         A segment with an invalid header is cut first; the rest of it is still to be checked.
@@ -315,7 +315,7 @@ class LogLoader:
             except DamagedSegment as error:
                 yield from self._cut(segment, error)
 
-    def _cut(self, segment: LogSegment, damage: DamagedSegment) -> Steps[None]:
+    def _cut(self, segment: LogSegment, damage: DamagedSegment) -> IncrementalTask[None]:
         lost = segment.size - damage.position
         log.error("%s: %s; the log ends there, %d bytes of this file are dropped", self._name, damage, lost)
         yield from segment.truncate_to_position_steps(damage.position)
@@ -343,7 +343,7 @@ def _restart_empty(fs: FileSystem, directory: str, name: str, config: LogConfig,
     return LoadedLog([empty], start, start, LeaderEpochFileCache(), ProducerStateManager(name), True, loaded.damage)
 
 
-def finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) -> Steps[dict[str, int]]:
+def finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) -> IncrementalTask[dict[str, int]]:
     """Complete or undo interrupted operations. Return the files that are left."""
     kept = {name: size for name, size in files.items() if not is_temporary(name)}
     if len(kept) != len(files):
@@ -358,7 +358,7 @@ def finish_interrupted(fs: FileSystem, directory: str, files: dict[str, int]) ->
     return kept
 
 
-def _finish_swaps(fs: FileSystem, directory: str, files: dict[str, int], kept: dict[str, int]) -> Steps[None]:
+def _finish_swaps(fs: FileSystem, directory: str, files: dict[str, int], kept: dict[str, int]) -> IncrementalTask[None]:
     cleaned = min((int(name[:20]) for name in files if name.endswith(".log.cleaned")), default=None)
     swaps = [name for name in files if name.endswith(SWAP) and (cleaned is None or int(name[:20]) < cleaned)]
     for base in sorted({name[:20] for name in swaps}):
@@ -374,7 +374,7 @@ def _finish_swaps(fs: FileSystem, directory: str, files: dict[str, int], kept: d
 
 def _drop_covered(
     fs: FileSystem, directory: str, base: str, files: dict[str, int], kept: dict[str, int]
-) -> Steps[None]:
+) -> IncrementalTask[None]:
     """Remove the segments that a finished segment of compaction replaces."""
     swapped = LogSegment(fs, directory, int(base), size=files[f"{base}.log.swap"], index_interval=_INT_MAX, suffix=SWAP)
     end = int(base) + 1

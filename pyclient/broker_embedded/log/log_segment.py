@@ -6,8 +6,8 @@ from typing import Final
 
 from pyclient.broker_embedded.log.file_records import FileRecords
 from pyclient.broker_embedded.log.filesystem import Buffer, File, FileSystem
+from pyclient.broker_embedded.log.incremental_task import IncrementalTask, run_here
 from pyclient.broker_embedded.log.segment_indexes import SegmentIndexes
-from pyclient.broker_embedded.log.steps import Steps, run_here
 
 _KINDS: Final = (".index", ".timeindex", ".txnindex", ".log")
 
@@ -105,7 +105,7 @@ class LogSegment:
         self.indexes.transactions.truncate(offset)
         return min(found.base_offset, offset)
 
-    def truncate_to_position_steps(self, position: int) -> Steps[None]:
+    def truncate_to_position_steps(self, position: int) -> IncrementalTask[None]:
         """Truncate the file and its indexes to `position`, the beginning of a batch, in steps."""
         self.records.file.truncate(position)
         self.records.size = position

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
+from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 from pyclient.broker_embedded.log.log_directory import LogDirectory
-from pyclient.broker_embedded.log.steps import Steps
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.types import TopicPartition
 
@@ -56,7 +56,7 @@ class LogManager(LogDirectory):
             except (OSError, errors.KafkaError) as error:
                 log.error("%r: retention failed: %s", opened, error)
 
-    def compaction_steps(self, now_ms: int) -> Steps[int]:
+    def compaction_steps(self, now_ms: int) -> IncrementalTask[int]:
         """Compact the logs that are dirty enough (`cleanup.policy=compact`). Return the number of rounds."""
         compacted: dict[str, bool] = {}
         for count, at in enumerate(list(self._unopened)):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient import errors
 from pyclient.broker_embedded.log.filesystem import Buffer, FileSystem
+from pyclient.broker_embedded.log.incremental_task import IncrementalTask, run_here
 from pyclient.broker_embedded.log.indexes import AbortedTransaction
 from pyclient.broker_embedded.log.partition_directories import DATA_FILE
-from pyclient.broker_embedded.log.steps import Steps, run_here
 from pyclient.records import BatchHeader, ControlType, control_type, decode_key_values
 from pyclient.records.crc import crc32c
 
@@ -408,7 +408,7 @@ def aborted(producers: ProducerStateManager, completed: CompletedTransaction) ->
     )
 
 
-def rebuild_aborted(indexes: SegmentIndexes, snapshot: bytes | None, before: int | None) -> Steps[None]:
+def rebuild_aborted(indexes: SegmentIndexes, snapshot: bytes | None, before: int | None) -> IncrementalTask[None]:
     """Rebuild a transaction index (up to offset `before`) from the batches and the snapshot at their beginning."""
     try:
         entries = [] if snapshot is None else parse_snapshot(snapshot)
@@ -471,7 +471,7 @@ def restore_producers(
 
 def replay_steps(
     segments: list[LogSegment], producers: ProducerStateManager, from_offset: int, to_offset: int
-) -> Steps[None]:
+) -> IncrementalTask[None]:
     """Record the batches in between in `producers`; reads only headers and markers."""
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if from_offset >= to_offset or (following is not None and following.base_offset <= from_offset):

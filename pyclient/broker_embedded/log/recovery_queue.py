@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from pyclient import errors
-from pyclient.broker_embedded.log.steps import Steps
+from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 from pyclient.types import TopicPartition
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -20,7 +20,7 @@ class LogRecoveryQueue:
     """
 
     def __init__(
-        self, unopened: Mapping[TopicPartition, str], opening: Callable[[TopicPartition], Steps[object]]
+        self, unopened: Mapping[TopicPartition, str], opening: Callable[[TopicPartition], IncrementalTask[object]]
     ) -> None:
         self.wake: Callable[[], object] | None = None
         self.rest: Callable[[], object] | None = None
@@ -28,7 +28,7 @@ class LogRecoveryQueue:
         self._opening = opening
         self._everything = False
         self._wanted: dict[TopicPartition, list[Callable[[], object]]] = {}
-        self._begun: dict[TopicPartition, Steps[object]] = {}
+        self._begun: dict[TopicPartition, IncrementalTask[object]] = {}
         self._failures: dict[TopicPartition, Exception] = {}
 
     def want_everything(self) -> None:
@@ -69,7 +69,7 @@ class LogRecoveryQueue:
             self.forget(at)
         self.wake = self.rest = None
 
-    def steps(self) -> Steps[None]:
+    def steps(self) -> IncrementalTask[None]:
         """Open the queued logs."""
         while (at := self._next()) is not None:
             waited_for = at in self._wanted
@@ -118,7 +118,7 @@ class LogRecoveryQueue:
         return f"<LogRecoveryQueue unopened={len(self._unopened)} wanted={len(self._wanted)} begun={len(self._begun)}>"
 
 
-def _one_step(work: Steps[object]) -> Steps[bool]:
+def _one_step(work: IncrementalTask[object]) -> IncrementalTask[bool]:
     """Run one step up to its pause. Return True if it was the last one."""
     try:
         step = next(work)

@@ -8,9 +8,9 @@ from typing import Final
 
 from pyclient.broker_embedded.log.file_records import DamagedSegment, FileRecords, LogOffsetPosition
 from pyclient.broker_embedded.log.filesystem import File, FileSystem
+from pyclient.broker_embedded.log.incremental_task import IncrementalTask, run_here
 from pyclient.broker_embedded.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from pyclient.broker_embedded.log.producer_state_manager import rebuild_aborted
-from pyclient.broker_embedded.log.steps import Steps, run_here
 from pyclient.records.batch import BatchHeader
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -159,7 +159,7 @@ class SegmentIndexes:
             log.error("%s; the rest of this file cannot be read", error)
             return True
 
-    def load_steps(self) -> Steps[bool]:
+    def load_steps(self) -> IncrementalTask[bool]:
         """Read the indexes in steps, for a segment that is not in use yet. Raise `DamagedSegment`."""
         if self._offsets is not None:
             return False
@@ -181,7 +181,7 @@ class SegmentIndexes:
             )
         return True
 
-    def load_files(self, before: int | None = None) -> Steps[bool]:
+    def load_files(self, before: int | None = None) -> IncrementalTask[bool]:
         """Load the index files (for batches that end before offset `before`). Return True if they look complete.
 
         If entries do not fit the batches, all are dropped: nothing in the files can be trusted then.
@@ -262,7 +262,7 @@ class SegmentIndexes:
 
     # Rebuild
 
-    def resume_at_steps(self, position: int) -> Steps[None]:
+    def resume_at_steps(self, position: int) -> IncrementalTask[None]:
         """Restore the indexes to their state when the file ended at `position`, in steps of one batch.
 
         Wrong entries are rebuilt.
@@ -274,7 +274,7 @@ class SegmentIndexes:
             pass
         yield from self._add_between(self._truncate(0), position)
 
-    def resume_before(self, offset: int) -> Steps[int]:
+    def resume_before(self, offset: int) -> IncrementalTask[int]:
         """Bring indexes without entries from `offset` on up to the first batch that ends at or after it, or to the end.
         Return the position of that batch."""
         if offset <= self.records.base_offset:
@@ -324,7 +324,7 @@ class SegmentIndexes:
         self._largest_timestamp_offset = self.records.base_offset + max(reached, 0)
         self._bytes_since_entry = 0
 
-    def _add_before(self, offset: int, start: int) -> Steps[int]:
+    def _add_before(self, offset: int, start: int) -> IncrementalTask[int]:
         """Index the batches from `start` on that end before `offset`. Return the position after them."""
         for position, header in self.records.walk(start):
             if header.last_offset >= offset:
@@ -333,7 +333,7 @@ class SegmentIndexes:
             yield None
         return self.records.size
 
-    def _add_between(self, start: int, end: int) -> Steps[bool]:
+    def _add_between(self, start: int, end: int) -> IncrementalTask[bool]:
         """Index the batches from `start` up to `end`. Return False if no batch ends there."""
         for position, header in self.records.walk(start):
             if position >= end:

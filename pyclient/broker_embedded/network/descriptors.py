@@ -18,7 +18,7 @@ from pyclient.broker_embedded.scheduling.request_slices import SlicedRequest
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.log.filesystem import FileSystem
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -83,7 +83,7 @@ class Descriptors:
         self._all_loaded = True
         self._drain()
 
-    def _load_all(self) -> Steps[None]:
+    def _load_all(self) -> IncrementalTask[None]:
         """Import the modules that are otherwise imported on first use."""
         for name in SERVED:
             try:

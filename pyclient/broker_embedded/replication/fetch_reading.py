@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.log_reader import FetchDataInfo
-    from pyclient.broker_embedded.log.steps import Steps
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.replication.fetch_sessions import Wanted
     from pyclient.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -50,7 +50,7 @@ class Reading:
         *,
         version: int,
         most: int,
-        respond: Callable[[Told], Steps[FetchResponse]],
+        respond: Callable[[Told], IncrementalTask[FetchResponse]],
     ) -> None:
         self._wanted = wanted
         self._node = node
@@ -101,7 +101,7 @@ class Reading:
             self._size += read.size - before
         return self._size >= self._min_bytes
 
-    def attempt(self, last: bool) -> Steps[FetchResponse | None]:
+    def attempt(self, last: bool) -> IncrementalTask[FetchResponse | None]:
         """Return the response; None if there is too little data and this is not the `last` attempt."""
         answers: Told = []
         try:
@@ -110,7 +110,7 @@ class Reading:
             _release(answers)
             raise
 
-    def _attempt(self, last: bool, answers: Told) -> Steps[FetchResponse | None]:
+    def _attempt(self, last: bool, answers: Told) -> IncrementalTask[FetchResponse | None]:
         self._size, self._must_answer = 0, False
         self._copied = 0
         self._found.clear()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from random import Random
     from uuid import UUID
 
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 NO_SESSION: Final = 0
@@ -87,7 +87,7 @@ class FetchSession:
         self.owner: int | None = None
         """The connection that last used it; None when that is closed."""
 
-    def update(self, request: FetchRequest) -> Steps[None]:
+    def update(self, request: FetchRequest) -> IncrementalTask[None]:
         """Apply the changes of a request: other offsets, added and removed partitions."""
         partitions = self.partitions
         for topic in request.topics:
@@ -154,7 +154,9 @@ class FetchSessions:
         self._own(session, owner)
         return session
 
-    def resume(self, request: FetchRequest, version: int, now: float, *, owner: int) -> Steps[FetchSession | None]:
+    def resume(
+        self, request: FetchRequest, version: int, now: float, *, owner: int
+    ) -> IncrementalTask[FetchSession | None]:
         """Return the session of an incremental request after its changes; None if no partitions are left in it.
 
         Raises `FetchSessionIdNotFound`, `InvalidFetchSessionEpoch` or `FetchSessionTopicIdError`.
@@ -248,7 +250,7 @@ class FetchSessions:
         return True
 
 
-def wanted_of(request: FetchRequest) -> Steps[list[Wanted]]:
+def wanted_of(request: FetchRequest) -> IncrementalTask[list[Wanted]]:
     """Return the partitions of a full request; of one named twice, the last value in the position of the first."""
     found: dict[Key, Wanted] = {}
     for topic in request.topics:

@@ -11,7 +11,7 @@ from pyclient.broker_embedded.scheduling.request_slices import SlicedRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
@@ -31,7 +31,7 @@ class Reading(Protocol):
     def may_be_enough(self, grown: Iterable[UnifiedLog]) -> bool:
         """Return True if an attempt may succeed after these logs have grown; cheaper than the attempt."""
 
-    def attempt(self, last: bool) -> Steps[Any | None]:
+    def attempt(self, last: bool) -> IncrementalTask[Any | None]:
         """Return the response; None (never when `last`) while there is too little data."""
 
 
@@ -145,7 +145,7 @@ class FetchPurgatory:
         if self._slices.begin(attempt):
             self._attempted(fetch)
 
-    def _attempt(self, fetch: ParkedFetch) -> Steps[None]:
+    def _attempt(self, fetch: ParkedFetch) -> IncrementalTask[None]:
         last, was_opened = fetch.last, fetch.opened
         fetch.opened = False
         try:

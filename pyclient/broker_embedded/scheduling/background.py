@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from pyclient.broker_embedded.log.disk_thread import DiskThread
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -30,12 +30,12 @@ class Background:
     def __init__(self, loop: AbstractEventLoop, side: DiskThread) -> None:
         self._loop = loop
         self._side = side
-        self._running: dict[str, Steps[Any]] = {}
+        self._running: dict[str, IncrementalTask[Any]] = {}
         self._busy: set[str] = set()  # tasks with a step on the side thread
         self._closed = False
         side.wake = self._wake
 
-    def run(self, name: str, steps: Steps[Any]) -> None:
+    def run(self, name: str, steps: IncrementalTask[Any]) -> None:
         """Start a task unless one of that name is still running. Its failure is logged."""
         if self._closed or name in self._running:
             steps.close()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pyclient.broker_embedded.broker import BrokerNode
-    from pyclient.broker_embedded.log.steps import Steps
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.scheduling.timers import Timer
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -141,6 +141,6 @@ class Upkeep:
                 connection.close()
 
 
-def _pauses(steps: Iterable[object]) -> Steps[None]:
+def _pauses(steps: Iterable[object]) -> IncrementalTask[None]:
     for _ in steps:
         yield None

@@ -27,7 +27,7 @@ from pyclient.broker_embedded.groups.events import (
 )
 from pyclient.broker_embedded.groups.offset_metadata_manager import Commit
 from pyclient.broker_embedded.groups.state import ClassicGroup
-from pyclient.broker_embedded.log.steps import finished
+from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.records import check_crc, decode_key_values, read_header
 from pyclient.testing.clock import ManualClock
 from pyclient.types import TopicPartition

@@ -14,9 +14,9 @@ import pytest
 
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import Buffer, File, RealFile, RealFileSystem
+from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.broker_embedded.log.log_loader import open_log
 from pyclient.broker_embedded.log.manager import LogManager
-from pyclient.broker_embedded.log.steps import run_here
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.records import (
     BatchBuilder,

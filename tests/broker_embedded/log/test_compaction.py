@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyclient import errors
-from pyclient.broker_embedded.log.steps import run_here
+from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.records import Compression
 from tests.broker_embedded.log.compaction_tools import CODECS, DAY, compact, compactor, keyed, pairs, put
 

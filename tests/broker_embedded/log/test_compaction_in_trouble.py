@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded.log.compaction.rewriting import rebased
-from pyclient.broker_embedded.log.steps import run_here
+from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.records.varints import encode_varint, read_varint
 from tests.broker_embedded.log.compaction_tools import compact, compactor, pairs, put
 

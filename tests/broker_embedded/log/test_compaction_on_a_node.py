@@ -12,7 +12,7 @@ from pyclient import Consumer, Producer
 from pyclient.admin import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.log.checkpoints import CLEANER_OFFSETS
-from pyclient.broker_embedded.log.steps import Blocking
+from pyclient.broker_embedded.log.incremental_task import BlockingCall
 
 CONFIGS = {"cleanup.policy": "compact", "internal.segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01"}
 SETTINGS = {"log.cleaner.backoff.ms": "10", "log.segment.delete.delay.ms": "0"}
@@ -126,7 +126,7 @@ def test_unopened_log_is_compacted_if_it_has_something_to_compact(fixture: Any) 
     answer: Any = None
     with pytest.raises(StopIteration) as end:
         while True:
-            step: Blocking | None = steps.send(answer)
+            step: BlockingCall | None = steps.send(answer)
             answer = step.work() if step is not None else None
     assert end.value.value == 1
     assert [log.partition for log in manager._logs.values()] == [1]

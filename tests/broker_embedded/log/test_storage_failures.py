@@ -17,7 +17,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.log.compaction.cleaner import Cleaner
 from pyclient.broker_embedded.log.compaction.log_to_clean import plan_cleaning
 from pyclient.broker_embedded.log.file_records import DamagedSegment
-from pyclient.broker_embedded.log.steps import run_here
+from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.broker_embedded.log.slow_disks import HeldFileSystem, NodeOnDisk
 from tests.broker_embedded.log.test_full_disk_on_a_node import SmallFileSystem

@@ -10,7 +10,7 @@ import pytest
 
 from pyclient.broker_embedded.log.compaction.log_cleaner import LogCleaner
 from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
-from pyclient.broker_embedded.log.steps import Blocking
+from pyclient.broker_embedded.log.incremental_task import BlockingCall
 
 SEGMENTS = 4
 
@@ -39,7 +39,7 @@ def compacting(fixture: Any, log: Any) -> Iterator[None]:
         except GeneratorExit:
             steps.close()
             raise
-        answer = step.work() if isinstance(step, Blocking) else None
+        answer = step.work() if isinstance(step, BlockingCall) else None
         yield None
 
 

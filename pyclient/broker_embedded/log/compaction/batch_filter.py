@@ -17,9 +17,9 @@ from pyclient.broker_embedded.log.compaction.rewriting import (
     unpacked,
 )
 from pyclient.broker_embedded.log.filesystem import Buffer
+from pyclient.broker_embedded.log.incremental_task import BlockingCall, IncrementalTask
 from pyclient.broker_embedded.log.indexes import AbortedTransaction
 from pyclient.broker_embedded.log.producer_state_manager import ProducerStateEntry, read_marker
-from pyclient.broker_embedded.log.steps import Blocking, Steps
 from pyclient.records import BatchHeader, Record, read_header
 
 _LARGE: Final = 1 << 16  # bytes in one batch from which (de)compressing it is work for another thread
@@ -57,7 +57,7 @@ class BatchFilter:
         self._now_ms = now_ms
         self._horizon = now_ms + delete_retention_ms
 
-    def apply(self, batch: Buffer, header: BatchHeader) -> Steps[KeptBatch | None]:
+    def apply(self, batch: Buffer, header: BatchHeader) -> IncrementalTask[KeptBatch | None]:
         """Return the batch to keep, perhaps rewritten; None if it is dropped. Raises `CorruptRecord`."""
         if header.is_control:
             return (yield from self._marker(batch, header))
@@ -83,7 +83,7 @@ class BatchFilter:
             return header.last_offset == last_offset
         return header.is_control and header.producer_epoch == epoch
 
-    def _marker(self, batch: Buffer, header: BatchHeader) -> Steps[KeptBatch | None]:
+    def _marker(self, batch: Buffer, header: BatchHeader) -> IncrementalTask[KeptBatch | None]:
         """Keep a control batch while its transaction has data, and then until its delete horizon is over."""
         if not header.count:
             return self._without_records(header)
@@ -97,7 +97,7 @@ class BatchFilter:
             return self._without_records(header)
         return (yield from self._rewritten(batch, header, header, b"\1", header.max_timestamp, starts_horizon=True))
 
-    def _data(self, batch: Buffer, header: BatchHeader) -> Steps[KeptBatch | None]:
+    def _data(self, batch: Buffer, header: BatchHeader) -> IncrementalTask[KeptBatch | None]:
         plain, opened = yield from off_loop_if_large(batch, header)
         keep = bytearray()
         tombstones, newest = False, -1
@@ -137,7 +137,7 @@ class BatchFilter:
         max_timestamp: int,
         *,
         starts_horizon: bool,
-    ) -> Steps[KeptBatch]:
+    ) -> IncrementalTask[KeptBatch]:
         """Return a batch like `header`'s with the kept records of `plain`, whose header is `opened`."""
         pieces: list[bytes] = []
         for piece in spliced(plain, opened, keep):
@@ -152,14 +152,14 @@ class BatchFilter:
                 opened, records, codec=header.codec, count=count, max_timestamp=max_timestamp, horizon=horizon
             )
 
-        data = (yield Blocking(seal)) if header.codec and len(records) >= _LARGE else seal()
+        data = (yield BlockingCall(seal)) if header.codec and len(records) >= _LARGE else seal()
         return KeptBatch(data, read_header(data))
 
 
-def off_loop_if_large(batch: Buffer, header: BatchHeader) -> Steps[tuple[Buffer, BatchHeader]]:
+def off_loop_if_large(batch: Buffer, header: BatchHeader) -> IncrementalTask[tuple[Buffer, BatchHeader]]:
     """Return the batch unpacked; on the side thread if it is large, as the codecs work without the GIL."""
     if header.codec and len(batch) >= _LARGE:
-        opened: tuple[Buffer, BatchHeader] = yield Blocking(lambda: unpacked(batch, header))
+        opened: tuple[Buffer, BatchHeader] = yield BlockingCall(lambda: unpacked(batch, header))
         return opened
     return unpacked(batch, header)
 

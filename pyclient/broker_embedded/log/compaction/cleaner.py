@@ -19,10 +19,10 @@ from pyclient.broker_embedded.log.compaction.offset_map import OffsetMap
 from pyclient.broker_embedded.log.compaction.rewriting import ROWS_AT_ONCE, chunks
 from pyclient.broker_embedded.log.file_records import LARGE, DamagedSegment
 from pyclient.broker_embedded.log.filesystem import FileSystem
+from pyclient.broker_embedded.log.incremental_task import BlockingCall, IncrementalTask
 from pyclient.broker_embedded.log.log_reader import aborted_between
 from pyclient.broker_embedded.log.log_segment import CLEANED, LogSegment
 from pyclient.broker_embedded.log.producer_state_manager import read_marker
-from pyclient.broker_embedded.log.steps import Blocking, Steps
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.records import BatchHeader, check_crc, read_header
 
@@ -57,7 +57,7 @@ class Cleaner:
         self._offsets = OffsetMap(most_keys)
         self._cost = 0
 
-    def steps(self) -> Steps[Cleaned]:
+    def steps(self) -> IncrementalTask[Cleaned]:
         """Run the round. Raises `Abandoned`, `DamagedSegment`, `OSError`; the log is unchanged then."""
         plan = self._plan
         sources = [segment for segment in self._log.segments if segment.base_offset < plan.end]
@@ -84,7 +84,7 @@ class Cleaner:
 
     # The last offset of each key
 
-    def _read_keys(self, sources: list[LogSegment]) -> Steps[int]:
+    def _read_keys(self, sources: list[LogSegment]) -> IncrementalTask[int]:
         """Fill the map from the dirty part. Return the offset up to which it is complete."""
         first = self._plan.first_dirty
         transactions = CleanedTransactionMetadata()
@@ -99,7 +99,7 @@ class Cleaner:
 
     def _take_keys(
         self, transactions: CleanedTransactionMetadata, data: memoryview, header: BatchHeader
-    ) -> Steps[bool]:
+    ) -> IncrementalTask[bool]:
         if header.is_control:
             marker = read_marker(data, header) if header.count else None
             if marker is not None:
@@ -121,7 +121,7 @@ class Cleaner:
 
     # Rewriting
 
-    def _clean_group(self, group: list[LogSegment], transactions: CleanedTransactionMetadata) -> Steps[int]:
+    def _clean_group(self, group: list[LogSegment], transactions: CleanedTransactionMetadata) -> IncrementalTask[int]:
         """Rewrite a group of segments as one. Return its size."""
         owner = self._log
         rules = BatchFilter(
@@ -146,7 +146,9 @@ class Cleaner:
         finally:
             output.close()
 
-    def _filter(self, rules: BatchFilter, output: _Output, data: memoryview, header: BatchHeader) -> Steps[bool]:
+    def _filter(
+        self, rules: BatchFilter, output: _Output, data: memoryview, header: BatchHeader
+    ) -> IncrementalTask[bool]:
         kept = yield from rules.apply(data, header)
         if kept is not None:
             yield from output.add(kept)
@@ -154,7 +156,9 @@ class Cleaner:
 
     # Reading
 
-    def _each_batch(self, segment: LogSegment, handle: Callable[[memoryview, BatchHeader], Steps[bool]]) -> Steps[bool]:
+    def _each_batch(
+        self, segment: LogSegment, handle: Callable[[memoryview, BatchHeader], IncrementalTask[bool]]
+    ) -> IncrementalTask[bool]:
         """Call `handle` with every batch, checked, until it returns False. Return True if it never did."""
         file = segment.records.file
         file.retain()
@@ -163,7 +167,7 @@ class Cleaner:
             while position < segment.size:
                 file.fileno()  # opened here: the side thread must not
                 wanted = min(length, segment.size - position)
-                data = yield Blocking(partial(file.pread, wanted, position))
+                data = yield BlockingCall(partial(file.pread, wanted, position))
                 if len(data) < wanted:
                     found = f"the file ends {wanted - len(data)} bytes early"
                     raise DamagedSegment(file.path, position + len(data), found)
@@ -174,7 +178,7 @@ class Cleaner:
                         if header.size < LARGE:
                             check_crc(batch, 0, header)
                         else:
-                            yield Blocking(partial(check_crc, batch, 0, header))
+                            yield BlockingCall(partial(check_crc, batch, 0, header))
                         going_on = yield from handle(batch, header)
                     except errors.CorruptRecord as error:
                         raise DamagedSegment(file.path, position + at, error) from error
@@ -192,7 +196,7 @@ class Cleaner:
         return True
 
 
-def _replace(owner: UnifiedLog, made: LogSegment, old: list[LogSegment]) -> Steps[bool]:
+def _replace(owner: UnifiedLog, made: LogSegment, old: list[LogSegment]) -> IncrementalTask[bool]:
     """Replace closed segments by a synced one that was made of them. Return False if the log has changed since."""
     local = owner.local
     if not _may_change(owner):
@@ -208,7 +212,7 @@ def _replace(owner: UnifiedLog, made: LogSegment, old: list[LogSegment]) -> Step
     except OSError as error:
         owner.fail(f"compaction stopped between two names of a file: {error}")
         raise
-    yield Blocking(partial(local.fs.sync_directory, local.directory))
+    yield BlockingCall(partial(local.fs.sync_directory, local.directory))
     local.segment_flushed(made)
     return True
 
@@ -265,13 +269,13 @@ class _Output:
         self.segment.records.file.retain()
         self.segment.records.file.fileno()
 
-    def add(self, kept: KeptBatch) -> Steps[None]:
+    def add(self, kept: KeptBatch) -> IncrementalTask[None]:
         self._pending.append(kept)
         self._bytes += kept.header.size
         if self._bytes >= _WRITE_BYTES:
             yield from self._write()
 
-    def _write(self) -> Steps[None]:
+    def _write(self) -> IncrementalTask[None]:
         segment, pending = self.segment, self._pending
         records = segment.records
         if not pending:
@@ -279,14 +283,14 @@ class _Output:
         data = b"".join(kept.data for kept in pending)
         self._pending, self._bytes = [], 0
         records.file.fileno()
-        yield Blocking(partial(records.file.pwrite, data, records.size))
+        yield BlockingCall(partial(records.file.pwrite, data, records.size))
         for kept in pending:
             segment.indexes.add_batch(records.size, kept.header)
             records.size += kept.header.size
             if kept.abort is not None:
                 segment.indexes.transactions.append(kept.abort)
 
-    def finish(self, modified_ms: int) -> Steps[None]:
+    def finish(self, modified_ms: int) -> IncrementalTask[None]:
         """Sync everything; the file gets the modification time of the newest one it was made from."""
         yield from self._write()
         segment = self.segment
@@ -297,7 +301,7 @@ class _Output:
             file.fileno()
         try:
             for file in files:
-                yield Blocking(file.sync)
+                yield BlockingCall(file.sync)
         finally:
             for file in files:
                 file.release()

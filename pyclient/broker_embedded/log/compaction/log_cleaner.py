@@ -12,7 +12,7 @@ from pyclient.broker_embedded.log.compaction.log_to_clean import LogToClean, pla
 from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
 from pyclient.broker_embedded.log.file_records import DamagedSegment
 from pyclient.broker_embedded.log.filesystem import FileSystem
-from pyclient.broker_embedded.log.steps import Steps, run_here
+from pyclient.broker_embedded.log.incremental_task import IncrementalTask, run_here
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -26,13 +26,13 @@ class LogCleaner:
     `memory` (bytes) bounds the map of keys. A damaged log is reported and not compacted again.
     """
 
-    def __init__(self, fs: FileSystem, *, memory: int, save: Callable[[], Steps[None]]) -> None:
+    def __init__(self, fs: FileSystem, *, memory: int, save: Callable[[], IncrementalTask[None]]) -> None:
         self._fs = fs
         self.memory = memory
         self._save = save
         self._refused: set[UnifiedLog] = set()
 
-    def due(self, logs: Sequence[UnifiedLog], now_ms: int) -> Steps[int]:
+    def due(self, logs: Sequence[UnifiedLog], now_ms: int) -> IncrementalTask[int]:
         """Compact the logs that are dirty enough, until none is. Return the number of rounds."""
         rounds = 0
         failed: set[UnifiedLog] = set()
@@ -86,7 +86,7 @@ class LogCleaner:
         limit = owner.last_stable_offset
         return plan_cleaning(segments, owner.config, first_dirty=first, limit=limit, now_ms=now_ms)
 
-    def _round(self, owner: UnifiedLog, plan: LogToClean, now_ms: int) -> Steps[bool]:
+    def _round(self, owner: UnifiedLog, plan: LogToClean, now_ms: int) -> IncrementalTask[bool]:
         """Run one round. Return False if the log must not be retried in this run."""
         cleaning = Cleaner(owner, plan, fs=self._fs, most_keys=self.memory // KEY_BYTES, now_ms=now_ms)
         try:

@@ -10,17 +10,17 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-class Blocking(NamedTuple):
+class BlockingCall(NamedTuple):
     """Work that blocks on the disk, or computes without the GIL: call it on any thread, and send its result back."""
 
     work: Callable[[], Any]
 
 
-Steps = Generator[Blocking | None, Any, T]
+IncrementalTask = Generator[BlockingCall | None, Any, T]
 """Work in short steps: `None` is a pause; the generator returns a `T`."""
 
 
-def run_here(steps: Steps[T]) -> T:
+def run_here(steps: IncrementalTask[T]) -> T:
     """Run all steps at once, in this thread. Return their result."""
     answer: Any = None
     failure: Exception | None = None
@@ -38,7 +38,7 @@ def run_here(steps: Steps[T]) -> T:
                 failure = error
 
 
-def in_steps(work: Callable[[A], T], items: Iterable[A]) -> Steps[list[T]]:
+def in_steps(work: Callable[[A], T], items: Iterable[A]) -> IncrementalTask[list[T]]:
     """Return the results of `work` for each item, with a pause after each."""
     done = []
     for item in items:
