@@ -20,12 +20,16 @@ _INT_MAX: Final = 2**31 - 1
 
 
 class DamagedSegment(errors.CorruptMessage):
-    """Invalid bytes at a position of a segment file; the file and position are in the text and in attributes."""
+    """Invalid bytes at a position of a segment file; the file and position are in the text and in attributes.
 
-    def __init__(self, path: str, position: int, reason: object) -> None:
+    `unfinished` tells that a batch begins there whose end is not in the file.
+    """
+
+    def __init__(self, path: str, position: int, reason: object, *, unfinished: bool = False) -> None:
         super().__init__(f"{path}: damaged at byte {position}: {reason}")
         self.path = path
         self.position = position
+        self.unfinished = unfinished
 
 
 class LogOffsetPosition(NamedTuple):
@@ -139,7 +143,7 @@ class BatchChecker:
             header = read_header(self._buffer, position - self._start)
             end = position + header.size
             if end > records.size:
-                raise errors.CorruptRecord(f"a batch of {header.size} bytes, {records.size - position} are there")
+                raise errors.TruncatedMessage(f"a batch of {header.size} bytes, {records.size - position} are there")
             if (
                 header.base_offset < self._expected
                 or header.last_offset_delta < 0
@@ -153,7 +157,8 @@ class BatchChecker:
             else:
                 yield BlockingCall(partial(check_crc, self._buffer, position - self._start, header))
         except errors.ProtocolError as error:
-            raise DamagedSegment(records.file.path, position, error) from error
+            unfinished = isinstance(error, errors.TruncatedMessage)
+            raise DamagedSegment(records.file.path, position, error, unfinished=unfinished) from error
         self._position, self._expected = end, header.next_offset
         return position, header
 

@@ -44,6 +44,8 @@ from pyclient.types import TopicPartition
 log = logging.getLogger("pyclient.broker_embedded")
 
 _INT_MAX: Final = 2**31 - 1
+_TORN_MOST: Final = 1 << 20
+"""Bytes that a write cut off by a crash leaves at most; more than that at the end of a log is damage."""
 
 
 def open_log(
@@ -317,7 +319,10 @@ class LogLoader:
 
     def _cut(self, segment: LogSegment, damage: DamagedSegment) -> IncrementalTask[None]:
         lost = segment.size - damage.position
-        log.error("%s: %s; the log ends there, %d bytes of this file are dropped", self._name, damage, lost)
+        # A process that is killed while it writes leaves the first pages of that write, which it did not answer yet.
+        torn = damage.unfinished and segment is self.segments[-1] and lost <= _TORN_MOST
+        level = logging.WARNING if torn else logging.ERROR
+        log.log(level, "%s: %s; the log ends there, %d bytes of this file are dropped", self._name, damage, lost)
         yield from segment.truncate_to_position_steps(damage.position)
         self.damage = damage
 

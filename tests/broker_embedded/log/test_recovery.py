@@ -62,7 +62,7 @@ def test_a_crash_loses_nothing_that_was_written(fixture: Any, filled: Any) -> No
     assert log.damage is None
 
 
-def test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch(fixture: Any, filled: Any) -> None:
+def test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch(fixture: Any, filled: Any, caplog: Any) -> None:
     values = fixture.values(filled)
     filled.close(clean=False)
     last = fixture.path(f"{16:020}.log")
@@ -75,6 +75,8 @@ def test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch(fixture: Any, filled
         assert fixture.values(log) == values[:-2]
         assert last.stat().st_size == position
         assert (log.damage is None) == (size == position)
+        assert [record.levelname for record in caplog.records] == ["WARNING"] * (size > position)
+        caplog.clear()
         assert next(iter(log.producers)).last_sequence == 21
         log.close(clean=False)
 
@@ -109,6 +111,7 @@ def test_every_flipped_byte_behind_the_recovery_point_is_found(fixture: Any, cap
             assert fixture.values(log) == values[:2]
             assert (log.damage.path, log.damage.position) == (str(path), bounds[1])
             assert f"{path}: damaged at byte {bounds[1]}" in caplog.text
+            assert "ERROR" in caplog.text or 8 <= at - bounds[1] < 12  # a changed length looks like a torn write
         log.close(clean=False)
         caplog.clear()
 
