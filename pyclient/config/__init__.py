@@ -1,19 +1,26 @@
-"""Client options: declared once as typed fields, read from keywords and Kafka-style dictionaries."""
+"""Options of clients, brokers, topics and groups: declared once, with types, defaults, limits and documentation.
+
+Client options are typed fields of `ClientConfig` and its subclasses, read from keywords and Kafka-style dictionaries by
+`resolve`. The tables of the others are in modules of their own (`pyclient.config.topic`); these names are imported on
+first use, as the broker needs none of them.
+"""
 
 from __future__ import annotations
 
-from pyclient.config.addresses import format_address, parse_address
-from pyclient.config.client import ClientConfig, ClientOptions
-from pyclient.config.options import Option, Spec, option, options_of
-from pyclient.config.resolving import resolve
-from pyclient.config.values import INT_MAX, read_int
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyclient.config.addresses import format_address, parse_address
+    from pyclient.config.client import ClientConfig, ClientOptions
+    from pyclient.config.fields import option, options_of
+    from pyclient.config.resolving import resolve
+    from pyclient.config.values import INT_MAX, read_int
 
 __all__ = [
     "INT_MAX",
     "ClientConfig",
     "ClientOptions",
-    "Option",
-    "Spec",
     "format_address",
     "option",
     "options_of",
@@ -21,3 +28,25 @@ __all__ = [
     "read_int",
     "resolve",
 ]
+
+_MODULES = {
+    "INT_MAX": "values",
+    "ClientConfig": "client",
+    "ClientOptions": "client",
+    "format_address": "addresses",
+    "option": "fields",
+    "options_of": "fields",
+    "parse_address": "addresses",
+    "read_int": "values",
+    "resolve": "resolving",
+}
+
+if not TYPE_CHECKING:  # to a type checker, a module with this function has every name
+
+    def __getattr__(name: str) -> Any:
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module 'pyclient.config' has no attribute {name!r}")
+        value = getattr(import_module(f"pyclient.config.{module}"), name)
+        globals()[name] = value
+        return value

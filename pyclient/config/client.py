@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypedDict
 
 from pyclient.config.addresses import addresses
-from pyclient.config.options import option, options_of
+from pyclient.config.fields import option, options_of
 from pyclient.config.values import INT_MAX
 from pyclient.errors import ConfigError
 

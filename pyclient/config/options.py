@@ -1,158 +1,164 @@
-"""The declaration of one option, its type, and the conversion of its value."""
+"""The framework of options: name, type, default, limits, and how far an option is supported.
+
+Kafka's ConfigDef. There is a table of `Option` for each kind: topics (`pyclient.config.topic`).
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
-from collections.abc import Callable, Iterable, Mapping
+import re
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Final
 
-from pyclient.config.values import NOUNS, READERS
-from pyclient.errors import ConfigError
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-_KEY = "option"
-_HIDDEN = "<hidden>"
+Value = bool | int | float | str | None
+"""An option's value; a list is kept as the comma-separated text that Kafka's tools print."""
+
+Synonyms = tuple[tuple[str, int], ...]
+"""Options that set another one's default, and what their unit is multiplied by; the finest unit comes first."""
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+class ConfigType(IntEnum):
+    """The types of Kafka's configuration; the numbers are those of DescribeConfigs."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+_UNKNOWN, BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = ConfigType
+
+
+class Support(Enum):
+    """How far an option is supported."""
+
+    SERVED = "served"
+    WITHOUT_EFFECT = "without effect"  # its value is checked, stored and shown, and nothing else
+    REFUSED = "refused"  # it cannot be set, since ignoring it would mislead
+
+
+SERVED, WITHOUT_EFFECT, REFUSED = Support
+
+_WHOLE_LIMITS: Final = {INT: INT_MAX, SHORT: 2**15 - 1, LONG: LONG_MAX}
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The declaration of one option, stored in the metadata of its dataclass field."""
+    """One option. `minimum` and `maximum` are inclusive; `choices` limits a value, or each element of a list.
 
+    A `dynamic` one may be changed while the broker runs (KIP-226). `shape` is an expression that a text matches.
+    `synonyms` are the broker options that set the default of a topic's option.
+    """
+
+    name: str
+    type: ConfigType
+    default: Value
     doc: str
     minimum: float | None = None
     maximum: float | None = None
-    choices: tuple[Any, ...] | None = None
-    convert: Callable[[Any], Any] | None = None
-    allowed: str | None = None
-    aliases: tuple[str, ...] = ()
-    secret: bool = False
+    choices: tuple[str, ...] = ()
+    dynamic: bool = False
+    shape: str = ""
+    synonyms: Synonyms = ()
+    support: Support = SERVED
 
+    @property
+    def sensitive(self) -> bool:
+        """Return True if clients never get its value."""
+        return self.type is PASSWORD
 
-def option(
-    default: Any,
-    *,
-    doc: str,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    choices: Iterable[Any] | None = None,
-    convert: Callable[[Any], Any] | None = None,
-    allowed: str | None = None,
-    aliases: Iterable[str] = (),
-    secret: bool = False,
-) -> Any:
-    """Return a dataclass field that declares an option.
+    def parse(self, text: str) -> Value:
+        """Return the value of `text`. Raise `ValueError`, which names the allowed values."""
+        text = text.strip()
+        if self.type is BOOLEAN:
+            return self._parse_boolean(text)
+        if self.type in (STRING, LIST, CLASS, PASSWORD):
+            return self._parse_text(text)
+        return self._parse_number(text)
 
-    The field's annotation is the type: `int`, `float`, `bool`, `str`, a tuple of `str`, or one of them or `None`;
-    values of other types are not converted. `minimum` and `maximum` are inclusive. `choices`, which may also be given
-    as a `Literal` of strings, are compared case-insensitively and stored as written here. `convert` replaces the type's
-    conversion: it gets the user's value and returns the option's or raises `ValueError`; `allowed` then describes the
-    possible values. `aliases` are other clients' names of the option. The value of a `secret` option never appears in
-    an error or a repr.
-    """
-    rule = Option(
-        doc=doc,
-        minimum=minimum,
-        maximum=maximum,
-        choices=None if choices is None else tuple(choices),
-        convert=convert,
-        allowed=allowed,
-        aliases=tuple(aliases),
-        secret=secret,
-    )
-    return dataclasses.field(default=default, repr=not secret, metadata={_KEY: rule})
+    def _parse_boolean(self, text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"{self.name} is {text!r}: it must be true or false")
+        return text.lower() == "true"
 
+    def _parse_text(self, text: str) -> str:
+        if self.shape and not re.fullmatch(self.shape, text):
+            raise ValueError(f"{self.name} is {text!r}: it must be of the form {self.shape}")
+        if not self.choices:
+            return text
+        elements = [element.strip() for element in text.split(",")] if self.type is LIST else [text]
+        for element in elements:
+            if element not in self.choices:
+                raise ValueError(f"{self.name} is {text!r}: it must be {_or(self.choices)}")
+        return ",".join(elements)
 
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """One option of a config class: its name, its type and its declaration."""
-
-    name: str
-    kind: Any
-    nullable: bool
-    rule: Option
-
-    def read(self, value: Any) -> Any:
-        """Convert a value given by the user; raise `ConfigError` if it is not allowed."""
-        if value is None and self.nullable:
-            return None
+    def _parse_number(self, text: str) -> int | float:
         try:
-            value = self._typed(value)
-        except ValueError as error:
-            raise ConfigError(self._complaint(value, str(error))) from None
-        rule = self.rule
-        if (rule.minimum is not None and value < rule.minimum) or (rule.maximum is not None and value > rule.maximum):
-            raise ConfigError(self._complaint(value))
-        if rule.choices is not None:
-            return self._choose(value)
+            if "_" in text or not text.isascii():
+                raise ValueError(text)  # Python accepts underscores in numbers, Java does not
+            value = float(text) if self.type is DOUBLE else int(text)
+        except ValueError:
+            raise ValueError(f"{self.name} is {text!r}: it must be a {self._kind()}") from None
+        maximum = self.maximum if self.maximum is not None else _WHOLE_LIMITS.get(self.type)
+        minimum = self.minimum if self.minimum is not None else -(_WHOLE_LIMITS.get(self.type, LONG_MAX)) - 1
+        if not minimum <= value or (maximum is not None and not value <= maximum):
+            raise ValueError(f"{self.name} is {text}: it must be {self._range()}")
+        if self.choices and str(value) not in self.choices:
+            raise ValueError(f"{self.name} is {text}: it must be {_or(self.choices)}")
         return value
 
-    def _typed(self, value: Any) -> Any:
-        if self.rule.convert is not None:
-            return self.rule.convert(value)
-        reader = READERS.get(self.kind)
-        if reader is not None:
-            return reader(value)
-        if isinstance(self.kind, type) and not isinstance(value, self.kind):
-            raise ValueError
+    def _kind(self) -> str:
+        return "number" if self.type is DOUBLE else "whole number"
+
+    def _range(self) -> str:
+        if self.minimum is None or self.maximum is not None:
+            low = "" if self.minimum is None else f"from {self.minimum} "
+            high = self.maximum if self.maximum is not None else _WHOLE_LIMITS.get(self.type, LONG_MAX)
+            return f"a {self._kind()} {low}to {high}"
+        return f"at least {self.minimum} (and fit Kafka's type {self.type.name.lower()})"
+
+
+def table_of(*options: Option) -> dict[str, Option]:
+    """Return the options by name. Raise `ValueError` for a name that occurs twice."""
+    table = {option.name: option for option in options}
+    if len(table) < len(options):
+        raise ValueError("an option is declared twice")
+    return table
+
+
+def items_of(text: str) -> tuple[str, ...]:
+    """Return the distinct items of a list's text."""
+    return tuple(dict.fromkeys(item for item in (part.strip() for part in text.split(",")) if item))
+
+
+def render(value: Value) -> str | None:
+    """Return a value as Kafka's tools print it: `true`, `0.5`, `delete`."""
+    if value is None or isinstance(value, str):
         return value
-
-    def _choose(self, value: Any) -> Any:
-        folded = value.casefold() if isinstance(value, str) else value
-        for choice in self.rule.choices or ():
-            if (choice.casefold() if isinstance(choice, str) else choice) == folded:
-                return choice
-        raise ConfigError(self._complaint(value))
-
-    def _complaint(self, value: Any, detail: str = "") -> str:
-        shown = _HIDDEN if self.rule.secret else f"{value!r:.200}"
-        text = f"{self.name}={shown} is not possible: it takes {self.allowed()}"
-        return f"{text} ({detail})" if detail and not self.rule.secret else text
-
-    def allowed(self) -> str:
-        """Return a text that describes the possible values."""
-        rule = self.rule
-        if rule.allowed is not None:
-            return rule.allowed
-        if rule.choices is not None:
-            return " or ".join(str(choice) for choice in rule.choices)
-        noun = NOUNS.get(self.kind, getattr(self.kind, "__name__", str(self.kind)))
-        if rule.minimum is not None and rule.maximum is not None:
-            noun += f" from {rule.minimum:.15g} to {rule.maximum:.15g}"
-        elif rule.minimum is not None:
-            noun += f" of at least {rule.minimum:.15g}"
-        elif rule.maximum is not None:
-            noun += f" of at most {rule.maximum:.15g}"
-        return f"{noun} or None" if self.nullable else noun
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value).upper().replace("E+", "E")  # 1.7976931348623157E308, as Java has it
 
 
-_SPECS: dict[type, Mapping[str, Spec]] = {}
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `" (did you mean ...?)"` for a misspelt name, "" if no known name is similar."""
+    from difflib import get_close_matches  # only errors need it
+
+    close = get_close_matches(name, list(known), n=1, cutoff=0.7)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
-def options_of(cls: type) -> Mapping[str, Spec]:
-    """Return the options of a config class, a dataclass of `option(...)` fields, by name, in their declared order."""
-    if cls not in _SPECS:
-        _SPECS[cls] = types.MappingProxyType(_specs_of(cls))
-    return _SPECS[cls]
-
-
-def _specs_of(cls: type) -> dict[str, Spec]:
-    hints = typing.get_type_hints(cls)
-    specs = {}
-    for field in dataclasses.fields(cls):
-        rule = field.metadata.get(_KEY)
-        if rule is None:
-            raise TypeError(f"{cls.__name__}.{field.name} is declared without option(...)")
-        kind, nullable = _split_optional(hints[field.name])
-        if typing.get_origin(kind) is typing.Literal and rule.convert is None:
-            kind, rule = str, dataclasses.replace(rule, choices=typing.get_args(kind))
-        specs[field.name] = Spec(field.name, kind, nullable, rule)
-    return specs
-
-
-def _split_optional(hint: Any) -> tuple[Any, bool]:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
-        return (kinds[0] if len(kinds) == 1 else object), len(kinds) < len(typing.get_args(hint))
-    return hint, False
+def _or(choices: tuple[str, ...]) -> str:
+    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pyclient.config.client import ClientConfig
-from pyclient.config.options import Spec, options_of
+from pyclient.config.fields import Spec, options_of
 
 _WIDTH: Final = 100
 

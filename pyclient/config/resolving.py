@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from pyclient.config.client import ClientConfig
-from pyclient.config.options import options_of
+from pyclient.config.fields import options_of
 from pyclient.errors import ConfigError
 
 log = logging.getLogger("pyclient.config")

@@ -8,9 +8,9 @@ import pytest
 
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS, PROFILES
-from pyclient.broker_embedded.config.settings import BOOLEAN, DOUBLE, INT, LIST, STRING, Setting, render
 from pyclient.broker_embedded.config.settings_refused import NOT_SERVED, REFUSED, refusal
 from pyclient.broker_embedded.config.settings_without_effect import WITHOUT_EFFECT
+from pyclient.config.options import BOOLEAN, DOUBLE, INT, LIST, STRING, Option, render
 from pyclient.errors import ConfigError
 
 
@@ -166,14 +166,14 @@ def test_no_option_is_in_two_lists() -> None:
 @pytest.mark.parametrize(
     ("setting", "text", "value"),
     [
-        (Setting("a", BOOLEAN, None, ""), " TRUE ", True),
-        (Setting("a", INT, None, "", 0), "12", 12),
-        (Setting("a", DOUBLE, None, "", 0, 1), "0.5", 0.5),
-        (Setting("a", STRING, None, ""), "x", "x"),
-        (Setting("a", LIST, None, "", choices=("x", "y")), "x, y", "x,y"),
+        (Option("a", BOOLEAN, None, ""), " TRUE ", True),
+        (Option("a", INT, None, "", 0), "12", 12),
+        (Option("a", DOUBLE, None, "", 0, 1), "0.5", 0.5),
+        (Option("a", STRING, None, ""), "x", "x"),
+        (Option("a", LIST, None, "", choices=("x", "y")), "x, y", "x,y"),
     ],
 )
-def test_a_text_becomes_a_value_and_a_text_again(setting: Setting, text: str, value: Any) -> None:
+def test_a_text_becomes_a_value_and_a_text_again(setting: Option, text: str, value: Any) -> None:
     assert setting.parse(text) == value
     assert setting.parse(render(value) or "") == value
 
@@ -181,7 +181,7 @@ def test_a_text_becomes_a_value_and_a_text_again(setting: Setting, text: str, va
 @pytest.mark.parametrize("text", ["nan", "inf", "-0.1", "1.1", ""])
 def test_a_number_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a is"):
-        Setting("a", DOUBLE, None, "", 0, 1).parse(text)
+        Option("a", DOUBLE, None, "", 0, 1).parse(text)
 
 
 def test_every_default_is_a_possible_value() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS
 from pyclient.broker_embedded.config.group_settings import GROUP_OPTIONS
 from pyclient.broker_embedded.dispatch import SERVED
-from pyclient.broker_embedded.log.config import TOPIC_CONFIGS
+from pyclient.config.topic import TOPIC_OPTIONS
 from pyclient.protocol.codec import encode_versioned
 from pyclient.protocol.kinds import ArrayOf, Fixed, Kind, Nested, RecordData, Text
 from pyclient.protocol.messages.consumer_protocol import (
@@ -280,7 +280,7 @@ _KIND_OF_GROUP: Final = {
 _DESTRUCTIVE: Final = frozenset(
     {"DeleteTopics", "DeleteRecords", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs"}
 )
-_TOPIC_OPTIONS: Final = tuple(TOPIC_CONFIGS)
+_TOPIC_OPTIONS: Final = tuple(TOPIC_OPTIONS)
 _GROUP_OPTIONS: Final = tuple(GROUP_OPTIONS)
 
 _Draw = Callable[[MessageGenerator], Any]

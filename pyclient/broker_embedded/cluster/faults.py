@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from pyclient.broker_embedded.config.settings import nearest
 from pyclient.broker_embedded.faults.spec import DELAY, DISCONNECT, DROP, FAIL, FIELDS, HOLD, FaultSpec, error_code
+from pyclient.config.options import nearest
 from pyclient.errors import BrokerError, ClientError, ConfigError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS, DYNAMIC, PROFILES
-from pyclient.broker_embedded.config.settings import Value, nearest, render
 from pyclient.broker_embedded.config.settings_without_effect import WITHOUT_EFFECT
 from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.config.options import Value, nearest, render
 from pyclient.errors import ConfigError, InvalidConfig
 
 if TYPE_CHECKING:

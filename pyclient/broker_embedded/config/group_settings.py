@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS
-from pyclient.broker_embedded.config.settings import BOOLEAN, INT, LIST, STRING, Setting
 from pyclient.broker_embedded.config.settings_without_effect import WITHOUT_EFFECT
+from pyclient.config.options import BOOLEAN, INT, LIST, STRING, Option
 
 _OF_CONSUMER_GROUPS: Final = ("assignment.interval.ms", "heartbeat.interval.ms", "session.timeout.ms")
 _OF_SHARE_GROUPS: Final = (
@@ -27,18 +27,18 @@ GROUP_OPTIONS: Final = {
 _NOTHING: Final = "taken, without any effect: there are no share groups here"
 _RESETS: Final = r"earliest|latest|by_duration:P.+"
 
-OWN_OPTIONS: Final[dict[str, Setting]] = {
+OWN_OPTIONS: Final[dict[str, Option]] = {
     setting.name: setting
     for setting in (
-        Setting("share.auto.offset.reset", STRING, "latest", _NOTHING, shape=_RESETS),
-        Setting(
+        Option("share.auto.offset.reset", STRING, "latest", _NOTHING, shape=_RESETS),
+        Option(
             "share.isolation.level",
             STRING,
             "read_uncommitted",
             _NOTHING,
             choices=("read_committed", "read_uncommitted"),
         ),
-        Setting("share.renew.acknowledge.enable", BOOLEAN, True, _NOTHING),
+        Option("share.renew.acknowledge.enable", BOOLEAN, True, _NOTHING),
     )
 }
 """Group options without a broker option."""
@@ -48,24 +48,24 @@ _SELECTORS: Final = (
     "client_instance_id|client_id|client_software_name|client_software_version|client_source_(address|port)"
 )
 
-METRICS_OPTIONS: Final[dict[str, Setting]] = {
+METRICS_OPTIONS: Final[dict[str, Option]] = {
     setting.name: setting
     for setting in (
-        Setting("interval.ms", INT, 300_000, _NO_TELEMETRY, 100, 3_600_000),
-        Setting("match", LIST, "", _NO_TELEMETRY, shape=rf"(({_SELECTORS})=[^,]+(,|$))*"),
-        Setting("metrics", LIST, "", _NO_TELEMETRY),
+        Option("interval.ms", INT, 300_000, _NO_TELEMETRY, 100, 3_600_000),
+        Option("match", LIST, "", _NO_TELEMETRY, shape=rf"(({_SELECTORS})=[^,]+(,|$))*"),
+        Option("metrics", LIST, "", _NO_TELEMETRY),
     )
 }
 """Options of client metrics (KIP-714)."""
 
 
-def group_setting(name: str) -> Setting | None:
+def group_setting(name: str) -> Option | None:
     """Return the setting of a group option; None if there is no such option."""
     broker_name = GROUP_OPTIONS.get(name)
     return OWN_OPTIONS.get(name) if broker_name is None else broker_setting(broker_name)
 
 
-def broker_setting(name: str) -> Setting:
+def broker_setting(name: str) -> Option:
     """Return the setting of a broker option that a group option overrides, or that limits it."""
     return BROKER_SETTINGS.get(name) or WITHOUT_EFFECT[name]
 

@@ -14,8 +14,8 @@ from pyclient import errors
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyclient.broker_embedded.config.settings import SettingType
     from pyclient.broker_embedded.controller.config_changes import Changes
+    from pyclient.config.options import ConfigType
 
 ROOT: Final = "root"
 PACKAGE: Final = "pyclient"
@@ -58,7 +58,7 @@ def levels() -> dict[str, str]:
     return {name: level_of(each) for name, each in loggers().items() if each.level != logging.NOTSET or name == ROOT}
 
 
-def no_type(name: str) -> SettingType | None:
+def no_type(name: str) -> ConfigType | None:
     """Raise `InvalidRequest`: a level is no list, to which values could be appended."""
     raise errors.InvalidRequest(f"{name}: a logger's level is set or deleted")
 

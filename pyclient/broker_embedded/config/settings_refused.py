@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyclient.broker_embedded.config.settings import (
+from pyclient.broker_embedded.config.settings_without_effect import Row, settings_of
+from pyclient.config.options import (
     BOOLEAN,
     CLASS,
     DOUBLE,
@@ -15,9 +16,8 @@ from pyclient.broker_embedded.config.settings import (
     PASSWORD,
     SHORT,
     STRING,
-    Setting,
+    Option,
 )
-from pyclient.broker_embedded.config.settings_without_effect import Row, settings_of
 
 NOT_SERVED: Final[dict[str, str]] = {
     "advertised.listeners": "the broker advertises the address a client connected to",
@@ -198,7 +198,7 @@ _DYNAMIC: Final[tuple[Row, ...]] = (
 
 _DOC: Final = "not supported by the embedded broker"
 
-REFUSED: Final[dict[str, Setting]] = {
+REFUSED: Final[dict[str, Option]] = {
     **settings_of(_FIXED, _DOC),
     **settings_of(_DYNAMIC, _DOC, dynamic=True),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyclient.broker_embedded.config.settings import (
+from pyclient.config.options import (
     BOOLEAN,
     DOUBLE,
     INT,
@@ -18,12 +18,12 @@ from pyclient.broker_embedded.config.settings import (
     LONG_MAX,
     SHORT,
     STRING,
-    Setting,
-    SettingType,
+    ConfigType,
+    Option,
     Value,
 )
 
-Row = tuple[str, SettingType, Value]
+Row = tuple[str, ConfigType, Value]
 """Name, type and default of an option."""
 
 _FIXED: Final[tuple[Row, ...]] = (
@@ -175,9 +175,9 @@ _OF_OLDER_RELEASES: Final[tuple[Row, ...]] = (
 """Options that Kafka 4.3 no longer lists; configuration files for older releases have them."""
 
 
-def settings_of(rows: tuple[Row, ...], doc: str, *, dynamic: bool = False) -> dict[str, Setting]:
+def settings_of(rows: tuple[Row, ...], doc: str, *, dynamic: bool = False) -> dict[str, Option]:
     """Return settings by name; `dynamic` ones may be changed while the broker runs."""
-    return {name: Setting(name, kind, default, doc, dynamic=dynamic) for name, kind, default in rows}
+    return {name: Option(name, kind, default, doc, dynamic=dynamic) for name, kind, default in rows}
 
 
 _DOC: Final = "taken, without any effect"
@@ -185,7 +185,7 @@ _DOC: Final = "taken, without any effect"
 OF_OLDER_RELEASES: Final = settings_of(_OF_OLDER_RELEASES, _DOC)
 """Options without effect by name, which DescribeConfigs does not list."""
 
-WITHOUT_EFFECT: Final[dict[str, Setting]] = {
+WITHOUT_EFFECT: Final[dict[str, Option]] = {
     **settings_of(_FIXED, _DOC),
     **settings_of(_DYNAMIC, _DOC, dynamic=True),
     **OF_OLDER_RELEASES,

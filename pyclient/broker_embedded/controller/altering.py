@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pyclient.broker_embedded.broker import BrokerNode
-    from pyclient.broker_embedded.config.settings import SettingType
     from pyclient.broker_embedded.controller.config_changes import Changes
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.config.options import ConfigType
 
 R = TypeVar("R")
 _NODE_ID: Final = re.compile("[+-]?[0-9]{1,10}")
@@ -38,7 +38,7 @@ class Resource(NamedTuple):
     kind: int
     name: str
     current: Mapping[str, str]
-    type_of: Callable[[str], SettingType | None]
+    type_of: Callable[[str], ConfigType | None]
     default_of: Callable[[str], str | None]
 
 

@@ -17,10 +17,11 @@ from pyclient.broker_embedded.config.group_settings import (
     group_setting,
     limits_of,
 )
-from pyclient.broker_embedded.config.settings import INT, INT_MAX, LIST, Setting, SettingType, Value, nearest
 from pyclient.broker_embedded.config.settings_refused import refusal
 from pyclient.broker_embedded.config.settings_without_effect import OF_OLDER_RELEASES, WITHOUT_EFFECT
-from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig, check_asked
+from pyclient.broker_embedded.log.config import LogConfig, check_asked
+from pyclient.config.options import INT, INT_MAX, LIST, ConfigType, Option, Value, nearest
+from pyclient.config.topic import TOPIC_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +62,7 @@ class Alteration:
 def incremental(
     alterations: Sequence[Alteration],
     current: Mapping[str, str],
-    type_of: Callable[[str], SettingType | None],
+    type_of: Callable[[str], ConfigType | None],
     default_of: Callable[[str], str | None],
 ) -> Changes:
     """Return the changes of the operations to `current`; a list that is not set starts from `default_of`.
@@ -117,7 +118,7 @@ def check_topic(changes: Changes, current: Mapping[str, str], defaults: LogConfi
     check_asked({name: value for name, value in changes.items() if value is not None})
     result = {**current, **changes}
     LogConfig.from_topic(
-        {name: value for name, value in result.items() if value is not None and name in TOPIC_CONFIGS}, defaults
+        {name: value for name, value in result.items() if value is not None and name in TOPIC_OPTIONS}, defaults
     )
 
 
@@ -176,7 +177,7 @@ def check_limits_of_connections(changes: Changes, result: Mapping[str, Value]) -
             )
 
 
-def _broker_setting(name: str) -> Setting | None:
+def _broker_setting(name: str) -> Option | None:
     """Return the setting if Kafka 4.3 has it. Other options are stored without validation."""
     setting = BROKER_SETTINGS.get(name) or WITHOUT_EFFECT.get(name)
     return None if name in OF_OLDER_RELEASES else setting
@@ -226,31 +227,31 @@ def check_metrics(result: Mapping[str, str]) -> None:
                 raise errors.InvalidConfig(f"Illegal client matching pattern: {pattern}") from None
 
 
-def _parsed(name: str, setting: Setting, text: str) -> Value:
+def _parsed(name: str, setting: Option, text: str) -> Value:
     try:
         return setting.parse(text)
     except ValueError as error:
         raise errors.InvalidConfig(f"{name}: {error}") from None
 
 
-def group_type(name: str) -> SettingType | None:
+def group_type(name: str) -> ConfigType | None:
     """Return the type of a group option, None if the option does not exist."""
     setting = group_setting(name)
     return None if setting is None else setting.type
 
 
-def metrics_type(_name: str) -> SettingType | None:
+def metrics_type(_name: str) -> ConfigType | None:
     """Return None: as in Kafka, lists of client metrics support neither APPEND nor SUBTRACT."""
     return None
 
 
-def topic_type(name: str) -> SettingType | None:
+def topic_type(name: str) -> ConfigType | None:
     """Return the type of a topic option, None if the option does not exist."""
-    key = TOPIC_CONFIGS.get(name)
-    return None if key is None else SettingType[key.type.upper()]
+    option = TOPIC_OPTIONS.get(name)
+    return None if option is None else option.type
 
 
-def broker_type(name: str) -> SettingType | None:
+def broker_type(name: str) -> ConfigType | None:
     """Return the type of a broker option, None if this broker does not know it."""
     setting = BROKER_SETTINGS.get(name) or WITHOUT_EFFECT.get(name)
     return None if setting is None else setting.type

@@ -8,18 +8,17 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS
-from pyclient.broker_embedded.config.settings import SettingType, render
 from pyclient.broker_embedded.config.settings_without_effect import OF_OLDER_RELEASES, WITHOUT_EFFECT
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE
-from pyclient.broker_embedded.log.config import TOPIC_CONFIGS
+from pyclient.config.options import ConfigType, render
+from pyclient.config.topic import TOPIC_OPTIONS, in_topic_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
-    from pyclient.broker_embedded.config.settings import Setting
     from pyclient.broker_embedded.controller.image import MetadataImage
-    from pyclient.broker_embedded.log.config import ConfigKey
+    from pyclient.config.options import Option
 
 CLUSTER: Final = ""
 """The resource name of the options of all brokers."""
@@ -53,7 +52,7 @@ class Entry:
     name: str
     value: str | None
     source: Source
-    type: SettingType
+    type: ConfigType
     doc: str
     synonyms: tuple[Synonym, ...]
     read_only: bool = False
@@ -92,14 +91,14 @@ class Configs:
 
     def of_topic(self, own: Mapping[str, str]) -> Iterator[Entry]:
         """Yield every option of a topic; `own` are those set on the topic."""
-        for name, key in TOPIC_CONFIGS.items():
+        for name, option in TOPIC_OPTIONS.items():
             if name.startswith(_HIDDEN) and name not in own:
                 continue
-            synonyms = tuple(self._topic_synonyms(name, key, own))
-            default = (name, key.render(key.default), Source.DEFAULT)
+            synonyms = tuple(self._topic_synonyms(option, own))
+            default = (name, render(option.default), Source.DEFAULT)
             effective = synonyms[0] if synonyms else default
-            value = self._in_topic_unit(key, effective)
-            yield Entry(name, value, effective[2], SettingType[key.type.upper()], key.doc, synonyms)
+            value = self._in_topic_unit(option, effective)
+            yield Entry(name, value, effective[2], option.type, option.doc, synonyms)
 
     def of_group(self, own: Mapping[str, str]) -> Iterator[Entry]:
         """Yield every option of a group; `own` are those set on the group."""
@@ -128,16 +127,16 @@ class Configs:
     def _set_on(self, resource: str) -> Mapping[str, str]:
         return self._image.configs.get((BROKER_RESOURCE, resource), {})
 
-    def _topic_synonyms(self, name: str, key: ConfigKey, own: Mapping[str, str]) -> Iterator[Synonym]:
-        if name in own:
-            yield name, own[name], Source.TOPIC
-        for broker_name, _unit in key.broker_names:
+    def _topic_synonyms(self, option: Option, own: Mapping[str, str]) -> Iterator[Synonym]:
+        if option.name in own:
+            yield option.name, own[option.name], Source.TOPIC
+        for broker_name, _unit in option.synonyms:
             yield from self._dynamic_synonyms(broker_name)
             if broker_name in self._config.explicit:
                 yield broker_name, self._config.explicit[broker_name], Source.STATIC_BROKER
         # as in Kafka, an option with several units has no default in the finest unit
-        if len(key.broker_names) == 1 and BROKER_SETTINGS[key.broker_names[0][0]].default is not None:
-            yield key.broker_names[0][0], key.render(key.default), Source.DEFAULT
+        if len(option.synonyms) == 1 and BROKER_SETTINGS[option.synonyms[0][0]].default is not None:
+            yield option.synonyms[0][0], render(option.default), Source.DEFAULT
 
     def _broker_synonyms(self, name: str) -> Iterator[Synonym]:
         yield from self._dynamic_synonyms(name)
@@ -167,15 +166,15 @@ class Configs:
                 yield name, value, source
 
     @staticmethod
-    def _in_topic_unit(key: ConfigKey, effective: Synonym) -> str | None:
+    def _in_topic_unit(option: Option, effective: Synonym) -> str | None:
         name, value, source = effective
         if value is None or source is Source.TOPIC:
             return value
-        return key.scaled(value, dict(key.broker_names).get(name, 1))
+        return in_topic_unit(value, dict(option.synonyms).get(name, 1))
 
 
 @cache
-def _broker_options() -> dict[str, Setting]:
+def _broker_options() -> dict[str, Option]:
     """Return every broker option of Kafka 4.3, and this broker's own."""
     from pyclient.broker_embedded.config.settings_refused import REFUSED  # keeps the broker's start fast
 
@@ -183,7 +182,7 @@ def _broker_options() -> dict[str, Setting]:
     return dict(sorted({**without_effect, **REFUSED, **BROKER_SETTINGS}.items()))
 
 
-def _entry(setting: Setting, synonyms: tuple[Synonym, ...], *, read_only: bool = False) -> Entry:
+def _entry(setting: Option, synonyms: tuple[Synonym, ...], *, read_only: bool = False) -> Entry:
     """Return an option with its synonyms; without any it has its default."""
     visible = tuple((name, None, source) for name, _value, source in synonyms) if setting.sensitive else synonyms
     value, source = visible[0][1:] if visible else (render(setting.default), Source.DEFAULT)
@@ -193,4 +192,4 @@ def _entry(setting: Setting, synonyms: tuple[Synonym, ...], *, read_only: bool =
 def _unknown(name: str, synonyms: tuple[Synonym, ...]) -> Entry:
     """Return an option that was set but is not known to this broker; its value is hidden as it may be a secret."""
     hidden = tuple((name, None, source) for name, _value, source in synonyms)
-    return Entry(name, None, synonyms[0][2], SettingType.UNKNOWN, "", hidden, read_only=True, sensitive=True)
+    return Entry(name, None, synonyms[0][2], ConfigType.UNKNOWN, "", hidden, read_only=True, sensitive=True)

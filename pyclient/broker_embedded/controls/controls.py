@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from pyclient.broker_embedded.config.settings import nearest
 from pyclient.broker_embedded.controls import contents, faults, node, requests
 from pyclient.broker_embedded.controls.endpoint import Endpoint, MethodNotAllowed, NotNow, NotThere, Values
 from pyclient.broker_embedded.dispatch import SERVED
 from pyclient.broker_embedded.faults.faults import Interceptor
 from pyclient.broker_embedded.faults.shapes import roles_of
 from pyclient.broker_embedded.faults.spec import KINDS
+from pyclient.config.options import nearest
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:

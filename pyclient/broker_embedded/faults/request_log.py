@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pyclient.broker_embedded.config.settings import nearest
 from pyclient.broker_embedded.faults.items import Item, fits, items_of, top_roles
 from pyclient.broker_embedded.faults.shapes import error_codes, shape_of
 from pyclient.broker_embedded.faults.spec import api_name, error_code, error_name
+from pyclient.config.options import nearest
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:

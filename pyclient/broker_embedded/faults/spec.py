@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.config.settings import nearest
 from pyclient.broker_embedded.dispatch import SERVED
 from pyclient.broker_embedded.faults.items import Selection, fits
 from pyclient.broker_embedded.faults.shapes import roles_of
+from pyclient.config.options import nearest
 from pyclient.errors import BrokerError, ConfigError
 from pyclient.protocol.versions import API_KEYS
 

@@ -1,64 +1,62 @@
-"""The configs of a topic as an immutable value, with Kafka's defaults."""
+"""The configs of a topic as an immutable value."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from pyclient import errors
-from pyclient.broker_embedded.config.settings import nearest
-from pyclient.broker_embedded.log.config_key import ConfigKey
-from pyclient.broker_embedded.log.config_table import KEYS
+from pyclient.config.options import LIST, Option, items_of, nearest
+from pyclient.config.topic import TOPIC_OPTIONS, in_topic_unit
 
-__all__ = ["TOPIC_CONFIGS", "ConfigKey", "LogConfig", "check_asked"]
 
-_LONG_MAX: Final = 2**63 - 1
-_HOUR_MS: Final = 3_600_000
-_DAY_MS: Final = 24 * _HOUR_MS
+def _default(name: str) -> Any:
+    option = TOPIC_OPTIONS[name]
+    return items_of(str(option.default)) if option.type is LIST else option.default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """The configs of one topic; the field names are Kafka's with `_` for `.`, the defaults those of Kafka 4.
+    """The configs of one topic; fields are the options of `pyclient.config.topic` with `_` for `.`, a list a tuple.
 
     Durations are milliseconds, sizes bytes, -1 is "no limit" where Kafka allows it.
     """
 
-    cleanup_policy: tuple[str, ...] = ("delete",)
-    compression_type: str = "producer"
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_zstd_level: int = 3
-    delete_retention_ms: int = _DAY_MS
-    file_delete_delay_ms: int = 60_000
-    flush_messages: int = _LONG_MAX
-    flush_ms: int = _LONG_MAX
-    follower_replication_throttled_replicas: tuple[str, ...] = ()
-    index_interval_bytes: int = 4096
-    leader_replication_throttled_replicas: tuple[str, ...] = ()
-    local_retention_bytes: int = -2
-    local_retention_ms: int = -2
-    max_compaction_lag_ms: int = _LONG_MAX
-    max_message_bytes: int = 1_048_588
-    message_timestamp_after_max_ms: int = _HOUR_MS
-    message_timestamp_before_max_ms: int = _LONG_MAX
-    message_timestamp_type: str = "CreateTime"
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    min_insync_replicas: int = 1
-    preallocate: bool = False
-    remote_log_copy_disable: bool = False
-    remote_log_delete_on_disable: bool = False
-    remote_storage_enable: bool = False
-    retention_bytes: int = -1
-    retention_ms: int = 7 * _DAY_MS
-    segment_bytes: int = 1 << 30
-    segment_index_bytes: int = 10 << 20
-    segment_jitter_ms: int = 0
-    segment_ms: int = 7 * _DAY_MS
-    unclean_leader_election_enable: bool = False
+    cleanup_policy: tuple[str, ...] = _default("cleanup.policy")
+    compression_type: str = _default("compression.type")
+    compression_gzip_level: int = _default("compression.gzip.level")
+    compression_lz4_level: int = _default("compression.lz4.level")
+    compression_zstd_level: int = _default("compression.zstd.level")
+    delete_retention_ms: int = _default("delete.retention.ms")
+    file_delete_delay_ms: int = _default("file.delete.delay.ms")
+    flush_messages: int = _default("flush.messages")
+    flush_ms: int = _default("flush.ms")
+    follower_replication_throttled_replicas: tuple[str, ...] = _default("follower.replication.throttled.replicas")
+    index_interval_bytes: int = _default("index.interval.bytes")
+    leader_replication_throttled_replicas: tuple[str, ...] = _default("leader.replication.throttled.replicas")
+    local_retention_bytes: int = _default("local.retention.bytes")
+    local_retention_ms: int = _default("local.retention.ms")
+    max_compaction_lag_ms: int = _default("max.compaction.lag.ms")
+    max_message_bytes: int = _default("max.message.bytes")
+    message_timestamp_after_max_ms: int = _default("message.timestamp.after.max.ms")
+    message_timestamp_before_max_ms: int = _default("message.timestamp.before.max.ms")
+    message_timestamp_type: str = _default("message.timestamp.type")
+    min_cleanable_dirty_ratio: float = _default("min.cleanable.dirty.ratio")
+    min_compaction_lag_ms: int = _default("min.compaction.lag.ms")
+    min_insync_replicas: int = _default("min.insync.replicas")
+    preallocate: bool = _default("preallocate")
+    remote_log_copy_disable: bool = _default("remote.log.copy.disable")
+    remote_log_delete_on_disable: bool = _default("remote.log.delete.on.disable")
+    remote_storage_enable: bool = _default("remote.storage.enable")
+    retention_bytes: int = _default("retention.bytes")
+    retention_ms: int = _default("retention.ms")
+    segment_bytes: int = _default("segment.bytes")
+    segment_index_bytes: int = _default("segment.index.bytes")
+    segment_jitter_ms: int = _default("segment.jitter.ms")
+    segment_ms: int = _default("segment.ms")
+    unclean_leader_election_enable: bool = _default("unclean.leader.election.enable")
 
     @property
     def compacts(self) -> bool:
@@ -88,10 +86,10 @@ class LogConfig:
         """
         values: dict[str, Any] = {}
         for name, text in configs.items():
-            key = TOPIC_CONFIGS.get(name)
-            if key is None:
-                raise errors.InvalidConfig(f"{name!r} is not a topic config; known are {', '.join(TOPIC_CONFIGS)}")
-            values[key.field] = key.parse(text)
+            option = TOPIC_OPTIONS.get(name)
+            if option is None:
+                raise errors.InvalidConfig(f"{name!r} is not a topic config; known are {', '.join(TOPIC_OPTIONS)}")
+            values[field_of(name)] = _parse(option, text)
         return dataclasses.replace(defaults or cls(), **values)
 
     @classmethod
@@ -101,28 +99,38 @@ class LogConfig:
         Names that are no topic defaults are ignored. Of several units of one option the finest wins, as in Kafka.
         """
         values: dict[str, Any] = {}
-        for key in TOPIC_CONFIGS.values():
-            for name, factor in key.broker_names:
+        for option in TOPIC_OPTIONS.values():
+            for name, factor in option.synonyms:
                 if name in configs:
-                    value = key.scaled(configs[name], factor)
-                    values[key.field] = key.parse(value, name)
+                    text = in_topic_unit(configs[name], factor)
+                    values[field_of(option.name)] = _parse(dataclasses.replace(option, name=name), text)
                     break
         return cls(**values)
 
 
-_DEFAULTS: Final = LogConfig()
+def field_of(name: str) -> str:
+    """Return the name of an option's field in `LogConfig`."""
+    return name.removeprefix("internal.").replace(".", "_")
 
-TOPIC_CONFIGS: Final[Mapping[str, ConfigKey]] = {
-    key.name: dataclasses.replace(key, default=getattr(_DEFAULTS, key.field)) for key in KEYS
-}
-"""The served topic configs by name."""
+
+def _parse(option: Option, text: str) -> Any:
+    """Return the typed value, of a list a tuple, which may be empty. Raise `InvalidConfig`."""
+    try:
+        if option.type is not LIST:
+            return option.parse(text)
+        items = items_of(text)
+        if items:
+            option.parse(",".join(items))
+        return items
+    except ValueError as error:
+        raise errors.InvalidConfig(str(error)) from None
 
 
 def check_asked(configs: Mapping[str, str]) -> None:
     """Raise `InvalidConfig` if an option is unknown, or if it enables tiered storage."""
     for name in configs:
-        if name not in TOPIC_CONFIGS:
-            raise errors.InvalidConfig(f"{name}: unknown topic option{nearest(name, TOPIC_CONFIGS)}")
+        if name not in TOPIC_OPTIONS:
+            raise errors.InvalidConfig(f"{name}: unknown topic option{nearest(name, TOPIC_OPTIONS)}")
     tiered = "remote.storage.enable"
-    if tiered in configs and TOPIC_CONFIGS[tiered].parse(configs[tiered]):
+    if tiered in configs and TOPIC_OPTIONS[tiered].parse(configs[tiered]):
         raise errors.InvalidConfig(f"{tiered}=true: there is no tiered storage here, as in a Kafka that disables it")

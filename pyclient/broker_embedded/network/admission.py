@@ -10,10 +10,10 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.config.settings import INT_MAX
 from pyclient.broker_embedded.controller.client_quotas import CONNECTIONS, IP
 from pyclient.broker_embedded.network.quotas import Meter
 from pyclient.broker_embedded.network.server import BrokerConnection, address_of
+from pyclient.config.options import INT_MAX
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode

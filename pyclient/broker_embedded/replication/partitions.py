@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig
+from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.config.topic import TOPIC_OPTIONS
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Partitions:
 
         Unserved options (of tiered storage, of older releases) are ignored: a metadata log of Kafka may have them.
         """
-        own = {name: text for name, text in self._image.topic_configs(topic).items() if name in TOPIC_CONFIGS}
+        own = {name: text for name, text in self._image.topic_configs(topic).items() if name in TOPIC_OPTIONS}
         return LogConfig.from_topic(own, self.defaults)
 
     def reconfigure(self, topic: str | None = None) -> None:

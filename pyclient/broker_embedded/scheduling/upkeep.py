@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.config.settings import LONG_MAX
 from pyclient.broker_embedded.replication.fetch_sessions import STALE_SECONDS
 from pyclient.broker_embedded.scheduling.background import Background
+from pyclient.config.options import LONG_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

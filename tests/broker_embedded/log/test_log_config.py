@@ -7,18 +7,20 @@ import dataclasses
 import pytest
 
 from pyclient import errors
-from pyclient.broker_embedded.log.config import TOPIC_CONFIGS, LogConfig, check_asked
+from pyclient.broker_embedded.log.config import LogConfig, check_asked, field_of
+from pyclient.config.options import render
+from pyclient.config.topic import TOPIC_OPTIONS
 
 
 def test_every_field_has_a_key_and_every_key_a_field() -> None:
-    assert {key.field for key in TOPIC_CONFIGS.values()} == {field.name for field in dataclasses.fields(LogConfig)}
+    assert {field_of(name) for name in TOPIC_OPTIONS} == {field.name for field in dataclasses.fields(LogConfig)}
 
 
-@pytest.mark.parametrize("name", TOPIC_CONFIGS)
+@pytest.mark.parametrize("name", TOPIC_OPTIONS)
 def test_every_default_is_a_value_that_is_taken(name: str) -> None:
-    key = TOPIC_CONFIGS[name]
-    assert key.parse(key.render(key.default)) == key.default
-    config = LogConfig.from_topic({name: key.render(key.default)})
+    key = TOPIC_OPTIONS[name]
+    assert key.parse(render(key.default) or "") == key.default
+    config = LogConfig.from_topic({name: render(key.default) or ""})
     assert config == LogConfig()
 
 
@@ -98,7 +100,7 @@ def test_segments_may_be_small_for_tests() -> None:
 
 
 def test_values_are_written_as_kafka_writes_them() -> None:
-    written = {name: key.render(key.default) for name, key in TOPIC_CONFIGS.items()}
+    written = {name: render(key.default) for name, key in TOPIC_OPTIONS.items()}
     assert written["cleanup.policy"] == "delete"
     assert written["preallocate"] == "false"
     assert written["min.cleanable.dirty.ratio"] == "0.5"
