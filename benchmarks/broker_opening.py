@@ -32,7 +32,7 @@ _TAILS = (0, 16 * MIB, 64 * MIB)
 def opened(folder: str) -> LogManager:
     """The directory's logs."""
     fs = RealFileSystem(durable=False)
-    manager = LogManager(folder, fs=fs, clock=SYSTEM_CLOCK, node_id=1, cluster_id=None, defaults=LogConfig())
+    manager = LogManager([folder], fs=fs, clock=SYSTEM_CLOCK, node_id=1, cluster_id=None, defaults=LogConfig())
     manager.open()
     return manager
 

@@ -1,6 +1,6 @@
 """Time for which each slice of background work blocks the broker's loop, on unfavorable logs.
 
-`python -m benchmarks.broker_steps [--megabytes 200] [--only recovery]`; what waits for the disk runs on a side thread,
+`python -m benchmarks.broker_steps [--megabytes 200] [--only recovery]`; what waits for the disk runs on a disk thread,
 as in a node, and is not counted. A slice should take 2 ms at most.
 """
 
@@ -45,8 +45,8 @@ class Steps:
 class Measured(Background):
     """Notes how long each slice of the work takes; `over` is set when all is done."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, side: DiskThread, found: Steps) -> None:
-        super().__init__(loop, side)
+    def __init__(self, loop: asyncio.AbstractEventLoop, disk_thread: DiskThread, found: Steps) -> None:
+        super().__init__(loop, disk_thread)
         self.found = found
         self.over = asyncio.Event()
 
@@ -61,16 +61,16 @@ class Measured(Background):
                 self.over.set()
 
 
-def run(found: Steps, steps: Any, side: DiskThread) -> None:
+def run(found: Steps, steps: Any, disk_thread: DiskThread) -> None:
     """Does the work as a node does, on a loop with nothing else to do."""
 
     async def all_of_it() -> None:
-        background = Measured(asyncio.get_running_loop(), side, found)
+        background = Measured(asyncio.get_running_loop(), disk_thread, found)
         background.run("work", steps)
         await background.over.wait()
 
     asyncio.run(all_of_it())
-    side.wake = None
+    disk_thread.wake = None
 
 
 def batch(first: int, count: int, value: int, keys: int, codec: Compression, now_ms: int) -> bytearray:
@@ -103,16 +103,16 @@ class Bench:
         """The directory's logs, open."""
         fs = RealFileSystem()
         manager = LogManager(
-            self.folder, fs=fs, clock=SYSTEM_CLOCK, node_id=1, cluster_id=None, defaults=LogConfig(**config)
+            [self.folder], fs=fs, clock=SYSTEM_CLOCK, node_id=1, cluster_id=None, defaults=LogConfig(**config)
         )
         manager.open()
         return manager
 
-    def measure(self, name: str, side: DiskThread, steps: Any) -> None:
+    def measure(self, name: str, disk_thread: DiskThread, steps: Any) -> None:
         """Measure the steps of some work."""
         gc.collect()
         gc.freeze()
-        run(self.found.setdefault(name, Steps()), steps, side)
+        run(self.found.setdefault(name, Steps()), steps, disk_thread)
 
     def machine(self) -> None:
         """Measure slices that only count: long ones are caused by the machine."""
@@ -132,9 +132,9 @@ class Bench:
             log = manager.create(f"compacted-{records}-{codec}", _TOPIC_ID, 0, manager.defaults)
             fill(log, self.amount // (1 if records > 3 else 8), records, value, codec)
             log.flush()
-            self.measure(f"compaction, {name}", manager.side, manager.compaction_steps(SYSTEM_CLOCK.time_ms()))
-            self.measure("checkpoints", manager.side, manager.checkpoint_steps())
-            manager.delete_topic(log.topic)
+            self.measure(f"compaction, {name}", manager.disk_thread, manager.compaction_steps(SYSTEM_CLOCK.time_ms()))
+            self.measure("checkpoints", manager.disk_thread, manager.checkpoint_steps())
+            manager.delete_topic(log.topic, _TOPIC_ID)
             manager.close()
 
     def retention(self) -> None:
@@ -147,8 +147,8 @@ class Bench:
             fill(log, 1000, 3, 100)
         fill(manager.create("many-segments", _TOPIC_ID, 0, manager.defaults), self.amount, 80, 100)
         late = SYSTEM_CLOCK.time_ms() + 2 * _DAY_MS
-        manager.side.settle()
-        self.measure("retention", manager.side, _pauses(manager.retention_steps(late)))
+        manager.disk_thread.settle()
+        self.measure("retention", manager.disk_thread, _pauses(manager.retention_steps(late)))
         manager.close(clean=False)
 
     def recovery(self) -> None:
@@ -161,10 +161,10 @@ class Bench:
                 for path in Path(self.folder).glob(f"recovered-{size}-0/*{kind}"):
                     path.unlink()
             manager = self.manager()
-            manager.openings.want_everything()
+            manager.recovery_queue.request_all()
             name = f"recovery, batches of {size} KiB" + (", no indexes" if lost else "")
-            self.measure(name, manager.side, manager.openings.steps())
-            manager.delete_topic(f"recovered-{size}")
+            self.measure(name, manager.disk_thread, manager.recovery_queue.steps())
+            manager.delete_topic(f"recovered-{size}", _TOPIC_ID)
             manager.close()
 
     def many_logs(self) -> None:
@@ -174,12 +174,14 @@ class Bench:
             log = manager.create("many", _TOPIC_ID, n, manager.defaults)
             if n < 1000:
                 fill(log, 1, 3, 100)
-        self.measure("checkpoints, 10,000 logs", manager.side, manager.checkpoint_steps())
+        self.measure("checkpoints, 10,000 logs", manager.disk_thread, manager.checkpoint_steps())
         for _ in range(2):
             self.measure(
-                "flush.ms, 1,000 of 10,000 logs", manager.side, _pauses(manager.flush_steps(SYSTEM_CLOCK.time_ms()))
+                "flush.ms, 1,000 of 10,000 logs",
+                manager.disk_thread,
+                _pauses(manager.flush_steps(SYSTEM_CLOCK.time_ms())),
             )
-        manager.side.settle()
+        manager.disk_thread.settle()
         manager.close(clean=False)
 
     def table(self) -> Table:

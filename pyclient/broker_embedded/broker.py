@@ -120,7 +120,7 @@ class BrokerNode:
     @property
     def cluster_id(self) -> str:
         """Return the cluster id (22 characters), which is stored in the data directory."""
-        return self.logs.cluster_id
+        return self.logs.directories.cluster_id
 
     @property
     def logs(self) -> LogManager:
@@ -169,7 +169,7 @@ class BrokerNode:
         except BaseException as error:
             self._socket.close()
             if self._logs is not None and isinstance(error, OSError | errors.KafkaStorageError):
-                self._logs.failed = True  # no clean shutdown file: the metadata log may not be on the disk
+                self._logs.directories.failed = True  # no clean shutdown file: the metadata log may not be on the disk
             self._close_logs(clean=self._logs is not None and self._logs.was_clean)
             if isinstance(error, OSError):
                 raise errors.KafkaStorageError(f"the broker cannot start on {self.config.data_dir}: {error}") from error
@@ -284,14 +284,13 @@ class BrokerNode:
     def _open_logs(self) -> None:
         config = self.config
         self._logs = LogManager(
-            config.data_dir,
+            config.log_dirs,
             fs=self.fs,
             clock=self.clock,
             node_id=self.node_id,
             cluster_id=None,
             defaults=config.log_defaults(),
             rng=self.rng,
-            other_dirs=config.other_dirs,
         )
         self._logs.open()
         self._metadata = MetadataLog.open(
@@ -318,15 +317,15 @@ class BrokerNode:
         self.partitions.reconcile_directories(self._metadata.removed_topics)
         self._metadata.removed_topics.clear()
         self.controller.elect(after_crash=not self.logs.was_clean)
-        self._metadata.sync_beside(self.logs.sync_beside)
+        self._metadata.flush_in_background(self.logs.flush_in_background)
         self.relocation = ReplicaAlterLogDirs(self.logs, self.rng)
         self.relocation.on_moved = lambda at, target: self.controller.assign_directory(*at, target.directory_id)
         self._load_groups()
 
     def _directories(self) -> list[tuple[UUID, bool]]:
         """Return the ids of the online log directories, and whether each is cordoned."""
-        logs = self.logs
-        return [(directory.directory_id, directory.path in logs.cordoned) for directory in logs.directories]
+        logs = self.logs.directories
+        return [(directory.directory_id, directory.path in logs.cordoned) for directory in logs.online]
 
     def _configs_changed(self, resource_type: int, name: str) -> None:
         """Apply options that were set at run time."""
@@ -339,7 +338,7 @@ class BrokerNode:
             self.logs.producer_expiration_ms = self.config.integer("producer.id.expiration.ms")
             self.partitions.reconfigure()
             self._admission.limits_changed()
-            self.logs.cordoned = self.config.cordoned_dirs()
+            self.logs.directories.cordoned = self.config.cordoned_dirs()
 
     def _close_logs(self, *, clean: bool) -> None:
         if self._metadata is not None:
@@ -347,7 +346,7 @@ class BrokerNode:
                 self._metadata.close(clean=clean)
             except errors.KafkaStorageError as error:
                 log.error("%s", error)
-                self.logs.failed = True  # no clean shutdown file
+                self.logs.directories.failed = True  # no clean shutdown file
         if self._logs is not None:
             self._logs.close(clean=clean)
 

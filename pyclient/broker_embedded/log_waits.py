@@ -61,8 +61,8 @@ def opened(node: BrokerNode, wanted: Iterable[TopicPartition]) -> Future[None] |
 
     None if they are open now.
     """
-    openings = node.logs.openings
-    remaining = {partition for partition in wanted if not openings.want(partition)}
+    queue = node.logs.recovery_queue
+    remaining = {partition for partition in wanted if not queue.request(partition)}
     if not remaining:
         return None
     over: Future[None] = node.loop.create_future()
@@ -77,7 +77,7 @@ def opened(node: BrokerNode, wanted: Iterable[TopicPartition]) -> Future[None] |
             end()
 
     for partition in remaining:
-        openings.when_over(partition, partial(log_opened, partition))
+        queue.on_completion(partition, partial(log_opened, partition))
     timer = node.schedule(LONGEST_WAIT, end)
     over.add_done_callback(lambda _done: timer.cancel())
     return over

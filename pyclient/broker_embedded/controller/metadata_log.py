@@ -22,7 +22,7 @@ from pyclient.broker_embedded.controller.metadata_recovery import (
 from pyclient.broker_embedded.log.checkpoints import stored_topic_id, write_topic_id
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.incremental_task import run_here
-from pyclient.broker_embedded.log.log_loader import open_log
+from pyclient.broker_embedded.log.log_loader import LogCheckpoint, open_log
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.errors import ConfigError, CorruptRecord, KafkaStorageError, ProtocolError
 from pyclient.protocol import codec
@@ -150,8 +150,8 @@ class MetadataLog:
         """The offset of the next record."""
         return self._log.end_offset
 
-    def sync_beside(self, arrange: Callable[[UnifiedLog], None]) -> None:
-        """Sync changes in the background: `arrange` sets up the log. Before this call `append` waits for the sync."""
+    def flush_in_background(self, arrange: Callable[[UnifiedLog], None]) -> None:
+        """Flush changes in the background: `arrange` sets up the log. Before this call `append` waits for the sync."""
         arrange(self._log)
 
     def append(self, records: Sequence[Any]) -> None:
@@ -314,9 +314,9 @@ def _make_directory(fs: FileSystem, data_dir: str, directory: str) -> None:
 def _open_files(fs: FileSystem, clock: Clock, directory: str, end: MetadataEnd, *, clean: bool) -> UnifiedLog:
     """Open the log; rebuild its indexes if they do not end where the checked batches end."""
     while True:
-        log = run_here(
-            open_log(directory, TopicPartition(TOPIC, 0), TOPIC_ID, _CONFIG, fs=fs, clock=clock, clean=clean)
-        )
+        checkpoint = LogCheckpoint(clean=clean)
+        opening = open_log(directory, TopicPartition(TOPIC, 0), TOPIC_ID, _CONFIG, checkpoint, fs=fs, clock=clock)
+        log = run_here(opening)
         if log.end_offset == end.offset:
             return log
         log.close(clean=False)

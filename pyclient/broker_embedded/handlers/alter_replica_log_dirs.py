@@ -61,12 +61,12 @@ def handle(
 def _move(node: BrokerNode, topic_partition: TopicPartition, path: str) -> None:
     if len(topic_partition.topic) > _MAX_TOPIC_LENGTH:
         raise errors.InvalidTopic(f"topic name {topic_partition.topic!r} is too long for a future log directory")
-    if any(os.path.abspath(each) == path for each in node.logs.offline_directories):
+    if any(os.path.abspath(each) == path for each in node.logs.directories.offline):
         raise errors.KafkaStorageError(f"log directory {path} is offline")
-    target = next((each for each in node.logs.directories if os.path.abspath(each.path) == path), None)
+    target = next((each for each in node.logs.directories.online if os.path.abspath(each.path) == path), None)
     if target is None:
         raise errors.LogDirNotFound(f"{path!r} is not in log.dirs of broker {node.node_id}")
-    if target.path in node.logs.cordoned:
+    if target.path in node.logs.directories.cordoned:
         raise errors.InvalidReplicaAssignment(f"log directory {path} is cordoned")
     partition = node.image.partition(*topic_partition)
     if partition is None or node.node_id not in partition.replicas:

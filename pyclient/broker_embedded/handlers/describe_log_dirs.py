@@ -45,11 +45,12 @@ def handle(request: DescribeLogDirsRequest, context: RequestContext) -> Incremen
             for path, partition in _describe(node, TopicPartition(name, index)):
                 found.setdefault(path, {}).setdefault(name, []).append(partition)
             yield None
+    directories = node.logs.directories
     results = [
-        _result(directory.path, found.get(directory.path, {}), cordoned=directory.path in node.logs.cordoned)
-        for directory in node.logs.directories
+        _result(directory.path, found.get(directory.path, {}), cordoned=directory.path in directories.cordoned)
+        for directory in directories.online
     ]
-    results += [_offline(path) for path in node.logs.offline_directories]
+    results += [_offline(path) for path in directories.offline]
     return DescribeLogDirsResponse(throttle_time_ms=0, results=results)
 
 
@@ -58,14 +59,14 @@ def _describe(node: BrokerNode, topic_partition: TopicPartition) -> Iterator[tup
     partition = node.image.partition(*topic_partition)
     if partition is None or node.node_id not in partition.replicas:
         return
-    home = node.logs.home(topic_partition)
+    home = node.logs.directories.homes.get(topic_partition)
     if home is None:
         named = node.partitions.directory_id(topic_partition)
-        home = next((each for each in node.logs.directories if each.directory_id == named), None)
-        if home is None and node.logs.offline_directories:
+        home = next((each for each in node.logs.directories.online if each.directory_id == named), None)
+        if home is None and node.logs.directories.offline:
             return
     size = node.partitions.size(*topic_partition)
-    path = node.logs.data_dir if home is None else home.path
+    path = node.logs.directories.paths[0] if home is None else home.path
     yield path, _partition(topic_partition, size, lag=0, is_future=False)
     move = node.relocation.moves.get(topic_partition)
     if move is not None:

@@ -133,7 +133,7 @@ def _on_io_thread(node: BrokerNode, work: Callable[[], T]) -> Future[T]:
         else:
             future.set_exception(failure)
 
-    node.logs.side.submit(work, complete)
+    node.logs.disk_thread.submit(work, complete)
     return future
 
 

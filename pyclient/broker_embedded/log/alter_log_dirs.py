@@ -60,7 +60,7 @@ class ReplicaAlterLogDirs:
         if move is not None:
             move.cancelled = True
             del self.moves[at]
-        home = self._logs.home(at)
+        home = self._logs.directories.homes.get(at)
         if home is None:  # nothing was written yet: the log will be created there
             self.on_moved(at, target)
         elif home is not target:
@@ -79,7 +79,7 @@ class ReplicaAlterLogDirs:
                 moved = False
             if not moved and move.copy is not None:
                 move.copy.close(clean=False)
-                self._logs.remove_copy(move.path)
+                self._logs.remove_future_log(move.path)
             if self.moves.get(at) is move:
                 del self.moves[at]
             if moved:
@@ -87,10 +87,10 @@ class ReplicaAlterLogDirs:
                 self.on_moved(at, move.target)
 
     def _steps_of(self, at: TopicPartition, move: Move) -> IncrementalTask[bool]:
-        source = yield from self._logs.opened_in_steps(at)
+        source = yield from self._logs.get_steps(at)
         if source is None:
             return False
-        copy = move.copy = yield from self._logs.open_copy(source, move.path)
+        copy = move.copy = yield from self._logs.open_future_log(source, move.path)
         for _ in range(_ROUNDS):
             while not _is_over(move, source) and copy.end_offset != source.end_offset:
                 self._copy_chunk(source, copy)
@@ -103,7 +103,7 @@ class ReplicaAlterLogDirs:
         while copy.end_offset != source.end_offset:  # without a pause: nothing is appended meanwhile
             self._copy_chunk(source, copy)
         copy.close()
-        self._logs.take_copy(at, source, move.path, move.target)
+        self._logs.replace_current_with_future_log(at, source, move.path, move.target)
         return True
 
     def _copy_chunk(self, source: UnifiedLog, copy: UnifiedLog) -> None:

@@ -99,21 +99,21 @@ class DataDirectory:
             self._offsets[name] = offsets
         return offsets
 
-    def forget(self, at: TopicPartition) -> None:
+    def forget(self, partition: TopicPartition) -> None:
         """Remove the checkpointed offsets of a log that is no longer in this directory."""
         for name in checkpoints.OF_PARTITIONS:
-            if self.checkpoint(name).pop(at, None) is not None:
-                self._forgotten.add(at)
+            if self.checkpoint(name).pop(partition, None) is not None:
+                self._forgotten.add(partition)
 
-    def begin_anew(self, at: TopicPartition) -> None:
+    def reset(self, partition: TopicPartition) -> None:
         """Remove checkpointed offsets of an earlier log with the name of a new one, also from the files on disk."""
-        self.forget(at)
-        if at in self._forgotten:
+        self.forget(partition)
+        if partition in self._forgotten:
             try:
                 for name in checkpoints.OF_PARTITIONS:
                     run_here(self.write_checkpoint(name))
             except OSError as error:
-                raise errors.KafkaStorageError(f"{at}: the checkpoints cannot be written: {error}") from error
+                raise errors.KafkaStorageError(f"{partition}: the checkpoints cannot be written: {error}") from error
             self._forgotten.clear()
 
     def write_checkpoint(self, name: str) -> IncrementalTask[None]:
@@ -135,7 +135,7 @@ class DataDirectory:
         content = b"".join(parts)
 
         def write() -> None:
-            with self._checkpoint_lock:  # called on the loop and on the side thread
+            with self._checkpoint_lock:  # called on the loop and on the disk thread
                 if self._checkpoints_written.get(name, 0) < number:
                     self._fs.replace(self.file(name), content)
                     self._checkpoints_written[name] = number

@@ -7,7 +7,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.log.local_log import PendingFlush
 
 Done = Callable[[Any, "Exception | None"], None]
 """Called on the logs' thread with the result of the work or its failure."""
@@ -20,9 +23,9 @@ class Dropped(Exception):
 
 
 class DiskThread:
-    """`submit`, `collect` and `close` belong to the logs' thread; the side thread is started on first use.
+    """`submit`, `collect` and `close` belong to the logs' thread; the disk thread is started on first use.
 
-    `wake`, if set, is called from the side thread after each piece of work, to have `collect` called soon.
+    `wake`, if set, is called from the disk thread after each piece of work, to have `collect` called soon.
     """
 
     def __init__(self) -> None:
@@ -32,11 +35,36 @@ class DiskThread:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], Any], done: Done) -> None:
-        """Run `work` on the side thread, in the order of submissions; `collect` then calls `done`."""
+        """Run `work` on the disk thread, in the order of submissions; `collect` then calls `done`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pyclient-log-disk", daemon=True)
             self._thread.start()
         self._jobs.put((work, done))
+
+    def flush(self, pending: PendingFlush) -> None:
+        """Sync a log's files. A failure takes the log offline: the kernel may have dropped the unwritten data."""
+        for file in pending.files:
+            file.retain()
+            file.fileno()  # opened here: the disk thread must not
+
+        def sync() -> None:
+            for file in pending.files:
+                if pending.owner.deleted:
+                    raise Dropped("the log was deleted")
+                file.sync()
+            if pending.owner.deleted:
+                raise Dropped("the log was deleted")
+            pending.names()
+
+        def done(_answer: None, failure: Exception | None) -> None:
+            for file in pending.files:
+                file.release()
+            if failure is None:
+                pending.done()
+            elif not isinstance(failure, Dropped):
+                pending.owner.fail(f"a flush failed: {failure}")
+
+        self.submit(sync, done)
 
     def collect(self) -> None:
         """Call the callbacks of completed work."""

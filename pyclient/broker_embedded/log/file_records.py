@@ -118,7 +118,7 @@ class FileRecords:
 
 _READ_BYTES: Final = 1 << 20
 LARGE: Final = 256 << 10
-"""Bytes from which on a batch's checksum is computed on the side thread, without the GIL."""
+"""Bytes from which on a batch's checksum is computed on the disk thread, without the GIL."""
 
 
 class BatchChecker:
@@ -164,7 +164,7 @@ class BatchChecker:
 
     def _read(self, length: int) -> IncrementalTask[None]:
         file = self._records.file
-        file.fileno()  # opened here: the side thread must not
+        file.fileno()  # opened here: the disk thread must not
         file.retain()
         try:
             self._buffer = yield BlockingCall(partial(file.pread, length, self._position))

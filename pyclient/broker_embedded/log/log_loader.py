@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyclient import errors
 from pyclient.broker_embedded.log.checkpoints import (
@@ -27,7 +27,7 @@ from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 from pyclient.broker_embedded.log.leader_epoch_cache import LeaderEpochFileCache
 from pyclient.broker_embedded.log.local_log import LoadedLog, LocalLog
 from pyclient.broker_embedded.log.log_segment import SWAP, LogSegment
-from pyclient.broker_embedded.log.partition_directories import DATA_FILE, contradiction, foreign_entries, is_temporary
+from pyclient.broker_embedded.log.partition_directories import DATA_FILE, foreign_entries, is_temporary
 from pyclient.broker_embedded.log.partition_files import PartitionFiles
 from pyclient.broker_embedded.log.producer_state_manager import (
     ProducerStateManager,
@@ -36,6 +36,7 @@ from pyclient.broker_embedded.log.producer_state_manager import (
     replay_steps,
     restore_producers,
 )
+from pyclient.broker_embedded.log.reconciliation import contradiction
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.clock import Clock
 from pyclient.records import BatchHeader
@@ -48,43 +49,49 @@ _TORN_MOST: Final = 1 << 20
 """Bytes that a write cut off by a crash leaves at most; more than that at the end of a log is damage."""
 
 
+class LogCheckpoint(NamedTuple):
+    """The checkpointed state of a log, as its opening uses it.
+
+    `clean`: the log was closed cleanly and needs no check; otherwise batches from `recovery_point` on are checked, and
+    a torn tail is cut. Without a `high_watermark` the log is not replicated, and everything in it is committed.
+    """
+
+    clean: bool
+    recovery_point: int = 0
+    start_offset: int = 0
+    high_watermark: int | None = None
+
+
 def open_log(
     directory: str,
     partition: TopicPartition,
     topic_id: uuid.UUID | None,
     config: LogConfig,
+    checkpoint: LogCheckpoint,
     *,
     fs: FileSystem,
     clock: Clock,
-    clean: bool,
-    recovery_point: int = 0,
-    start_offset: int = 0,
-    high_watermark: int | None = None,
 ) -> IncrementalTask[UnifiedLog]:
     """Open the log in `directory`, or an empty one whose files are created by the first append; in steps.
 
-    `clean`: it was closed cleanly; otherwise batches from `recovery_point` on are checked and a torn tail is cut.
-    `start_offset` and `high_watermark` are checkpointed values; without a high watermark the log is not replicated,
-    and everything in it is committed. Raises `KafkaStorageError` if the directory cannot be read, is another
-    topic's, or has foreign files and no `partition.metadata`; nothing is changed then. The caller has exclusive use
-    of the directory; an abandoned opening can be repeated.
+    Raises `KafkaStorageError` if the directory cannot be read, is another topic's, or has foreign files and no
+    `partition.metadata`; nothing is changed then. The caller has exclusive use of the directory; an abandoned opening
+    can be repeated.
     """
     name = str(partition)
     try:
         stored = _checked_topic_id(fs, directory, partition, topic_id)
-        loaded = yield from load(
-            fs, directory, name, config, clean=clean, recovery_point=recovery_point, start_offset=start_offset
-        )
+        loaded = yield from load(fs, directory, name, config, checkpoint)
         if loaded.exists and stored is None and topic_id is not None:
             write_topic_id(fs, directory, topic_id)
     except OSError as error:
         raise errors.KafkaStorageError(f"{name}: {directory} cannot be opened: {error}") from error
     topic_id = topic_id or stored
     files = PartitionFiles(fs, directory, topic_id, loaded.epochs, exist=loaded.exists, saved=loaded.epochs_saved)
-    if clean and loaded.damage is None:
-        recovery_point = loaded.end_offset
+    intact = checkpoint.clean and loaded.damage is None
+    recovery_point = loaded.end_offset if intact else checkpoint.recovery_point
     local = LocalLog(name, files, clock, config, loaded, recovery_point=recovery_point)
-    return UnifiedLog(partition, topic_id, local, loaded, high_watermark=high_watermark)
+    return UnifiedLog(partition, topic_id, local, loaded, high_watermark=checkpoint.high_watermark)
 
 
 def _checked_topic_id(
@@ -104,20 +111,13 @@ def _checked_topic_id(
 
 
 def load(
-    fs: FileSystem,
-    directory: str,
-    name: str,
-    config: LogConfig,
-    *,
-    clean: bool,
-    recovery_point: int,
-    start_offset: int,
+    fs: FileSystem, directory: str, name: str, config: LogConfig, checkpoint: LogCheckpoint
 ) -> IncrementalTask[LoadedLog]:
-    """Load a partition's directory (which need not exist). `clean`: it was closed cleanly and needs no check.
+    """Load a partition's directory (which need not exist). Offsets below the recovery point are on the disk.
 
-    `recovery_point` and `start_offset` are checkpointed values; offsets below the recovery point are on the disk.
     Steps may be abandoned at any point: the directory can be loaded again from the beginning.
     """
+    start_offset = checkpoint.start_offset
     files = yield from finish_interrupted(fs, directory, fs.list_files(directory))
     bases = sorted(int(name[:20]) for name in files if _is(name, "log"))
     segments = [
@@ -131,7 +131,7 @@ def load(
         )
     loading = LogLoader(fs, directory, name, segments)
     try:
-        yield from loading.load(files, clean=clean, recovery_point=recovery_point)
+        yield from loading.load(files, clean=checkpoint.clean, recovery_point=checkpoint.recovery_point)
     except BaseException:  # abandoned, or the disk failed: the files are not used
         for segment in segments:
             segment.close()
@@ -144,7 +144,7 @@ def load(
         loading.producers,
         True,
         loading.damage,
-        clean,
+        checkpoint.clean,
     )
     if loaded.end_offset < loaded.start_offset:
         return _restart_empty(fs, directory, name, config, loaded)

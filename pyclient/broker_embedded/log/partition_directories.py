@@ -1,23 +1,11 @@
-"""Classifies the entries of a data directory: a partition's log, one that is being deleted, or foreign files.
-
-Nothing is removed or renamed here: `Reconciliation` only decides what to do with the directories found at the start.
-"""
+"""The names in a data directory: of a partition's log, and of one that is being deleted, stray or a copy."""
 
 from __future__ import annotations
 
-import enum
 import re
-import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
-from pyclient.broker_embedded.log.checkpoints import (
-    LEADER_EPOCHS,
-    PARTITION_METADATA,
-    stored_topic_id,
-    uuid_text,
-)
+from pyclient.broker_embedded.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.types import TopicPartition
 
@@ -81,94 +69,3 @@ def foreign_entries(fs: FileSystem, directory: str) -> list[str]:
     if not fs.exists(directory):
         return []
     return [name for name in fs.list_files(directory) if not is_log_file(name)] + fs.list_directories(directory)
-
-
-class Fate(enum.Enum):
-    """The decision about a directory."""
-
-    DELETE = "delete"
-    """It belongs to a topic that the metadata log removed."""
-    STRAY = "stray"
-    """It is the log of a partition that the metadata do not know: rename and keep it."""
-    IGNORE = "ignore"
-    """It is no log, or cannot be read, and has no partition: do not change it."""
-    OFFLINE = "offline"
-    """Its partition exists, but it has another topic's id: do not change it, and do not serve the partition."""
-    RESTORE = "restore"
-    """It is marked for deletion, but its topic is not removed: restore its name."""
-
-
-class Found(NamedTuple):
-    """A directory with a decision. `partition` is the one that its name says, `reason` a text for the log."""
-
-    path: str
-    partition: TopicPartition
-    fate: Fate
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reconciliation:
-    """Compares directories with the metadata: `topic_id` of an existing partition, the `topics` by id, and the
-    `removed` ones."""
-
-    fs: FileSystem
-    topic_id: Callable[[TopicPartition], uuid.UUID | None]
-    topics: Mapping[uuid.UUID, str]
-    removed: Collection[uuid.UUID]
-
-    def logs(self, logs: Iterable[tuple[TopicPartition, str]], *, check_known: bool) -> Iterator[Found]:
-        """Yield decisions about directories that have the name of a log; none for those in order.
-
-        Without `check_known`, directories of existing partitions are not read: opening them does that.
-        """
-        for partition, path in logs:
-            expected = self.topic_id(partition)
-            if expected is None or check_known:
-                found = self._log(partition, path, expected)
-                if found is not None:
-                    yield found
-
-    def _log(self, partition: TopicPartition, path: str, expected: uuid.UUID | None) -> Found | None:
-        unknown = Fate.IGNORE if expected is None else Fate.OFFLINE
-        try:
-            stored = stored_topic_id(self.fs, path)
-            foreign = foreign_entries(self.fs, path) if stored is None else []
-            empty = stored is None and not foreign and not self.fs.list_files(path)
-        except OSError as error:
-            return Found(path, partition, unknown, f"{PARTITION_METADATA} cannot be read: {error}")
-        if stored is not None and stored in self.removed:
-            return Found(path, partition, Fate.DELETE, f"topic id {uuid_text(stored)} was deleted")
-        if foreign:
-            return Found(path, partition, unknown, f"no {PARTITION_METADATA}, and {foreign[0]!r} is no file of a log")
-        if expected is None:
-            reason = f"the metadata have no partition {partition}"
-            if stored is not None:
-                reason += f" of topic id {uuid_text(stored)}"
-            return Found(path, partition, Fate.IGNORE if empty else Fate.STRAY, reason)
-        if stored in (expected, None):
-            return None
-        return Found(path, partition, Fate.OFFLINE, contradiction(path, partition, stored, expected))
-
-    def marked(self, paths: Iterable[tuple[int, str]]) -> Iterator[Found]:
-        """Yield decisions about directories (partition number, path) that are marked for deletion."""
-        for index, path in paths:
-            try:
-                stored = stored_topic_id(self.fs, path)
-            except OSError:  # the name is enough
-                stored = None
-            name = None if stored is None else self.topics.get(stored)
-            partition = TopicPartition(name or "", index)
-            if name is not None and self.topic_id(partition) == stored:
-                yield Found(path, partition, Fate.RESTORE, f"topic {name!r} is not deleted")
-            else:
-                yield Found(path, partition, Fate.DELETE, "it is marked for deletion")
-
-
-def contradiction(directory: str, partition: TopicPartition, stored: uuid.UUID, expected: uuid.UUID) -> str:
-    """Return the error text about a directory with another topic's id."""
-    return (
-        f"{directory}/{PARTITION_METADATA} says topic id {uuid_text(stored)}, the metadata say {uuid_text(expected)}: "
-        f"{partition} is offline and its files stay as they are; write `topic_id: {uuid_text(expected)}` there if they "
-        "are this topic's, or move the directory away"
-    )

@@ -78,7 +78,7 @@ class Reading:
     def when_opened(self, callback: Callable[[], object]) -> None:
         """Call `callback` for each log that the last attempt did not find open, when it is; then try again."""
         for partition in self._unopened:
-            self._logs.openings.when_over(partition, callback)
+            self._logs.recovery_queue.on_completion(partition, callback)
 
     def may_be_enough(self, grown: Iterable[UnifiedLog]) -> bool:
         """Return True if an attempt may succeed. Reads the grown logs only: fetches of many partitions wake often."""
@@ -159,7 +159,7 @@ class Reading:
         return LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
 
     def _open(self, partition: TopicPartition) -> None:
-        if partition in self._logs.unopened and not self._logs.openings.want(partition):
+        if partition in self._logs.unopened and not self._logs.recovery_queue.request(partition):
             self._unopened.add(partition)
 
     def _read(self, log: UnifiedLog, wanted: Wanted) -> PartitionData:

@@ -31,7 +31,7 @@ class Partitions:
         self._logs = logs
         self.defaults = defaults
         logs.config_for = self.configure
-        logs.directory_for = self.directory_id
+        logs.directories.directory_for = self.directory_id
         logs.topic_id_for = self.topic_id
 
     def leader(self, topic: str, index: int, epoch: int = NO_EPOCH) -> tuple[UnifiedLog, int]:

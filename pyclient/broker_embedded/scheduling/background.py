@@ -25,15 +25,15 @@ _PAUSE: Final = 0.001
 
 
 class Background:
-    """Runs at most one task of each name at a time. `close` ends all tasks and must precede that of the side thread."""
+    """Runs at most one task of each name at a time. `close` ends all tasks and must precede that of the disk thread."""
 
-    def __init__(self, loop: AbstractEventLoop, side: DiskThread) -> None:
+    def __init__(self, loop: AbstractEventLoop, disk_thread: DiskThread) -> None:
         self._loop = loop
-        self._side = side
+        self._disk_thread = disk_thread
         self._running: dict[str, IncrementalTask[Any]] = {}
-        self._busy: set[str] = set()  # tasks with a step on the side thread
+        self._busy: set[str] = set()  # tasks with a step on the disk thread
         self._closed = False
-        side.wake = self._wake
+        disk_thread.wake = self._wake
 
     def run(self, name: str, steps: IncrementalTask[Any]) -> None:
         """Start a task unless one of that name is still running. Its failure is logged."""
@@ -44,7 +44,7 @@ class Background:
         self._go_on(name, None, None)
 
     def close(self) -> None:
-        """End the running tasks; one with a step on the side thread ends when the step is collected."""
+        """End the running tasks; one with a step on the disk thread ends when the step is collected."""
         self._closed = True
         for name, steps in list(self._running.items()):
             if name not in self._busy:
@@ -78,8 +78,8 @@ class Background:
                 self._loop.call_later(_PAUSE, self._go_on, name, None, None)
             else:
                 self._busy.add(name)
-                self._side.submit(step.work, partial(self._go_on, name))
+                self._disk_thread.submit(step.work, partial(self._go_on, name))
 
     def _wake(self) -> None:
         with suppress(RuntimeError):  # the loop is closed: there is no task to continue
-            self._loop.call_soon_threadsafe(self._side.collect)
+            self._loop.call_soon_threadsafe(self._disk_thread.collect)

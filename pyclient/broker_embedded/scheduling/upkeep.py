@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 _FLUSH_SECONDS: Final = 1.0
-_OPENING_REST: Final = 0.05
+_RECOVERY_PAUSE: Final = 0.05
 """Seconds between two logs that no request waits for (docs/measurements.md, "Opening and recovery of logs")."""
 _SHORTEST_BACKOFF: Final = 0.01  # seconds between two searches for logs to compact
 _IDLE_CHECKS: Final = 4  # checks per connections.max.idle.ms
@@ -32,12 +32,12 @@ class Upkeep:
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
         self._timers: dict[str, Timer] = {}
-        self._background = Background(node.loop, node.logs.side)
-        openings = node.logs.openings
-        openings.wake = lambda: self._background.run("opening logs", openings.steps())
-        openings.rest = self._rest_from_opening
+        self._background = Background(node.loop, node.logs.disk_thread)
+        queue = node.logs.recovery_queue
+        queue.wake = lambda: self._background.run("opening logs", queue.steps())
+        queue.pause = self._pause_recovery
         if not node.logs.was_clean:
-            openings.want_everything()
+            queue.request_all()
         relocation = node.relocation
         relocation.wake = lambda: self._background.run("moving logs", relocation.steps())
         for at, target in node.logs.interrupted_moves:
@@ -63,11 +63,11 @@ class Upkeep:
         for timer in self._timers.values():
             timer.cancel()
 
-    def _rest_from_opening(self) -> None:
-        self._timers["opening logs"] = self._node.schedule(_OPENING_REST, self._go_on_opening)
+    def _pause_recovery(self) -> None:
+        self._timers["opening logs"] = self._node.schedule(_RECOVERY_PAUSE, self._continue_recovery)
 
-    def _go_on_opening(self) -> None:
-        wake = self._node.logs.openings.wake
+    def _continue_recovery(self) -> None:
+        wake = self._node.logs.recovery_queue.wake
         if wake is not None:
             wake()
 
@@ -84,7 +84,7 @@ class Upkeep:
 
     def remove_deleted(self) -> None:
         """Remove the files of deleted topics whose delay is over."""
-        self._node.logs.remove_doomed(self._node.clock.time_ms())
+        self._node.logs.remove_deleted(self._node.clock.time_ms())
 
     def topic_deleted(self) -> None:
         """Schedule the removal of a deleted topic's files after their delay."""

@@ -40,7 +40,7 @@ def gate(broker: Any) -> Iterator[threading.Event]:
     """Keep the broker's I/O thread busy until the event is set."""
     opened = threading.Event()
     node = broker._runner.node
-    node.loop.call_soon_threadsafe(node.logs.side.submit, lambda: opened.wait(30), lambda *_: None)
+    node.loop.call_soon_threadsafe(node.logs.disk_thread.submit, lambda: opened.wait(30), lambda *_: None)
     yield opened
     opened.set()
 

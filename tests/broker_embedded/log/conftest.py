@@ -15,7 +15,7 @@ import pytest
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.filesystem import Buffer, File, RealFile, RealFileSystem
 from pyclient.broker_embedded.log.incremental_task import run_here
-from pyclient.broker_embedded.log.log_loader import open_log
+from pyclient.broker_embedded.log.log_loader import LogCheckpoint, open_log
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.records import (
@@ -60,11 +60,9 @@ class LogFixture:
             TopicPartition("t", 0),
             TOPIC_ID,
             self.config,
+            LogCheckpoint(clean, recovery_point, **options),
             fs=self.fs,
             clock=self.clock,
-            clean=clean,
-            recovery_point=recovery_point,
-            **options,
         )
         log = run_here(opening)
         self._open.append(log)
@@ -158,7 +156,7 @@ class LogFixture:
     def manager(self, **options: Any) -> LogManager:
         """A manager of the directory above, not opened yet."""
         values = {"fs": self.fs, "clock": self.clock, "node_id": 1, "cluster_id": None, "defaults": self.config}
-        return LogManager(str(self.root), **{**values, **options})
+        return LogManager([str(self.root)], **{**values, **options})
 
     def start(self, **options: Any) -> LogManager:
         """A manager that is open, and may change files."""

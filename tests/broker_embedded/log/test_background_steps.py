@@ -16,7 +16,7 @@ from pyclient.broker_embedded.log.compaction import batch_filter, cleaner
 from pyclient.broker_embedded.log.compaction.log_cleaner import LogCleaner
 from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
 from pyclient.broker_embedded.log.compaction.rewriting import ROWS_AT_ONCE, chunks
-from pyclient.broker_embedded.log.log_loader import open_log
+from pyclient.broker_embedded.log.log_loader import LogCheckpoint, open_log
 from pyclient.broker_embedded.log.recovery_queue import LogRecoveryQueue
 from pyclient.broker_embedded.log.segment_indexes import SegmentIndexes
 from pyclient.records import BatchBuilder, BatchHeader, Compression, check_crc
@@ -196,9 +196,9 @@ def test_a_log_of_many_batches_is_opened_in_steps_of_one_batch(
         TopicPartition("t", 0),
         fixture.topic_id,
         fixture.config,
+        LogCheckpoint(clean),
         fs=fixture.fs,
         clock=fixture.clock,
-        clean=clean,
     )
     opened, done = counter.run(opening)
     broken = not clean and lost == (f"{0:020}.log",)
@@ -237,14 +237,14 @@ def steps_of(openings: LogRecoveryQueue) -> Iterator[None]:
 
 def test_a_log_that_is_waited_for_is_opened_before_the_others(fixture: Any) -> None:
     manager = opened_manager(fixture, "a", "b", "c")
-    manager.openings.want_everything()
-    steps = steps_of(manager.openings)
+    manager.recovery_queue.request_all()
+    steps = steps_of(manager.recovery_queue)
     for _ in range(3):
         next(steps)
-    first, second, last = sorted(manager.unopened, key=lambda at: at not in manager.openings._begun)
+    first, second, last = sorted(manager.unopened, key=lambda at: at not in manager.recovery_queue._in_progress)
     told: list[Any] = []
-    assert not manager.openings.want(last)
-    manager.openings.when_over(last, lambda: told.append(list(manager.unopened)))
+    assert not manager.recovery_queue.request(last)
+    manager.recovery_queue.on_completion(last, lambda: told.append(list(manager.unopened)))
     for _ in steps:
         pass
     assert [sorted(each) for each in told] == [sorted([first, second])]
@@ -257,9 +257,9 @@ def test_who_cannot_wait_opens_a_log_that_was_half_way(fixture: Any) -> None:
     manager = opened_manager(fixture, "a")
     told: list[bool] = []
     [at] = manager.unopened
-    assert not manager.openings.want(at)
-    manager.openings.when_over(at, lambda: told.append(at in manager.unopened))
-    steps = steps_of(manager.openings)
+    assert not manager.recovery_queue.request(at)
+    manager.recovery_queue.on_completion(at, lambda: told.append(at in manager.unopened))
+    steps = steps_of(manager.recovery_queue)
     for _ in range(10):
         next(steps)
     log = manager.get(*at)
@@ -272,14 +272,14 @@ def test_who_cannot_wait_opens_a_log_that_was_half_way(fixture: Any) -> None:
 
 def test_behind_a_log_that_nobody_waits_for_there_is_a_rest(fixture: Any) -> None:
     manager = opened_manager(fixture, "a", "b", "c", "d")
-    openings, rests = manager.openings, []
-    openings.rest = lambda: rests.append(len(manager.unopened))
-    openings.want_everything()
+    openings, rests = manager.recovery_queue, []
+    openings.pause = lambda: rests.append(len(manager.unopened))
+    openings.request_all()
     for _ in steps_of(openings):
         pass
     assert (rests, len(manager.unopened)) == ([3], 3)
     wanted = list(manager.unopened)[-1]
-    assert not openings.want(wanted)
+    assert not openings.request(wanted)
     for _ in steps_of(openings):
         pass
     assert wanted not in manager.unopened
@@ -295,15 +295,15 @@ def test_a_log_deleted_while_its_opening_waits_for_the_disk_is_no_error(
 ) -> None:
     manager = opened_manager(fixture, "a", "b")
     deleted, other = manager.unopened
-    openings = manager.openings
-    assert not openings.want(deleted)
+    openings = manager.recovery_queue
+    assert not openings.request(deleted)
     told: list[bool] = []
-    openings.when_over(deleted, lambda: told.append(deleted in manager.unopened))
+    openings.on_completion(deleted, lambda: told.append(deleted in manager.unopened))
     steps = openings.steps()
     while (step := next(steps)) is None:
         pass
     manager.delete_topic(deleted.topic, fixture.topic_id)
-    assert not openings.want(other)
+    assert not openings.request(other)
     with contextlib.suppress(StopIteration):
         step = steps.throw(FileNotFoundError(step))  # what the work found, whose directory has another name now
         while True:

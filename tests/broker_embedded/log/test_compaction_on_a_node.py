@@ -129,5 +129,5 @@ def test_unopened_log_is_compacted_if_it_has_something_to_compact(fixture: Any) 
             step: BlockingCall | None = steps.send(answer)
             answer = step.work() if step is not None else None
     assert end.value.value == 1
-    assert [log.partition for log in manager._logs.values()] == [1]
+    assert [log.partition for log in manager.opened] == [1]
     manager.close()

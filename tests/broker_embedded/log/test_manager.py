@@ -147,9 +147,9 @@ def test_a_deleted_topic_leaves_its_name_at_once_and_the_disk_later(fixture: Any
     assert b"gone-0" in read.parts[0].read()
     read.parts[0].release()
     assert made(fixture, manager, "gone", topic_id=uuid.UUID(int=10)).end_offset == 1
-    manager.remove_doomed(fixture.now + 999)
+    manager.remove_deleted(fixture.now + 999)
     assert doomed in os.listdir(fixture.root)
-    manager.remove_doomed(fixture.now + 1000)
+    manager.remove_deleted(fixture.now + 1000)
     assert doomed not in os.listdir(fixture.root)
     manager.close()
     assert sorted(name for name in os.listdir(fixture.root) if "-" in name and "checkpoint" not in name) == [
@@ -167,7 +167,7 @@ def test_an_interrupted_deletion_is_finished_at_the_next_start(fixture: Any) -> 
     assert [len(name) for name in os.listdir(fixture.root) if name.endswith("-delete")] == [255]
     again = opened(fixture)
     again.reconcile({}, ())
-    again.remove_doomed(fixture.now)
+    again.remove_deleted(fixture.now)
     assert not [name for name in os.listdir(fixture.root) if name.endswith("-delete")]
     again.close()
 
@@ -290,7 +290,7 @@ def test_closed_segments_reach_the_disk_beside_the_work(fixture: Any) -> None:
     again = opened(fixture, fs=RealFileSystem())
     log = again.get("t", 0)
     log.roll()
-    again.side.close(wait=True)
+    again.disk_thread.close(wait=True)
     assert log.recovery_point == 4
     again.close()
 
@@ -305,11 +305,11 @@ def test_a_directory_is_used_by_one_at_a_time(fixture: Any) -> None:
 
 def test_a_directory_belongs_to_its_node_and_its_cluster(fixture: Any) -> None:
     manager = opened(fixture, node_id=3)
-    cluster_id, directory_id = manager.cluster_id, manager.directory_id
+    cluster_id, directory_id = manager.directories.cluster_id, manager.directories.directory_id
     assert len(cluster_id) == 22
     manager.close()
     again = opened(fixture, node_id=3)
-    assert (again.cluster_id, again.directory_id) == (cluster_id, directory_id)
+    assert (again.directories.cluster_id, again.directories.directory_id) == (cluster_id, directory_id)
     again.close()
     with pytest.raises(errors.ConfigError, match=r"node\.id 3, this broker has 4"):
         opened(fixture, node_id=4)
@@ -322,11 +322,11 @@ def test_ids_are_the_generators(fixture: Any, new_fixture: Any) -> None:
     found = []
     for one in (fixture, new_fixture()):
         manager = opened(one, rng=random.Random(5))
-        found.append((manager.cluster_id, manager.directory_id))
+        found.append((manager.directories.cluster_id, manager.directories.directory_id))
         manager.close()
     assert found[0] == found[1]
     with pytest.raises(RuntimeError, match="not open"):
-        _ = fixture.manager().cluster_id
+        _ = fixture.manager().directories.cluster_id
 
 
 def test_a_directory_id_that_is_none_is_said_so(fixture: Any) -> None:

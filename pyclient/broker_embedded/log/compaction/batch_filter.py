@@ -157,7 +157,7 @@ class BatchFilter:
 
 
 def off_loop_if_large(batch: Buffer, header: BatchHeader) -> IncrementalTask[tuple[Buffer, BatchHeader]]:
-    """Return the batch unpacked; on the side thread if it is large, as the codecs work without the GIL."""
+    """Return the batch unpacked; on the disk thread if it is large, as the codecs work without the GIL."""
     if header.codec and len(batch) >= _LARGE:
         opened: tuple[Buffer, BatchHeader] = yield BlockingCall(lambda: unpacked(batch, header))
         return opened

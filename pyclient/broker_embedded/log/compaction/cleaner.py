@@ -165,7 +165,7 @@ class Cleaner:
         try:
             position, length = 0, _READ_BYTES
             while position < segment.size:
-                file.fileno()  # opened here: the side thread must not
+                file.fileno()  # opened here: the disk thread must not
                 wanted = min(length, segment.size - position)
                 data = yield BlockingCall(partial(file.pread, wanted, position))
                 if len(data) < wanted:
