@@ -330,13 +330,13 @@ class BrokerNode:
     def _configs_changed(self, resource_type: int, name: str) -> None:
         """Apply options that were set at run time."""
         if resource_type == TOPIC_RESOURCE:
-            self.partitions.reconfigure(name)
+            self.partitions.update_config(name)
         elif resource_type == BROKER_RESOURCE:
             layers = (self.image.configs.get((BROKER_RESOURCE, each), {}) for each in self._layers)
             self.config = self._static_config.with_dynamic(*layers)
             self.partitions.defaults = self.config.log_defaults()
             self.logs.producer_expiration_ms = self.config.integer("producer.id.expiration.ms")
-            self.partitions.reconfigure()
+            self.partitions.update_config()
             self._admission.limits_changed()
             self.logs.directories.cordoned = self.config.cordoned_dirs()
 

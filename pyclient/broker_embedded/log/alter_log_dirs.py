@@ -45,49 +45,51 @@ class ReplicaAlterLogDirs:
         self.moves: dict[TopicPartition, Move] = {}
         self.wake: Callable[[], object] = lambda: None
         """Called to run `steps`."""
-        self.on_moved: Callable[[TopicPartition, DataDirectory], object] = lambda _at, _target: None
+        self.on_moved: Callable[[TopicPartition, DataDirectory], object] = lambda _partition, _target: None
         self._logs = logs
         self._rng = rng
 
     def __repr__(self) -> str:
         return f"<ReplicaAlterLogDirs {len(self.moves)} moves>"
 
-    def begin(self, at: TopicPartition, target: DataDirectory) -> None:
+    def begin(self, partition: TopicPartition, target: DataDirectory) -> None:
         """Move a log to `target`. An earlier move to another directory is cancelled, also if the log is at `target`."""
-        move = self.moves.get(at)
+        move = self.moves.get(partition)
         if move is not None and move.target is target:
             return
         if move is not None:
             move.cancelled = True
-            del self.moves[at]
-        home = self._logs.directories.homes.get(at)
+            del self.moves[partition]
+        home = self._logs.directories.homes.get(partition)
         if home is None:  # nothing was written yet: the log will be created there
-            self.on_moved(at, target)
+            self.on_moved(partition, target)
         elif home is not target:
-            path = target.file(marked_name(at, self._rng.getrandbits(128), FUTURE))
-            self.moves[at] = Move(target, path)
+            path = target.file(marked_name(partition, self._rng.getrandbits(128), FUTURE))
+            self.moves[partition] = Move(target, path)
             self.wake()
 
     def steps(self) -> IncrementalTask[None]:
         """Run the queued moves. A failure is logged, and the log stays where it is."""
         while self.moves:
-            at, move = next(iter(self.moves.items()))
+            partition, move = next(iter(self.moves.items()))
             try:
-                moved = yield from self._steps_of(at, move)
+                moved = yield from self._steps_of(partition, move)
             except (OSError, errors.KafkaError) as error:
-                log.error("%s stays in its directory, it could not be copied to %s: %s", at, move.target.path, error)
+                log.error(
+                    "%s stays in its directory, it could not be copied to %s: %s", partition, move.target.path, error
+                )
                 moved = False
             if not moved and move.copy is not None:
                 move.copy.close(clean=False)
                 self._logs.remove_future_log(move.path)
-            if self.moves.get(at) is move:
-                del self.moves[at]
+            if self.moves.get(partition) is move:
+                del self.moves[partition]
             if moved:
-                log.info("%s is in %s now", at, move.target.path)
-                self.on_moved(at, move.target)
+                log.info("%s is in %s now", partition, move.target.path)
+                self.on_moved(partition, move.target)
 
-    def _steps_of(self, at: TopicPartition, move: Move) -> IncrementalTask[bool]:
-        source = yield from self._logs.get_steps(at)
+    def _steps_of(self, partition: TopicPartition, move: Move) -> IncrementalTask[bool]:
+        source = yield from self._logs.get_steps(partition)
         if source is None:
             return False
         copy = move.copy = yield from self._logs.open_future_log(source, move.path)
@@ -103,7 +105,7 @@ class ReplicaAlterLogDirs:
         while copy.end_offset != source.end_offset:  # without a pause: nothing is appended meanwhile
             self._copy_chunk(source, copy)
         copy.close()
-        self._logs.replace_current_with_future_log(at, source, move.path, move.target)
+        self._logs.replace_current_with_future_log(partition, source, move.path, move.target)
         return True
 
     def _copy_chunk(self, source: UnifiedLog, copy: UnifiedLog) -> None:

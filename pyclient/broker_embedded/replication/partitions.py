@@ -87,7 +87,7 @@ class Partitions:
         own = {name: text for name, text in self._image.topic_configs(topic).items() if name in TOPIC_OPTIONS}
         return LogConfig.from_topic(own, self.defaults)
 
-    def reconfigure(self, topic: str | None = None) -> None:
+    def update_config(self, topic: str | None = None) -> None:
         """Apply changed options of a topic, or (None) of the broker, to the open logs."""
         self._logs.defaults = self.defaults
         for opened in self._logs.opened:
