@@ -23,7 +23,7 @@ from pyclient.config import ClientConfig
 from pyclient.errors import ClusterUnreachable, ConnectionFailed, NotController
 from pyclient.net.connect import Connector
 from pyclient.net.connection import Connection
-from pyclient.net.hedge import first_success
+from pyclient.net.tasks import first_success
 from pyclient.protocol.fields import Request, Response
 
 R = TypeVar("R", bound=Response)

@@ -28,8 +28,7 @@ from pyclient.errors import (
     from_code,
 )
 from pyclient.net.connection import Connection
-from pyclient.net.hedge import first_success
-from pyclient.net.shared import shared
+from pyclient.net.tasks import first_success, shared
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from pyclient.clock import Clock, Rng
 from pyclient.cluster.metadata import Node
 from pyclient.errors import ConnectionFailed
 from pyclient.net.connection import Connection
-from pyclient.net.shared import shared
+from pyclient.net.tasks import shared
 
 log = logging.getLogger(__name__)
 

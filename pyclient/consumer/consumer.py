@@ -34,8 +34,8 @@ from pyclient.consumer.rebalance import CommitNow, Step
 from pyclient.consumer.records import Records
 from pyclient.consumer.subscription import Mode
 from pyclient.consumer.typevars import K, V
-from pyclient.consumer.waiting import Flag
 from pyclient.errors import ConcurrentUse, DeserializationError, KafkaError
+from pyclient.net.latch import Flag
 from pyclient.net.loop_thread import LoopThread
 from pyclient.records import Record
 from pyclient.serialization import Deserializer

@@ -1,44 +1,15 @@
-"""Waits on the event loop that `wakeup()` interrupts, and a flag for the polling thread."""
+"""Waits on the event loop that `wakeup()` interrupts."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any, TypeVar, TypeVarTuple
 
 from pyclient.errors import ClosedError, KafkaTimeout, Wakeup
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-
-class Flag:
-    """A flag that any thread sets and one thread waits for, which clears it.
-
-    `threading.Event` has an inner lock that an interrupt can leave acquired, and the next thread that sets the event
-    hangs. This is a single lock, which is free while the flag is set.
-    """
-
-    __slots__ = ("_lock",)
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def set(self) -> None:
-        """Set the flag."""
-        with suppress(RuntimeError):  # already set
-            self._lock.release()
-
-    def clear(self) -> None:
-        """Clear the flag."""
-        self._lock.acquire(blocking=False)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until the flag is set and clear it; return False after `seconds`."""
-        return self._lock.acquire(timeout=seconds)
 
 
 class Waiting:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import errno
 import os
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 from pyclient.config import ClientConfig, format_address
 from pyclient.errors import ConnectionFailed
-from pyclient.net.forked_sockets import isolate_after_fork
-from pyclient.net.hedge import first_success
-from pyclient.net.stream import FrameStream
-from pyclient.net.stream_protocol import Stream
-from pyclient.net.tls import TlsStream
-from pyclient.net.tls_context import client_context
+from pyclient.net.stream import FrameStream, Stream
+from pyclient.net.tasks import first_success
+from pyclient.net.tls import TlsStream, client_context
 
 OnFrame = Callable[[memoryview], None]
 OnClosed = Callable[[BaseException | None], None]
@@ -220,3 +219,39 @@ def _discard(stream: Stream) -> None:
 
 def _ignore(_: BaseException | None) -> None:
     """Do nothing: the stream's failure was raised already."""
+
+
+# -- forked children
+
+_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def isolate_after_fork(sock: socket.socket) -> None:
+    """In every child forked from now on, replace this socket's descriptor with one that is always idle.
+
+    A child inherits every connection of its parent. An event loop that keeps running there, or that asyncio shuts down
+    at exit, would write to them, read responses meant for the parent, and remove them from the parent's loop, since the
+    kernel shares an epoll instance's list of descriptors between the two.
+    """
+    _sockets.add(sock)
+
+
+def _replace_in_child() -> None:
+    inherited = [sock for sock in list(_sockets) if sock.fileno() >= 0]
+    if not inherited:
+        return
+    idle, peer = socket.socketpair()
+    idle.setblocking(False)
+    for sock in inherited:
+        os.dup2(idle.fileno(), sock.fileno(), inheritable=False)
+    idle.close()
+    peer.detach()  # left open, otherwise the replaced sockets would read an end of file
+    atexit.register(_detach, inherited)  # not before: the loop may still be woken for one of these descriptors
+
+
+def _detach(inherited: list[socket.socket]) -> None:
+    for sock in inherited:
+        sock.detach()  # avoids a ResourceWarning about an unclosed socket
+
+
+os.register_at_fork(after_in_child=_replace_in_child)

@@ -1,4 +1,4 @@
-"""A one-shot event that stays consistent if KeyboardInterrupt hits the waiting thread.
+"""Waits of threads that stay consistent if KeyboardInterrupt hits them: for a lock, an event, and a flag.
 
 With `threading.Event`, an interrupt between acquiring its inner lock and entering the `with` leaves the lock held, and
 `set` hangs. An interrupt in `threading.Thread.join` or `is_alive` marks a running thread as ended (Python 3.11).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import Final, Protocol
 
 _SLICE_SECONDS: Final = 0.25
@@ -39,7 +40,7 @@ def _slice(deadline: float | None) -> float:
 
 
 class Latch:
-    """Closed at first; opened once, by one thread, permanently."""
+    """A one-shot event. Closed at first; opened once, by one thread, permanently."""
 
     __slots__ = ("_lock", "opened")
 
@@ -66,3 +67,26 @@ class Latch:
             elif deadline is not None and time.monotonic() >= deadline:
                 break
         return self.opened
+
+
+class Flag:
+    """Set by any thread; one thread waits for it, which clears it. A single lock, free while the flag is set."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Set the flag."""
+        with suppress(RuntimeError):  # already set
+            self._lock.release()
+
+    def clear(self) -> None:
+        """Clear the flag."""
+        self._lock.acquire(blocking=False)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until the flag is set and clear it; return False after `timeout` seconds (None: no limit)."""
+        return acquire(self._lock, timeout)

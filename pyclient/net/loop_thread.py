@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import math
 import os
 import threading
 import time
@@ -21,7 +22,7 @@ Ts = TypeVarTuple("Ts")
 log = logging.getLogger(__name__)
 
 _EXIT_SECONDS: Final = 2.0
-_SLICE_SECONDS: Final = 0.25
+_CHECK_SECONDS: Final = 0.25  # a waiting call checks that its loop is not closed
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -170,8 +171,7 @@ class _Call(Generic[T]):
         self._work = work
         self._task: asyncio.Task[T] | None = None
         self._cancelled = False
-        self._done = threading.Lock()
-        self._done.acquire()
+        self._done = Latch()
 
     def start(self) -> None:
         """Create the task; called on the loop."""
@@ -182,7 +182,7 @@ class _Call(Generic[T]):
     def _ended(self, task: asyncio.Task[T]) -> None:
         if self._cancelled and not task.cancelled() and task.exception() is not None:
             log.debug("a call failed after its caller stopped waiting", exc_info=task.exception())
-        self._done.release()
+        self._done.open()
 
     def cancel(self) -> None:
         """Cancel the work, or prevent its start, unless it has ended."""
@@ -195,15 +195,11 @@ class _Call(Generic[T]):
             self._task.cancel()
 
     def wait(self, timeout: float | None, name: str) -> T:
-        """Wait for the result and return it.
-
-        Waits in slices: a signal that arrives just before a thread blocks in a lock does not wake it, so an unbounded
-        wait could miss a Ctrl-C.
-        """
+        """Wait for the result and return it."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            left = _SLICE_SECONDS if deadline is None else min(_SLICE_SECONDS, max(0.0, deadline - time.monotonic()))
-            if self._done.acquire(timeout=left):
+            left = math.inf if deadline is None else deadline - time.monotonic()
+            if self._done.wait(min(_CHECK_SECONDS, left)):
                 task, self._task = self._task, None
                 assert task is not None
                 return task.result()

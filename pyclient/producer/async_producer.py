@@ -13,7 +13,7 @@ from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
 from pyclient.config.reference import document
 from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError
-from pyclient.net.shared import shared
+from pyclient.net.tasks import shared
 from pyclient.producer.async_ending import all_done, finish, finish_in_background, until_the_loop_ends
 from pyclient.producer.batch_future import BatchFuture
 from pyclient.producer.buffer_pool import Waiter

@@ -10,8 +10,7 @@ import pytest
 
 from pyclient.config import ClientConfig
 from pyclient.errors import ConnectionFailed
-from pyclient.net.connect import TcpConnector
-from pyclient.net.forked_sockets import isolate_after_fork
+from pyclient.net.connect import TcpConnector, isolate_after_fork
 from tests.forks import fork
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyclient.net.latch import Latch, acquire
+from pyclient.net.latch import Flag, Latch, acquire
 
 PATIENCE = 30.0
 
@@ -64,6 +64,32 @@ def test_acquire_gets_free_lock_or_times_out() -> None:
     lock.release()
     threads[0].join(PATIENCE)
     assert returned == [True] and lock.locked()
+
+
+def test_flag_is_cleared_by_wait_however_often_it_was_set() -> None:
+    flag = Flag()
+    assert flag.wait(0) is False
+    flag.set()
+    flag.set()
+    assert flag.wait(0) is True
+    assert flag.wait(0) is False
+
+
+def test_cleared_flag_is_not_set() -> None:
+    flag = Flag()
+    flag.clear()
+    flag.set()
+    flag.clear()
+    assert flag.wait(0) is False
+
+
+def test_flag_wakes_the_thread_that_waits() -> None:
+    flag, seen = Flag(), []
+    waiting = threading.Thread(target=lambda: seen.append(flag.wait(20)))
+    waiting.start()
+    flag.set()
+    waiting.join(20)
+    assert seen == [True]
 
 
 def taken() -> threading.Lock:

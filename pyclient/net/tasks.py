@@ -1,4 +1,4 @@
-"""Hedged attempts: start the next one when one fails or is slow, and use the first result."""
+"""Waits of several tasks: the first of hedged attempts that succeeds, and one future with several waiters."""
 
 from __future__ import annotations
 
@@ -57,3 +57,22 @@ async def first_success(
 def _discard_result(discard: Callable[[T], object], attempt: asyncio.Future[T]) -> None:
     if not attempt.cancelled() and attempt.exception() is None:
         discard(attempt.result())
+
+
+async def shared(future: asyncio.Future[T]) -> T:
+    """Return the future's result; the future is not cancelled with the waiting task.
+
+    Unlike with `asyncio.shield`, an error set after the last waiter was cancelled is not logged (Python 3.14): the next
+    waiter gets it.
+    """
+    try:
+        await asyncio.wait((future,))
+    except asyncio.CancelledError:
+        future.add_done_callback(_seen)
+        raise
+    return future.result()
+
+
+def _seen(future: asyncio.Future[T]) -> None:
+    if not future.cancelled():
+        future.exception()
