@@ -1,0 +1,266 @@
+"""A whole metadata quorum in one thread on virtual time: seeded faults, a lossy network, crashes, and properties."""
+
+from __future__ import annotations
+
+import heapq
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from pyclient.broker_embedded.controller.raft.messages import Answer, Send
+from pyclient.broker_embedded.controller.raft.quorum_state import RaftTimeouts
+from pyclient.broker_embedded.controller.raft.roles import Leader
+from pyclient.broker_embedded.controller.raft.voters import VoterSet
+from tests.broker_embedded.raft.properties import Properties, PropertyViolated
+from tests.broker_embedded.raft.simulated_node import Entry, SimulatedNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyclient.broker_embedded.controller.raft.messages import Request
+
+TIMEOUTS = RaftTimeouts(election=1.0, fetch=2.0, retry_backoff=0.05, fetch_max_wait=0.5)
+REQUEST_TIMEOUT = 2.0
+
+
+class Simulation:
+    """`voters` voters and `observers` observers; everything random comes from `seed`."""
+
+    def __init__(self, seed: int, *, voters: int = 3, observers: int = 0) -> None:
+        self.rng = Random(seed)
+        self.now = 0.0
+        self.loss = 0.0
+        self.delay = 0.01
+        self.cut: set[tuple[int, int]] = set()
+        ids = tuple(range(1, voters + 1))
+        voter_set = VoterSet.of(*ids)
+        self.nodes = {
+            node: SimulatedNode(node, voter_set, TIMEOUTS, Random(self.rng.getrandbits(64)))
+            for node in range(1, voters + observers + 1)
+        }
+        self.properties = Properties(self.nodes, ids)
+        self.proposed = 0
+        self.accepted: dict[int, int] = {}
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self._ticks: dict[int, float] = {}
+        self._waiting: dict[int, bool] = {}
+        for node in self.nodes.values():
+            node.start(0.0)
+            self.settle(node)
+
+    # The loop
+
+    def at(self, delay: float, action: Callable[[], None]) -> None:
+        """Arrange a call after `delay` seconds of virtual time."""
+        self._count += 1
+        heapq.heappush(self._events, (self.now + delay, self._count, action))
+
+    def run(self, until: float) -> None:
+        """Let virtual time pass up to `until`."""
+        while self._events and self._events[0][0] <= until:
+            self.now, _number, action = heapq.heappop(self._events)
+            action()
+        self.now = until
+
+    def run_while(self, condition: Callable[[], bool], limit: float) -> bool:
+        """Let time pass while `condition` holds, `limit` seconds at most; return whether it ended."""
+        end = self.now + limit
+        while condition():
+            if not self._events or self._events[0][0] > end:
+                return False
+            self.now, _number, action = heapq.heappop(self._events)
+            action()
+        return True
+
+    def settle(self, node: SimulatedNode) -> None:
+        """Carry out a node's effects until there are none, check the properties, and arrange its next tick."""
+        raft = node.running
+        while effects := raft.ready():
+            for effect in effects:
+                self.properties.before(node, effect)
+                node.perform(effect, self.now, lambda message: self._deliver(node, message))
+        self.properties.after(node)
+        self.properties.applied(node)
+        if node.sync_due:
+            node.sync_due = False
+            self.at(self.rng.random() * 0.01, self._for(node, lambda: self._sync(node)))
+        deadline = raft.deadline
+        if deadline < self._ticks.get(node.key.id, float("inf")):
+            self._ticks[node.key.id] = deadline
+            self.at(max(0.0, deadline - self.now), self._for(node, lambda: self._tick(node, deadline)))
+
+    def _for(self, node: SimulatedNode, action: Callable[[], None]) -> Callable[[], None]:
+        incarnation = node.incarnation
+
+        def run() -> None:
+            if node.incarnation == incarnation and node.raft is not None:
+                action()
+
+        return run
+
+    def _tick(self, node: SimulatedNode, deadline: float) -> None:
+        if self._ticks.get(node.key.id) == deadline:
+            del self._ticks[node.key.id]
+        node.running.tick(self.now)
+        self.settle(node)
+
+    def _sync(self, node: SimulatedNode) -> None:
+        node.sync(self.now)
+        self.settle(node)
+
+    # The network
+
+    def _deliver(self, node: SimulatedNode, message: Send | Answer) -> None:
+        if isinstance(message, Answer):
+            message.token(message.response)
+            return
+        self._count += 1
+        number = self._count
+        self._waiting[number] = True
+        request, source, target = message.request, node, self.nodes[message.node]
+
+        def fail() -> None:
+            if self._waiting.pop(number, False):
+                source.running.failed(target.key.id, request, self.now)
+                self.settle(source)
+
+        def responded(response: Any) -> None:
+            def arrive() -> None:
+                if self._waiting.pop(number, False):
+                    source.running.responded(target.key.id, request, response, self.now)
+                    self.settle(source)
+
+            self._send(target.key.id, source.key.id, self._for(source, arrive))
+
+        self.at(REQUEST_TIMEOUT, self._for(source, fail))
+        self._send(source.key.id, target.key.id, lambda: self._arrive(target, request, responded))
+
+    def _arrive(self, target: SimulatedNode, request: Request, responded: Callable[[Any], None]) -> None:
+        if target.raft is not None:
+            target.raft.step(responded, request, self.now)
+            self.settle(target)
+
+    def _send(self, source: int, target: int, arrive: Callable[[], None]) -> None:
+        if (source, target) in self.cut or self.rng.random() < self.loss:
+            return
+        self.at(self.rng.random() * self.delay, arrive)
+
+    # What happens to the nodes
+
+    def leader(self) -> SimulatedNode | None:
+        """Return the node that leads the highest epoch, None if no running node leads."""
+        leading = [n for n in self.nodes.values() if n.raft is not None and isinstance(n.raft.state.role, Leader)]
+        return max(leading, key=lambda node: node.running.state.epoch, default=None)
+
+    def propose(self) -> None:
+        """Let every node that believes it leads append a record or a few."""
+        for node in self.nodes.values():
+            if node.raft is not None and isinstance(node.raft.state.role, Leader):
+                count = self.rng.randint(1, 3)
+                values = [Entry(node.raft.state.epoch, self.proposed + at) for at in range(count)]
+                self.proposed += count
+                node.raft.append(tuple(values), count, self.now)
+                self.settle(node)
+
+    def propose_every(self, seconds: float) -> None:
+        """Let records be appended from now on, again and again."""
+        self.propose()
+        self.at(seconds, lambda: self.propose_every(seconds))
+
+    def crash(self, number: int) -> None:
+        """Kill a node."""
+        node = self.nodes[number]
+        if node.raft is not None:
+            node.crash()
+            self._ticks.pop(number, None)
+
+    def restart(self, number: int) -> None:
+        """Start a node that was killed."""
+        node = self.nodes[number]
+        if node.raft is None:
+            node.start(self.now)
+            self.settle(node)
+
+    def isolate(self, number: int) -> None:
+        """Cut a node off from the others."""
+        for other in self.nodes:
+            self.cut.add((number, other))
+            self.cut.add((other, number))
+
+    def heal(self) -> None:
+        """Repair the network and start all nodes."""
+        self.cut.clear()
+        self.loss, self.delay = 0.0, 0.01
+        for number in self.nodes:
+            self.restart(number)
+
+    def fault(self) -> None:
+        """Do one random thing to the network, a node, or a log."""
+        rng = self.rng
+        number = rng.choice(list(self.nodes))
+        node = self.nodes[number]
+        match rng.randrange(10):
+            case 0:
+                self.isolate(number)
+            case 1:
+                other = rng.choice(list(self.nodes))
+                self.cut.add((number, other))
+            case 2:
+                self.cut.clear()
+            case 3:
+                self.loss = rng.choice((0.0, 0.05, 0.3))
+            case 4:
+                self.delay = rng.choice((0.001, 0.05, 0.5, 3.0))
+            case 5:
+                self.crash(number)
+            case 6:
+                for each in self.nodes:
+                    self.restart(each)
+            case 7:
+                if node.raft is not None:
+                    node.create_snapshot(delete=rng.random() < 0.7)
+                    self.settle(node)
+            case 8:
+                if node.raft is not None:
+                    node.raft.resign(self.now)
+                    self.settle(node)
+            case 9:
+                leader = self.leader()
+                if leader is not None:
+                    self.crash(leader.key.id)
+
+
+def simulate(seed: int, *, faults: int = 12) -> Simulation:
+    """Run a quorum through random faults, then heal it and see it commit; raise `PropertyViolated` with the seed."""
+    rng = Random(seed)
+    simulation = Simulation(seed, voters=rng.choice((1, 2, 3, 3, 3, 5)), observers=rng.choice((0, 0, 1, 2)))
+    try:
+        for _ in range(faults):
+            for _ in range(rng.randint(1, 3)):
+                simulation.propose()
+                simulation.run(simulation.now + rng.random() * 0.6)
+            simulation.fault()
+        simulation.heal()
+        _converges(simulation)
+        simulation.properties.at_end()
+    except Exception as error:
+        raise PropertyViolated(f"seed {seed}, at {simulation.now:.3f} s: {error}") from error
+    return simulation
+
+
+def _converges(simulation: Simulation) -> None:
+    """A healed quorum elects a leader, commits a new record on every node, and then keeps its leader."""
+    if not simulation.run_while(lambda: simulation.leader() is None, 60):
+        raise PropertyViolated("liveness: no leader within 60 s of the healing")
+    goal = len(simulation.properties.committed)
+
+    simulation.propose_every(0.1)
+    if not simulation.run_while(lambda: any(len(node.applied) <= goal for node in simulation.nodes.values()), 60):
+        lengths = {number: len(node.applied) for number, node in simulation.nodes.items()}
+        raise PropertyViolated(f"liveness: nothing was committed everywhere within 60 s: {lengths}, wanted {goal + 1}")
+    leader = simulation.leader()
+    epoch = leader.running.state.epoch if leader is not None else -1
+    simulation.run(simulation.now + 4)
+    after = simulation.leader()
+    if after is None or after.running.state.epoch != epoch:
+        raise PropertyViolated(f"stable leadership: epoch {epoch} ended without a fault")

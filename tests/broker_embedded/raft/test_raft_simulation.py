@@ -1,0 +1,203 @@
+"""Seeded simulations of the metadata quorum, and planted defects that their properties must find."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyclient.broker_embedded.controller.raft.election_state import ElectionState
+from pyclient.broker_embedded.controller.raft.elections import Elections
+from pyclient.broker_embedded.controller.raft.messages import (
+    Answer,
+    Fetch,
+    HighWatermark,
+    SaveElection,
+    Send,
+    Vote,
+    VoteResponse,
+)
+from pyclient.broker_embedded.controller.raft.quorum_state import QuorumState
+from pyclient.broker_embedded.controller.raft.raft import RaftReplica
+from pyclient.broker_embedded.controller.raft.replica_log import ReplicaLog, Valid
+from pyclient.broker_embedded.controller.raft.roles import Leader, Prospective, Unattached
+from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, VoterSet, VoterSetHistory
+from tests.broker_embedded.raft.properties import PropertyViolated
+from tests.broker_embedded.raft.simulated_node import SimulatedNode
+from tests.broker_embedded.raft.simulation import Simulation, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SEEDS = 2000
+GROUPS = 20
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_no_seed_violates_a_property(group: int) -> None:
+    for seed in range(group, SEEDS, GROUPS):
+        simulate(seed)
+
+
+def test_same_seed_gives_same_run() -> None:
+    first, second = simulate(11), simulate(11)
+    assert first.now == second.now
+    assert first.properties.committed == second.properties.committed
+    assert len(first.properties.committed) > 5
+
+
+def test_single_voter_leads_at_once() -> None:
+    simulation = Simulation(1, voters=1)
+    assert simulation.leader() is simulation.nodes[1]
+    simulation.propose()
+    simulation.run(1.0)
+    assert [entry.epoch for entry in simulation.nodes[1].applied][:2] == [1, 1]
+
+
+def test_isolated_voter_disturbs_no_leader_when_it_returns() -> None:
+    simulation = Simulation(3, voters=3)
+    assert simulation.run_while(lambda: simulation.leader() is None, 30)
+    simulation.run(simulation.now + 5)
+    leader = simulation.leader()
+    assert leader is not None
+    epoch = leader.running.state.epoch
+    follower = next(node for node in simulation.nodes if node != leader.key.id)
+    simulation.isolate(follower)
+    simulation.run(simulation.now + 30)
+    simulation.heal()
+    simulation.run(simulation.now + 10)
+    assert simulation.leader() is leader
+    assert leader.running.state.epoch == epoch
+
+
+def test_leader_without_majority_resigns() -> None:
+    simulation = Simulation(5, voters=3)
+    assert simulation.run_while(lambda: simulation.leader() is None, 30)
+    leader = simulation.leader()
+    assert leader is not None
+    simulation.isolate(leader.key.id)
+    assert simulation.run_while(lambda: isinstance(leader.running.state.role, Leader), 10)
+    assert simulation.run_while(lambda: simulation.leader() is None, 30)
+    assert simulation.leader() is not leader
+
+
+# Planted defects: each breaks one rule of Raft and must be found
+
+
+def vote_twice(patch: pytest.MonkeyPatch) -> None:
+    def on_vote(self: Elections, token: Any, request: Any, now: float) -> None:
+        state = self.state
+        if request.epoch > state.epoch:
+            state.become_unattached(request.epoch, now)
+        granted = request.epoch == state.epoch and isinstance(state.role, Unattached | Prospective)
+        if granted and not request.pre_vote:
+            state.role = Unattached(request.epoch, state.election_deadline(now), None, request.candidate)
+            state.effects.append(SaveElection(ElectionState(request.epoch, None, request.candidate)))
+        state.effects.append(Answer(token, VoteResponse(0, state.epoch, None, granted)))
+
+    patch.setattr(Elections, "on_vote", on_vote)
+
+
+def ignore_log_of_candidate(patch: pytest.MonkeyPatch) -> None:
+    def grants(self: Elections, request: Any) -> bool:
+        role = self.state.role
+        if request.pre_vote:
+            return not isinstance(role, Leader)
+        return isinstance(role, Unattached | Prospective) and role.voted in (None, request.candidate)
+
+    patch.setattr(Elections, "grants", grants)
+
+
+def count_unsynced_records(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicaLog, "flushed_end", property(lambda self: self.end_offset, lambda self, value: None))
+
+
+def commit_with_a_minority(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Leader, "majority_end", lambda self, voters, me, flushed_end: flushed_end)
+
+
+def never_truncate(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicaLog, "check_fetch", lambda self, offset, last_epoch: Valid())
+
+
+def take_high_watermark_of_leader(patch: pytest.MonkeyPatch) -> None:
+    def advance(self: QuorumState, offset: int) -> bool:
+        self.high_watermark = offset
+        return False
+
+    patch.setattr(QuorumState, "advance_high_watermark", advance)
+
+
+def forget_vote(patch: pytest.MonkeyPatch) -> None:
+    original = SimulatedNode.start
+
+    def start(self: SimulatedNode, now: float) -> None:
+        self.disk.election = ElectionState(max(0, self.disk.election.epoch - 1))
+        original(self, now)
+
+    patch.setattr(SimulatedNode, "start", start)
+
+
+def keep_leading_after_newer_epoch(patch: pytest.MonkeyPatch) -> None:
+    def learn(self: QuorumState, epoch: int, leader_id: int | None, now: float) -> None:
+        return
+
+    patch.setattr(QuorumState, "learn", learn)
+
+
+def snapshot_without_last_record(patch: pytest.MonkeyPatch) -> None:
+    original = SimulatedNode.install
+
+    def install(self: SimulatedNode, snapshot: Any, now: float) -> None:
+        self.pieces.pop()
+        original(self, snapshot, now)
+
+    patch.setattr(SimulatedNode, "install", install)
+
+
+DEFECTS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    vote_twice,
+    ignore_log_of_candidate,
+    count_unsynced_records,
+    commit_with_a_minority,
+    never_truncate,
+    take_high_watermark_of_leader,
+    forget_vote,
+    keep_leading_after_newer_epoch,
+    snapshot_without_last_record,
+]
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_planted_defect_is_found(defect: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    defect(monkeypatch)
+    with pytest.raises(PropertyViolated):
+        for seed in range(2000):
+            simulate(seed)
+
+
+def test_records_of_earlier_epochs_commit_only_with_one_of_this() -> None:
+    """Raft 5.4.2, figure 8."""
+    ids = (1, 2, 3)
+    raft = RaftReplica(
+        ReplicaKey(1),
+        ReplicaLog(end_offset=4, epochs=[(1, 0)]),
+        VoterSetHistory(VoterSet.of(*ids)),
+        ElectionState(1),
+        Random(1),
+    )
+    raft.start(0.0)
+    raft.tick(raft.deadline)
+    for pre_vote in (True, False):
+        votes = [e.request for e in raft.ready() if isinstance(e, Send) and isinstance(e.request, Vote)]
+        assert [vote.pre_vote for vote in votes] == [pre_vote, pre_vote]
+        raft.responded(2, votes[0], VoteResponse(0, votes[0].epoch, None, granted=True), 3.0)
+    assert isinstance(raft.state.role, Leader)
+    raft.flushed(5, 3.0)
+    old, new = Fetch(ReplicaKey(2), 2, 4, 1, 0, 0.5), Fetch(ReplicaKey(2), 2, 5, 2, 0, 0.5)
+    raft.ready()
+    raft.step("old", old, 3.0)
+    assert not [effect for effect in raft.ready() if isinstance(effect, HighWatermark)]
+    raft.step("new", new, 3.0)
+    assert [effect for effect in raft.ready() if isinstance(effect, HighWatermark)] == [HighWatermark(5)]
