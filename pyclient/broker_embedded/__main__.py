@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from pyclient.broker_embedded.cluster.foreground import serve
-from pyclient.broker_embedded.config.broker_settings import PROFILES
+from pyclient.config.broker import PROFILES
 
 __all__ = ["main", "serve"]
 

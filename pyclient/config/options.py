@@ -1,6 +1,7 @@
 """The framework of options: name, type, default, limits, and how far an option is supported.
 
-Kafka's ConfigDef. There is a table of `Option` for each kind: topics (`pyclient.config.topic`).
+Kafka's ConfigDef. There is one table of `Option` for each kind: brokers (`pyclient.config.broker`), topics
+(`pyclient.config.topic`), groups and client metrics (`pyclient.config.group`).
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Option:
     """One option. `minimum` and `maximum` are inclusive; `choices` limits a value, or each element of a list.
 
     A `dynamic` one may be changed while the broker runs (KIP-226). `shape` is an expression that a text matches.
-    `synonyms` are the broker options that set the default of a topic's option.
+    `synonyms` are the broker options that set the default of an option of topics or groups. `reason` says why an option
+    is refused.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Option:
     shape: str = ""
     synonyms: Synonyms = ()
     support: Support = SERVED
+    reason: str = ""
 
     @property
     def sensitive(self) -> bool:

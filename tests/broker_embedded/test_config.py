@@ -7,11 +7,22 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
-from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS, PROFILES
-from pyclient.broker_embedded.config.settings_refused import NOT_SERVED, REFUSED, refusal
-from pyclient.broker_embedded.config.settings_without_effect import WITHOUT_EFFECT
-from pyclient.config.options import BOOLEAN, DOUBLE, INT, LIST, STRING, Option, render
+from pyclient.config.broker import BROKER_OPTIONS, PROFILES, REASONS, SERVED_OPTIONS, refusal
+from pyclient.config.options import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LIST,
+    REFUSED,
+    STRING,
+    WITHOUT_EFFECT,
+    Option,
+    render,
+    table_of,
+)
 from pyclient.errors import ConfigError
+
+IGNORED = {name: option for name, option in BROKER_OPTIONS.items() if option.support is WITHOUT_EFFECT}
 
 
 def build(settings: dict[str, Any] | None = None, **options: Any) -> BrokerConfig:
@@ -88,11 +99,11 @@ def test_an_impossible_setting_names_itself_and_what_is_allowed(name: str, value
 
 
 def test_settings_of_kafka_s_machinery_are_taken() -> None:
-    texts = {name: text for name, setting in WITHOUT_EFFECT.items() if (text := render(setting.default)) is not None}
+    texts = {name: text for name, option in IGNORED.items() if (text := render(option.default)) is not None}
     del texts["broker.id"]
     taken, plain = build(texts), build()
     assert (taken.explicit, taken.values, taken.ignored) == (plain.explicit, plain.values, texts)
-    assert {"auto.leader.rebalance.enable", "transaction.max.timeout.ms", "metric.reporters"} <= WITHOUT_EFFECT.keys()
+    assert {"auto.leader.rebalance.enable", "transaction.max.timeout.ms", "metric.reporters"} <= IGNORED.keys()
 
 
 def test_who_sets_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -155,12 +166,13 @@ def test_every_profile_is_possible() -> None:
         build(profile=profile)
 
 
-def test_no_option_is_in_two_lists() -> None:
-    assert not WITHOUT_EFFECT.keys() & BROKER_SETTINGS.keys()
-    assert not REFUSED.keys() & {*BROKER_SETTINGS, *WITHOUT_EFFECT}
-    assert not [name for name in WITHOUT_EFFECT if refusal(name)]
-    assert all(refusal(name) for name in REFUSED)
-    assert not {name for name in NOT_SERVED if name in BROKER_SETTINGS} - {"log.dirs"}
+def test_no_option_is_declared_twice() -> None:
+    with pytest.raises(ValueError, match="declared twice"):
+        table_of(Option("a", INT, 1, ""), Option("a", INT, 2, ""))
+    for name, option in BROKER_OPTIONS.items():
+        assert bool(refusal(name)) is (option.support is REFUSED)
+        assert option.reason == (refusal(name) or "")
+    assert not REASONS.keys() & SERVED_OPTIONS.keys()
 
 
 @pytest.mark.parametrize(
@@ -185,6 +197,6 @@ def test_a_number_that_is_none_is_refused(text: str) -> None:
 
 
 def test_every_default_is_a_possible_value() -> None:
-    for setting in BROKER_SETTINGS.values():
+    for setting in SERVED_OPTIONS.values():
         if setting.default is not None:
             assert setting.parse(render(setting.default) or "") == setting.default

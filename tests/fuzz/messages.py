@@ -7,9 +7,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS
-from pyclient.broker_embedded.config.group_settings import GROUP_OPTIONS
 from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.config.broker import SERVED_OPTIONS
+from pyclient.config.group import GROUP_OPTIONS
 from pyclient.config.topic import TOPIC_OPTIONS
 from pyclient.protocol.codec import encode_versioned
 from pyclient.protocol.kinds import ArrayOf, Fixed, Kind, Nested, RecordData, Text
@@ -25,7 +25,7 @@ from tests.fuzz.state import GROUPS, INSTANCES, TOPICS, Member, State, Topic
 
 Maker = Callable[[], Any]
 
-_HARMLESS_BROKER_OPTIONS: Final = tuple(name for name in BROKER_SETTINGS if "connection" not in name)
+_HARMLESS_BROKER_OPTIONS: Final = tuple(name for name in SERVED_OPTIONS if "connection" not in name)
 """A limit of connections that a request sets would keep the good client out, as it should."""
 _OPTION_VALUES: Final = (
     "0", "1", "-1", "2", "100", "1000", "65536", "1048576", "9223372036854775807", "-9223372036854775808",

@@ -7,11 +7,10 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS, DYNAMIC, PROFILES
-from pyclient.broker_embedded.config.settings_without_effect import WITHOUT_EFFECT
 from pyclient.broker_embedded.log.config import LogConfig
-from pyclient.config.options import Value, nearest, render
-from pyclient.errors import ConfigError, InvalidConfig
+from pyclient.config.broker import BROKER_OPTIONS, PROFILES, SERVED_OPTIONS, refusal
+from pyclient.config.options import SERVED, WITHOUT_EFFECT, Value, nearest, render
+from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,10 +69,10 @@ class BrokerConfig:
             taken = explicit if _is_served(name) else ignored
             taken[name] = _text(name, value)
         _check_types(ignored)
-        values = {name: setting.default for name, setting in BROKER_SETTINGS.items()}
+        values = {name: option.default for name, option in SERVED_OPTIONS.items()}
         for name, text in explicit.items():
             try:
-                values[name] = BROKER_SETTINGS[name].parse(text)
+                values[name] = BROKER_OPTIONS[name].parse(text)
             except ValueError as error:
                 raise ConfigError(str(error)) from None
         data_dir, *others = _log_dirs(settings or {}, data_dir)
@@ -96,13 +95,12 @@ class BrokerConfig:
         """
         explicit, values = dict(self.explicit), dict(self.values)
         for layer in layers:
-            for name in layer.keys() & DYNAMIC:
+            for name in [name for name in layer if name in SERVED_OPTIONS and SERVED_OPTIONS[name].dynamic]:
                 try:
-                    value = BROKER_SETTINGS[name].parse(layer[name])
-                    LogConfig.from_broker({name: layer[name]})
+                    value = SERVED_OPTIONS[name].parse(layer[name])
                     if value == 0 and (name == "max.connections" or _shuts_out(name, layer)):
                         raise ValueError(f"{name} is 0: no client could connect to change it")
-                except (ValueError, InvalidConfig) as error:
+                except ValueError as error:
                     log.error("a dynamic option is ignored: %s", error)
                 else:
                     values[name] = value
@@ -190,22 +188,19 @@ def _with_node_id(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _is_served(name: str) -> bool:
     """Return True if the option has an effect. Raise `ConfigError` if it is unknown or must not be ignored."""
-    if name != "log.dirs" and name in BROKER_SETTINGS:
-        return True
-    if name in WITHOUT_EFFECT:
-        return False
-    from pyclient.broker_embedded.config.settings_refused import refusal
-
+    option = BROKER_OPTIONS.get(name)
+    if option is not None and option.support in (SERVED, WITHOUT_EFFECT):
+        return option.support is SERVED
     reason = refusal(name)
     if reason is not None:
         raise ConfigError(f"{name}: not supported by the embedded broker: {reason}")
-    raise ConfigError(f"{name}: unknown broker option{nearest(name, BROKER_SETTINGS)}")
+    raise ConfigError(f"{name}: unknown broker option{nearest(name, SERVED_OPTIONS)}")
 
 
 def _check_types(ignored: Mapping[str, str]) -> None:
     for name, text in ignored.items():
         try:
-            WITHOUT_EFFECT[name].parse(text)
+            BROKER_OPTIONS[name].parse(text)
         except ValueError as error:
             raise ConfigError(str(error)) from None
     if ignored:

@@ -8,19 +8,10 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS, DYNAMIC
-from pyclient.broker_embedded.config.group_settings import (
-    GROUP_OPTIONS,
-    METRICS_OPTIONS,
-    OWN_OPTIONS,
-    broker_setting,
-    group_setting,
-    limits_of,
-)
-from pyclient.broker_embedded.config.settings_refused import refusal
-from pyclient.broker_embedded.config.settings_without_effect import OF_OLDER_RELEASES, WITHOUT_EFFECT
 from pyclient.broker_embedded.log.config import LogConfig, check_asked
-from pyclient.config.options import INT, INT_MAX, LIST, ConfigType, Option, Value, nearest
+from pyclient.config.broker import BROKER_OPTIONS, OF_OLDER_RELEASES, refusal
+from pyclient.config.group import GROUP_OPTIONS, METRICS_OPTIONS, limits_of
+from pyclient.config.options import INT, INT_MAX, LIST, REFUSED, SERVED, ConfigType, Option, Value, nearest
 from pyclient.config.topic import TOPIC_OPTIONS
 
 if TYPE_CHECKING:
@@ -127,8 +118,8 @@ def check_broker(changes: Changes, check_cordoned: Callable[[str], object], *, o
 
     With `of_all` they change for all brokers. `check_cordoned` raises `ConfigError` for an invalid cordoned.log.dirs.
     """
-    settings = {name: setting for name in changes if (setting := _broker_setting(name)) is not None}
-    fixed = [name for name in changes if name in _FIXED or (name in settings and not settings[name].dynamic)]
+    checked = {name: option for name in changes if (option := _checked(name)) is not None}
+    fixed = [name for name in changes if name in _FIXED or (name in checked and not checked[name].dynamic)]
     if fixed:
         raise errors.InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
     local = [name for name in changes if name in _PER_BROKER]
@@ -140,14 +131,12 @@ def check_broker(changes: Changes, check_cordoned: Callable[[str], object], *, o
         reason = refusal(name)
         if reason is not None:
             raise errors.InvalidRequest(f"{name}: not supported by the embedded broker: {reason}")
-        if value is not None and name in settings:
+        if value is not None and name in checked:
             try:
-                settings[name].parse(value)
-                if name in DYNAMIC:
-                    LogConfig.from_broker({name: value})  # checks compression levels, whose ranges have gaps
+                checked[name].parse(value)
                 if name == CORDONED:
                     check_cordoned(value)
-            except (ValueError, errors.InvalidConfig, errors.ConfigError) as error:
+            except (ValueError, errors.ConfigError) as error:
                 raise errors.InvalidRequest(str(error)) from None
 
 
@@ -157,14 +146,14 @@ def check_limits_of_connections(changes: Changes, result: Mapping[str, Value]) -
     `result` has the values of all options after the changes.
     """
     limit = changes.get("max.connections")
-    if limit is not None and not BROKER_SETTINGS["max.connections"].parse(limit):
+    if limit is not None and not BROKER_OPTIONS["max.connections"].parse(limit):
         raise errors.InvalidRequest(
             "Invalid value org.apache.kafka.common.config.ConfigException: Invalid max.connections 0 for configuration "
             "Invalid dynamic configuration"
         )
     overrides = str(result["max.connections.per.ip.overrides"] or "")
     per_ip = changes.get("max.connections.per.ip")
-    if per_ip is not None and not overrides and not BROKER_SETTINGS["max.connections.per.ip"].parse(per_ip):
+    if per_ip is not None and not overrides and not BROKER_OPTIONS["max.connections.per.ip"].parse(per_ip):
         raise errors.InvalidRequest(
             "requirement failed: max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
             "property is set."
@@ -177,28 +166,26 @@ def check_limits_of_connections(changes: Changes, result: Mapping[str, Value]) -
             )
 
 
-def _broker_setting(name: str) -> Option | None:
-    """Return the setting if Kafka 4.3 has it. Other options are stored without validation."""
-    setting = BROKER_SETTINGS.get(name) or WITHOUT_EFFECT.get(name)
-    return None if name in OF_OLDER_RELEASES else setting
+def _checked(name: str) -> Option | None:
+    """Return the option if Kafka 4.3 has it and it is not refused. Others are stored without validation."""
+    option = BROKER_OPTIONS.get(name)
+    return None if option is None or option.support is REFUSED or name in OF_OLDER_RELEASES else option
 
 
 def check_group(result: Mapping[str, str], limit_of: Callable[[str], int]) -> None:
     """Raise `InvalidConfig` unless a group may have these options; `limit_of` returns a broker option's value."""
     for name, text in result.items():
-        setting = group_setting(name)
-        if setting is None:
-            raise errors.InvalidConfig(f"{name}: unknown group option{nearest(name, (*GROUP_OPTIONS, *OWN_OPTIONS))}")
-        value = _parsed(name, setting, text)
-        if name not in GROUP_OPTIONS:
-            continue
-        for bound, is_low in zip(limits_of(name), (True, False), strict=True):
+        option = GROUP_OPTIONS.get(name)
+        if option is None:
+            raise errors.InvalidConfig(f"{name}: unknown group option{nearest(name, GROUP_OPTIONS)}")
+        value = _parsed(option, text)
+        for bound, is_low in zip(limits_of(option), (True, False), strict=True):
             if bound is None or not isinstance(value, int):
                 continue
-            limit = limit_of(bound) if bound in BROKER_SETTINGS else broker_setting(bound).default
+            limit = limit_of(bound.name) if bound.support is SERVED else bound.default
             assert isinstance(limit, int)
             if (value < limit) if is_low else (value > limit):
-                raise errors.InvalidConfig(f"{name} is {text}: {bound} is {limit}")
+                raise errors.InvalidConfig(f"{name} is {text}: {bound.name} is {limit}")
 
 
 def check_metrics(result: Mapping[str, str]) -> None:
@@ -207,13 +194,13 @@ def check_metrics(result: Mapping[str, str]) -> None:
     Raise `InvalidConfig` for an invalid pattern or number.
     """
     for name, text in result.items():
-        setting = METRICS_OPTIONS.get(name)
-        if setting is None:
+        option = METRICS_OPTIONS.get(name)
+        if option is None:
             raise errors.InvalidRequest(f"Unknown client metrics configuration: {name}")
-        if setting.type is INT and not _NUMBER.fullmatch(text.strip()):
+        if option.type is INT and not _NUMBER.fullmatch(text.strip()):
             raise errors.InvalidConfig(f"Invalid value {text} for configuration {name}: Not a number of type INT")
         try:
-            setting.parse(text)
+            option.parse(text)
         except ValueError:
             if name == "match":
                 raise errors.InvalidConfig(f"Illegal client matching pattern: {text}") from None
@@ -227,17 +214,17 @@ def check_metrics(result: Mapping[str, str]) -> None:
                 raise errors.InvalidConfig(f"Illegal client matching pattern: {pattern}") from None
 
 
-def _parsed(name: str, setting: Option, text: str) -> Value:
+def _parsed(option: Option, text: str) -> Value:
     try:
-        return setting.parse(text)
+        return option.parse(text)
     except ValueError as error:
-        raise errors.InvalidConfig(f"{name}: {error}") from None
+        raise errors.InvalidConfig(str(error)) from None
 
 
 def group_type(name: str) -> ConfigType | None:
     """Return the type of a group option, None if the option does not exist."""
-    setting = group_setting(name)
-    return None if setting is None else setting.type
+    option = GROUP_OPTIONS.get(name)
+    return None if option is None else option.type
 
 
 def metrics_type(_name: str) -> ConfigType | None:
@@ -252,9 +239,9 @@ def topic_type(name: str) -> ConfigType | None:
 
 
 def broker_type(name: str) -> ConfigType | None:
-    """Return the type of a broker option, None if this broker does not know it."""
-    setting = BROKER_SETTINGS.get(name) or WITHOUT_EFFECT.get(name)
-    return None if setting is None else setting.type
+    """Return the type of a broker option, None if this broker does not know or refuses it."""
+    option = BROKER_OPTIONS.get(name)
+    return None if option is None or option.support is REFUSED else option.type
 
 
 def _check_names(names: Sequence[str]) -> None:

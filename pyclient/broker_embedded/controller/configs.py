@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.config.broker_settings import BROKER_SETTINGS
-from pyclient.broker_embedded.config.settings_without_effect import OF_OLDER_RELEASES, WITHOUT_EFFECT
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE
+from pyclient.config.broker import BROKER_OPTIONS, OF_OLDER_RELEASES, SERVED_OPTIONS
+from pyclient.config.group import GROUP_OPTIONS, METRICS_OPTIONS
 from pyclient.config.options import ConfigType, render
 from pyclient.config.topic import TOPIC_OPTIONS, in_topic_unit
 
@@ -71,13 +70,13 @@ class Configs:
 
     def of_broker(self) -> Iterator[Entry]:
         """Yield every option of this broker."""
-        known = _broker_options()
-        for name, setting in known.items():
+        known = {name: option for name, option in BROKER_OPTIONS.items() if name not in OF_OLDER_RELEASES}
+        for name, option in known.items():
             synonyms = tuple(self._broker_synonyms(name))
             source = synonyms[0][2] if synonyms else Source.DEFAULT
             if name.startswith(_HIDDEN) and source is Source.DEFAULT:
                 continue
-            yield _entry(setting, synonyms, read_only=not setting.dynamic)
+            yield _entry(option, synonyms, read_only=not option.dynamic)
         for name in dict.fromkeys((*self._set_on(str(self._node_id)), *self._set_on(CLUSTER))):
             if name not in known:
                 yield _unknown(name, tuple(self._dynamic_synonyms(name)))
@@ -86,8 +85,8 @@ class Configs:
         """Yield the options set at run time for all brokers."""
         for name, value in self._set_on(CLUSTER).items():
             synonyms: tuple[Synonym, ...] = ((name, value, Source.DYNAMIC_CLUSTER),)
-            setting = _broker_options().get(name)
-            yield _unknown(name, synonyms) if setting is None else _entry(setting, synonyms)
+            option = None if name in OF_OLDER_RELEASES else BROKER_OPTIONS.get(name)
+            yield _unknown(name, synonyms) if option is None else _entry(option, synonyms)
 
     def of_topic(self, own: Mapping[str, str]) -> Iterator[Entry]:
         """Yield every option of a topic; `own` are those set on the topic."""
@@ -102,23 +101,16 @@ class Configs:
 
     def of_group(self, own: Mapping[str, str]) -> Iterator[Entry]:
         """Yield every option of a group; `own` are those set on the group."""
-        from pyclient.broker_embedded.config.group_settings import GROUP_OPTIONS, OWN_OPTIONS, broker_setting
-
-        for name, broker_name in GROUP_OPTIONS.items():
+        for name, option in GROUP_OPTIONS.items():
             explicit: tuple[Synonym, ...] = ((name, own[name], Source.GROUP),) if name in own else ()
-            synonyms = (*explicit, *self._broker_synonyms(broker_name))
-            setting = broker_setting(broker_name)
-            yield Entry(name, synonyms[0][1], synonyms[0][2], setting.type, setting.doc, synonyms)
-        for name, setting in OWN_OPTIONS.items():
-            default: Synonym = (name, render(setting.default), Source.DEFAULT)
-            yield _entry(setting, ((name, own[name], Source.GROUP), default) if name in own else (default,))
+            default: Synonym = (name, render(option.default), Source.DEFAULT)
+            inherited = self._broker_synonyms(option.synonyms[0][0]) if option.synonyms else (default,)
+            yield _entry(option, (*explicit, *inherited))
 
     def of_metrics(self, own: Mapping[str, str]) -> Iterator[Entry]:
         """Yield every option of client metrics; `own` are those set on the resource."""
-        from pyclient.broker_embedded.config.group_settings import METRICS_OPTIONS
-
-        for name, setting in METRICS_OPTIONS.items():
-            yield _entry(setting, ((name, own[name], Source.METRICS),) if name in own else ())
+        for name, option in METRICS_OPTIONS.items():
+            yield _entry(option, ((name, own[name], Source.METRICS),) if name in own else ())
 
     @property
     def _node_id(self) -> int:
@@ -135,7 +127,7 @@ class Configs:
             if broker_name in self._config.explicit:
                 yield broker_name, self._config.explicit[broker_name], Source.STATIC_BROKER
         # as in Kafka, an option with several units has no default in the finest unit
-        if len(option.synonyms) == 1 and BROKER_SETTINGS[option.synonyms[0][0]].default is not None:
+        if len(option.synonyms) == 1 and SERVED_OPTIONS[option.synonyms[0][0]].default is not None:
             yield option.synonyms[0][0], render(option.default), Source.DEFAULT
 
     def _broker_synonyms(self, name: str) -> Iterator[Synonym]:
@@ -143,7 +135,7 @@ class Configs:
         static = self._static(name)
         if static is not None:
             yield name, static, Source.STATIC_BROKER
-        default = render(_broker_options()[name].default)
+        default = render(BROKER_OPTIONS[name].default)
         if default is not None:
             yield name, default, Source.DEFAULT
 
@@ -173,20 +165,11 @@ class Configs:
         return in_topic_unit(value, dict(option.synonyms).get(name, 1))
 
 
-@cache
-def _broker_options() -> dict[str, Option]:
-    """Return every broker option of Kafka 4.3, and this broker's own."""
-    from pyclient.broker_embedded.config.settings_refused import REFUSED  # keeps the broker's start fast
-
-    without_effect = {name: setting for name, setting in WITHOUT_EFFECT.items() if name not in OF_OLDER_RELEASES}
-    return dict(sorted({**without_effect, **REFUSED, **BROKER_SETTINGS}.items()))
-
-
-def _entry(setting: Option, synonyms: tuple[Synonym, ...], *, read_only: bool = False) -> Entry:
+def _entry(option: Option, synonyms: tuple[Synonym, ...], *, read_only: bool = False) -> Entry:
     """Return an option with its synonyms; without any it has its default."""
-    visible = tuple((name, None, source) for name, _value, source in synonyms) if setting.sensitive else synonyms
-    value, source = visible[0][1:] if visible else (render(setting.default), Source.DEFAULT)
-    return Entry(setting.name, value, source, setting.type, setting.doc, visible, read_only, setting.sensitive)
+    visible = tuple((name, None, source) for name, _value, source in synonyms) if option.sensitive else synonyms
+    value, source = visible[0][1:] if visible else (render(option.default), Source.DEFAULT)
+    return Entry(option.name, value, source, option.type, option.doc, visible, read_only, option.sensitive)
 
 
 def _unknown(name: str, synonyms: tuple[Synonym, ...]) -> Entry:

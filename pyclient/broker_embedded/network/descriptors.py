@@ -35,8 +35,7 @@ _LATE_MODULES: Final = (
     *(
         f"pyclient.broker_embedded.{name}"
         for name in (
-            "error_answers", "group_settings", "groups.coordinator", "groups_seams", "lone_produce", "loggers",
-            "settings_refused",
+            "faults.error_answers", "groups.coordinator", "groups.node_seams", "network.lone_produce",
         )
     ),
     "difflib", "hashlib", "hmac", "ipaddress", "shutil",

@@ -1,0 +1,521 @@
+"""The table of broker options: served, without effect, and refused, with the reason.
+
+Names, types and defaults are Kafka's. The refused ones are in it since clients see Kafka's defaults of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pyclient.config.options import (
+    BOOLEAN,
+    CLASS,
+    DOUBLE,
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    LONG_MAX,
+    PASSWORD,
+    REFUSED,
+    SERVED,
+    SHORT,
+    STRING,
+    WITHOUT_EFFECT,
+    ConfigType,
+    Option,
+    Support,
+    Value,
+    table_of,
+)
+from pyclient.config.topic import TOPIC_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Row = tuple[str, ConfigType, Value]
+"""Name, type and default of an option that is not served."""
+
+_ASSIGNORS: Final = ("uniform", "range")
+
+
+def _dynamic(name: str, kind: ConfigType, default: Value, doc: str, minimum: float | None = None) -> Option:
+    """An option that may be changed while the broker runs."""
+    return Option(name, kind, default, doc, minimum, dynamic=True)
+
+
+_SERVED: Final = (
+    Option("auto.create.topics.enable", BOOLEAN, True, "whether asking for an unknown topic creates it"),
+    Option("broker.rack", STRING, None, "the rack of this broker"),
+    Option("connections.max.idle.ms", LONG, 600_000, "silent connections are closed after this time"),
+    Option("controller.quota.window.num", INT, 11, "windows of time that a rate of mutations is taken over", 1),
+    Option("controller.quota.window.size.seconds", INT, 1, "the length of each of those windows", 1),
+    _dynamic("cordoned.log.dirs", LIST, "", "directories of log.dirs that get no new partitions; * stands for all"),
+    Option("default.replication.factor", INT, 1, "replicas of a topic that is created without a number", 1),
+    Option("delete.topic.enable", BOOLEAN, True, "whether topics may be deleted"),
+    Option("fetch.max.bytes", INT, 55 << 20, "the largest answer to a Fetch", 1024),
+    _dynamic("group.consumer.assignment.interval.ms", INT, 1_000, "how often a consumer group may be reassigned", 0),
+    Option("group.consumer.assignors", LIST, "uniform,range", "the assignors that are served", choices=_ASSIGNORS),
+    Option("group.consumer.heartbeat.interval.ms", INT, 5_000, "how often members of consumer groups report", 1),
+    Option("group.consumer.max.assignment.interval.ms", INT, 15_000, "the rarest assignment of a group's own", 0),
+    Option("group.consumer.max.heartbeat.interval.ms", INT, 15_000, "the rarest heartbeat of a group's own", 1),
+    Option("group.consumer.max.session.timeout.ms", INT, 60_000, "the longest session of a group's own", 1),
+    Option("group.consumer.max.size", INT, INT_MAX, "the most members of a consumer group", 1),
+    Option(
+        "group.consumer.migration.policy",
+        STRING,
+        "bidirectional",
+        "whether groups change between the protocols",
+        choices=("bidirectional", "disabled", "downgrade", "upgrade"),
+    ),
+    Option("group.consumer.min.assignment.interval.ms", INT, 0, "the most frequent assignment of a group's own", 0),
+    Option("group.consumer.min.heartbeat.interval.ms", INT, 5_000, "the most frequent heartbeat of a group's own", 1),
+    Option("group.consumer.min.session.timeout.ms", INT, 45_000, "the shortest session of a group's own", 1),
+    Option("group.consumer.session.timeout.ms", INT, 45_000, "when a silent member of a consumer group is gone", 1),
+    Option(
+        "group.coordinator.rebalance.protocols",
+        LIST,
+        "classic,consumer,streams",
+        "the kinds of groups that are served; streams groups are not",
+        choices=("classic", "consumer", "share", "streams"),
+    ),
+    Option("group.initial.rebalance.delay.ms", INT, 3_000, "how long a new group waits for members", 0),
+    Option("group.max.session.timeout.ms", INT, 1_800_000, "the longest session a member may ask for", 1),
+    Option("group.max.size", INT, INT_MAX, "the most members of a group", 1),
+    Option("group.min.session.timeout.ms", INT, 6_000, "the shortest session a member may ask for", 0),
+    _dynamic("log.cleaner.backoff.ms", LONG, 15_000, "how often compaction looks for work", 0),
+    _dynamic("log.cleaner.dedupe.buffer.size", LONG, 128 << 20, "memory for the keys of a log that is compacted", 1),
+    Option("internal.group.session.cap.ms", INT, INT_MAX, "silent members are given up after it at the latest", 1),
+    Option("internal.partial.frame.timeout.ms", LONG, 30_000, "a request that stops half-way ends its connection", 1),
+    Option("log.cleaner.enable", BOOLEAN, True, "whether compacted topics are compacted"),
+    Option("log.dirs", LIST, None, "the data directory"),
+    Option("log.flush.offset.checkpoint.interval.ms", INT, 60_000, "how often recovery points are noted", 0),
+    Option("log.retention.check.interval.ms", LONG, 300_000, "how often retention is applied", 1),
+    Option("max.incremental.fetch.session.cache.slots", INT, 1000, "the most fetch sessions that are kept", 0),
+    _dynamic("max.connection.creation.rate", INT, INT_MAX, "the most connections that are accepted a second", 1),
+    _dynamic("max.connections", INT, INT_MAX, "the most connections at one time", 0),
+    _dynamic("max.connections.per.ip", INT, INT_MAX, "the most connections of one address at one time", 0),
+    _dynamic("max.connections.per.ip.overrides", STRING, "", "limits of some addresses, as in 10.0.0.1:5,10.0.0.2:9"),
+    Option("max.request.partition.size.limit", INT, 2_000, "the most partitions of one page of descriptions", 1),
+    Option("node.id", INT, None, "the id of this broker", 0),
+    Option("num.partitions", INT, 1, "partitions of a topic that is created without a number", 1),
+    Option("offset.metadata.max.bytes", INT, 4_096, "the largest metadata of a committed offset", 0),
+    Option("offsets.retention.check.interval.ms", LONG, 600_000, "how often old offsets are looked for", 1),
+    Option("offsets.retention.minutes", INT, 10_080, "how long offsets of an empty group are kept", 1),
+    Option("offsets.topic.num.partitions", INT, 50, "partitions of __consumer_offsets", 1),
+    Option("offsets.topic.replication.factor", SHORT, 3, "replicas of __consumer_offsets", 1),
+    Option("offsets.topic.segment.bytes", INT, 100 << 20, "segment size of __consumer_offsets", 1 << 20),
+    _dynamic("producer.id.expiration.ms", INT, 86_400_000, "how long a silent producer is remembered", 1),
+    Option("quota.window.num", INT, 11, "windows of time that a client's rate is taken over", 1),
+    Option("quota.window.size.seconds", INT, 1, "the length of each of those windows", 1),
+    Option("socket.listen.backlog.size", INT, 50, "connections that may wait to be accepted", 1),
+    Option("socket.receive.buffer.bytes", INT, 102_400, "SO_RCVBUF of a connection; -1 leaves it to the system", -1),
+    Option("socket.request.max.bytes", INT, 100 << 20, "the largest request", 1),
+    Option("socket.send.buffer.bytes", INT, 102_400, "SO_SNDBUF of a connection; -1 leaves it to the system", -1),
+)
+
+_WITHOUT_DEFAULT: Final = frozenset({"log.flush.interval.ms"})
+"""Options whose default in Kafka is the value of another one (log.flush.scheduler.interval.ms)."""
+
+
+def _topic_defaults() -> Iterator[Option]:
+    """The options that set defaults of topics. Of several units only the coarsest has a default, as in Kafka."""
+    for option in TOPIC_OPTIONS.values():
+        coarsest = len(option.synonyms) - 1
+        for position, (name, factor) in enumerate(option.synonyms):
+            default = option.default if position == coarsest and name not in _WITHOUT_DEFAULT else None
+            made = replace(option, name=name, default=default, dynamic=position == 0, synonyms=(), support=SERVED)
+            if factor > 1:  # minutes and hours are of type int
+                default = None if default is None else int(default) // factor
+                made = replace(made, type=INT, default=default, minimum=min(option.minimum or 0, 1), maximum=None)
+            yield made
+
+
+_WITHOUT_EFFECT: Final[tuple[Row, ...]] = (
+    ("add.partitions.to.txn.retry.backoff.max.ms", INT, 100),
+    ("add.partitions.to.txn.retry.backoff.ms", INT, 20),
+    ("alter.log.dirs.replication.quota.window.num", INT, 11),
+    ("alter.log.dirs.replication.quota.window.size.seconds", INT, 1),
+    ("auto.leader.rebalance.enable", BOOLEAN, True),
+    ("broker.heartbeat.interval.ms", INT, 2000),
+    ("broker.id", INT, -1),
+    ("broker.session.timeout.ms", INT, 9000),
+    ("connection.failed.authentication.delay.ms", INT, 100),
+    ("connections.max.reauth.ms", LONG, 0),
+    ("controlled.shutdown.enable", BOOLEAN, True),
+    ("controller.socket.timeout.ms", INT, 30_000),
+    ("delegation.token.expiry.check.interval.ms", LONG, 3_600_000),
+    ("delegation.token.expiry.time.ms", LONG, 86_400_000),
+    ("delegation.token.max.lifetime.ms", LONG, 604_800_000),
+    ("delete.records.purgatory.purge.interval.requests", INT, 1),
+    ("fetch.purgatory.purge.interval.requests", INT, 1000),
+    ("group.coordinator.append.linger.ms", INT, -1),
+    ("group.coordinator.background.threads", INT, 2),
+    ("group.coordinator.threads", INT, 4),
+    ("group.share.assignors", LIST, "simple"),
+    ("group.share.delivery.count.limit", INT, 5),
+    ("group.share.heartbeat.interval.ms", INT, 5000),
+    ("group.share.max.assignment.interval.ms", INT, 15_000),
+    ("group.share.max.delivery.count.limit", INT, 10),
+    ("group.share.max.heartbeat.interval.ms", INT, 15_000),
+    ("group.share.max.partition.max.record.locks", INT, 4000),
+    ("group.share.max.record.lock.duration.ms", INT, 60_000),
+    ("group.share.max.session.timeout.ms", INT, 60_000),
+    ("group.share.max.share.sessions", INT, 2000),
+    ("group.share.max.size", INT, 200),
+    ("group.share.min.assignment.interval.ms", INT, 0),
+    ("group.share.min.delivery.count.limit", INT, 2),
+    ("group.share.min.heartbeat.interval.ms", INT, 5000),
+    ("group.share.min.partition.max.record.locks", INT, 100),
+    ("group.share.min.record.lock.duration.ms", INT, 15_000),
+    ("group.share.min.session.timeout.ms", INT, 45_000),
+    ("group.share.partition.max.record.locks", INT, 2000),
+    ("group.share.record.lock.duration.ms", INT, 30_000),
+    ("group.share.session.timeout.ms", INT, 45_000),
+    ("group.streams.heartbeat.interval.ms", INT, 5000),
+    ("group.streams.initial.rebalance.delay.ms", INT, 3000),
+    ("group.streams.max.assignment.interval.ms", INT, 15_000),
+    ("group.streams.max.heartbeat.interval.ms", INT, 15_000),
+    ("group.streams.max.session.timeout.ms", INT, 60_000),
+    ("group.streams.max.size", INT, INT_MAX),
+    ("group.streams.max.standby.replicas", INT, 2),
+    ("group.streams.min.assignment.interval.ms", INT, 0),
+    ("group.streams.min.heartbeat.interval.ms", INT, 5000),
+    ("group.streams.min.session.timeout.ms", INT, 45_000),
+    ("group.streams.num.standby.replicas", INT, 0),
+    ("group.streams.session.timeout.ms", INT, 45_000),
+    ("initial.broker.registration.timeout.ms", INT, 60_000),
+    ("kafka.metrics.polling.interval.secs", INT, 10),
+    ("kafka.metrics.reporters", LIST, ""),
+    ("leader.imbalance.check.interval.seconds", LONG, 300),
+    ("log.dir.failure.timeout.ms", LONG, 30_000),
+    ("log.flush.scheduler.interval.ms", LONG, LONG_MAX),
+    ("log.flush.start.offset.checkpoint.interval.ms", INT, 60_000),
+    ("metadata.log.max.record.bytes.between.snapshots", LONG, 20_971_520),
+    ("metadata.log.max.snapshot.interval.ms", LONG, 3_600_000),
+    ("metadata.log.segment.bytes", INT, 1_073_741_824),
+    ("metadata.log.segment.ms", LONG, 604_800_000),
+    ("metadata.max.idle.interval.ms", INT, 500),
+    ("metadata.max.retention.bytes", LONG, 104_857_600),
+    ("metadata.max.retention.ms", LONG, 604_800_000),
+    ("metrics.num.samples", INT, 2),
+    ("metrics.recording.level", STRING, "INFO"),
+    ("metrics.sample.window.ms", LONG, 30_000),
+    ("num.replica.alter.log.dirs.threads", INT, None),
+    ("offsets.commit.timeout.ms", INT, 5000),
+    ("offsets.load.buffer.size", INT, 5_242_880),
+    ("offsets.topic.compression.codec", INT, 0),
+    ("producer.purgatory.purge.interval.requests", INT, 1000),
+    ("queued.max.request.bytes", LONG, -1),
+    ("queued.max.requests", INT, 500),
+    ("replica.fetch.backoff.ms", INT, 1000),
+    ("replica.fetch.max.bytes", INT, 1_048_576),
+    ("replica.fetch.min.bytes", INT, 1),
+    ("replica.fetch.response.max.bytes", INT, 10_485_760),
+    ("replica.fetch.wait.max.ms", INT, 500),
+    ("replica.high.watermark.checkpoint.interval.ms", LONG, 5000),
+    ("replica.lag.time.max.ms", LONG, 30_000),
+    ("replica.socket.receive.buffer.bytes", INT, 65_536),
+    ("replica.socket.timeout.ms", INT, 30_000),
+    ("replication.quota.window.num", INT, 11),
+    ("replication.quota.window.size.seconds", INT, 1),
+    ("request.timeout.ms", INT, 30_000),
+    ("share.coordinator.append.linger.ms", INT, -1),
+    ("share.coordinator.load.buffer.size", INT, 5_242_880),
+    ("share.coordinator.snapshot.update.records.per.snapshot", INT, 500),
+    ("share.coordinator.state.topic.compression.codec", INT, 0),
+    ("share.coordinator.state.topic.min.isr", SHORT, 2),
+    ("share.coordinator.state.topic.num.partitions", INT, 50),
+    ("share.coordinator.state.topic.replication.factor", SHORT, 3),
+    ("share.coordinator.state.topic.segment.bytes", INT, 104_857_600),
+    ("share.coordinator.threads", INT, 1),
+    ("share.coordinator.write.timeout.ms", INT, 5000),
+    ("share.fetch.purgatory.purge.interval.requests", INT, 1000),
+    ("socket.connection.setup.timeout.max.ms", LONG, 30_000),
+    ("socket.connection.setup.timeout.ms", LONG, 10_000),
+    ("telemetry.max.bytes", INT, 1_048_576),
+    ("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10_000),
+    ("transaction.max.timeout.ms", INT, 900_000),
+    ("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000),
+    ("transaction.state.log.load.buffer.size", INT, 5_242_880),
+    ("transaction.state.log.min.isr", INT, 2),
+    ("transaction.state.log.num.partitions", INT, 50),
+    ("transaction.state.log.replication.factor", SHORT, 3),
+    ("transaction.state.log.segment.bytes", INT, 104_857_600),
+    ("transaction.two.phase.commit.enable", BOOLEAN, False),
+    ("transactional.id.expiration.ms", INT, 604_800_000),
+)
+"""Threads, buffers, replication between brokers, coordinators of transactions, share and streams groups.
+
+One node has no use for them, but a `server.properties` may name them.
+"""
+
+_WITHOUT_EFFECT_DYNAMIC: Final[tuple[Row, ...]] = (
+    ("background.threads", INT, 10),
+    ("follower.fetch.last.tiered.offset.enable", BOOLEAN, False),
+    ("group.coordinator.cached.buffer.max.bytes", INT, 1_048_588),
+    ("group.share.assignment.interval.ms", INT, 1000),
+    ("group.streams.assignment.interval.ms", INT, 1000),
+    ("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9),
+    ("log.cleaner.io.buffer.size", INT, 524_288),
+    ("log.cleaner.io.max.bytes.per.second", DOUBLE, 1.7976931348623157e308),
+    ("log.cleaner.threads", INT, 1),
+    ("metric.reporters", LIST, "org.apache.kafka.common.metrics.JmxReporter"),
+    ("num.io.threads", INT, 8),
+    ("num.network.threads", INT, 3),
+    ("num.recovery.threads.per.data.dir", INT, 2),
+    ("num.replica.fetchers", INT, 1),
+    ("share.coordinator.cached.buffer.max.bytes", INT, 1_048_588),
+    ("transaction.partition.verification.enable", BOOLEAN, True),
+)
+"""Options without effect that are dynamic in Kafka."""
+
+_OF_OLDER_RELEASES: Final[tuple[Row, ...]] = (
+    ("auto.include.jmx.reporter", BOOLEAN, True),
+    ("controlled.shutdown.max.retries", INT, 3),
+    ("controlled.shutdown.retry.backoff.ms", LONG, 5000),
+    ("group.share.enable", BOOLEAN, False),
+    ("inter.broker.protocol.version", STRING, None),
+    ("leader.imbalance.per.broker.percentage", INT, 10),
+    ("log.message.downconversion.enable", BOOLEAN, True),
+    ("log.message.format.version", STRING, None),
+    ("offsets.commit.required.acks", SHORT, -1),
+)
+"""Options that Kafka 4.3 no longer lists; configuration files for older releases have them."""
+
+REASONS: Final[dict[str, str]] = {
+    "advertised.listeners": "the broker advertises the address a client connected to",
+    "alter.config.policy.class.name": "plug-ins of Java classes cannot run here",
+    "authorizer.class.name": "there are no ACLs yet",
+    "client.quota.callback.class": "plug-ins of Java classes cannot run here",
+    "config.providers": "plug-ins of Java classes cannot run here",
+    "controller.listener.names": "the controller needs no listener of its own",
+    "controller.quorum.": "there is one voter, this node",
+    "create.topic.policy.class.name": "plug-ins of Java classes cannot run here",
+    "delegation.token.secret.key": "there is no authentication yet",
+    "early.start.listeners": "there is one listener",
+    "inter.broker.listener.name": "there is one listener",
+    "listener.": "there is one listener, PLAINTEXT",
+    "listeners": "use the host and port of the cluster or of `pyclient broker`",
+    "log.dir": "directories are given, as log.dirs, when the broker is started",
+    "metadata.log.dir": "the metadata are in the first directory of log.dirs",
+    "principal.builder.class": "plug-ins of Java classes cannot run here",
+    "process.roles": "a node is broker and controller",
+    "remote.": "there is no tiered storage",
+    "replica.selector.class": "plug-ins of Java classes cannot run here",
+    "sasl.": "there is no authentication yet",
+    "security.": "there is no authentication yet",
+    "ssl.": "there is no TLS yet",
+    "zookeeper.": "metadata is kept in KRaft's log",
+}
+"""Options (with a trailing dot: families of options) that are refused, with the reason."""
+
+_REFUSED: Final[tuple[Row, ...]] = (
+    ("advertised.listeners", LIST, None),
+    ("alter.config.policy.class.name", CLASS, None),
+    ("authorizer.class.name", STRING, ""),
+    ("client.quota.callback.class", CLASS, None),
+    ("controller.listener.names", LIST, None),
+    ("controller.quorum.append.linger.ms", INT, 25),
+    ("controller.quorum.auto.join.enable", BOOLEAN, False),
+    ("controller.quorum.bootstrap.servers", LIST, ""),
+    ("controller.quorum.election.backoff.max.ms", INT, 1000),
+    ("controller.quorum.election.timeout.ms", INT, 1000),
+    ("controller.quorum.fetch.max.bytes", INT, 1_048_576),
+    ("controller.quorum.fetch.snapshot.max.bytes", INT, 1_048_576),
+    ("controller.quorum.fetch.timeout.ms", INT, 2000),
+    ("controller.quorum.request.timeout.ms", INT, 2000),
+    ("controller.quorum.retry.backoff.ms", INT, 20),
+    ("controller.quorum.voters", LIST, ""),
+    ("create.topic.policy.class.name", CLASS, None),
+    ("delegation.token.secret.key", PASSWORD, None),
+    ("early.start.listeners", LIST, None),
+    ("inter.broker.listener.name", STRING, None),
+    ("log.dir", LIST, "/tmp/kafka-logs"),
+    ("metadata.log.dir", STRING, None),
+    ("process.roles", LIST, None),
+    ("remote.log.manager.copy.quota.window.num", INT, 11),
+    ("remote.log.manager.copy.quota.window.size.seconds", INT, 1),
+    ("remote.log.manager.fetch.quota.window.num", INT, 11),
+    ("remote.log.manager.fetch.quota.window.size.seconds", INT, 1),
+    ("remote.log.manager.task.interval.ms", LONG, 30_000),
+    ("remote.log.manager.thread.pool.size", INT, 2),
+    ("remote.log.metadata.custom.metadata.max.bytes", INT, 128),
+    (
+        "remote.log.metadata.manager.class.name",
+        STRING,
+        "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
+    ),
+    ("remote.log.metadata.manager.class.path", STRING, None),
+    ("remote.log.metadata.manager.impl.prefix", STRING, "rlmm.config."),
+    ("remote.log.metadata.manager.listener.name", STRING, None),
+    ("remote.log.reader.max.pending.tasks", INT, 100),
+    ("remote.log.storage.manager.class.name", STRING, None),
+    ("remote.log.storage.manager.class.path", STRING, None),
+    ("remote.log.storage.manager.impl.prefix", STRING, "rsm.config."),
+    ("remote.log.storage.system.enable", BOOLEAN, False),
+    ("replica.selector.class", STRING, None),
+    ("sasl.client.callback.handler.class", CLASS, None),
+    ("sasl.login.callback.handler.class", CLASS, None),
+    ("sasl.login.class", CLASS, None),
+    ("sasl.login.connect.timeout.ms", INT, None),
+    ("sasl.login.read.timeout.ms", INT, None),
+    ("sasl.login.retry.backoff.max.ms", LONG, 10_000),
+    ("sasl.login.retry.backoff.ms", LONG, 100),
+    ("sasl.mechanism.controller.protocol", STRING, "GSSAPI"),
+    ("sasl.oauthbearer.assertion.algorithm", STRING, "RS256"),
+    ("sasl.oauthbearer.assertion.claim.aud", STRING, None),
+    ("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300),
+    ("sasl.oauthbearer.assertion.claim.iss", STRING, None),
+    ("sasl.oauthbearer.assertion.claim.jti.include", BOOLEAN, False),
+    ("sasl.oauthbearer.assertion.claim.nbf.seconds", INT, 60),
+    ("sasl.oauthbearer.assertion.claim.sub", STRING, None),
+    ("sasl.oauthbearer.assertion.file", STRING, None),
+    ("sasl.oauthbearer.assertion.private.key.file", STRING, None),
+    ("sasl.oauthbearer.assertion.private.key.passphrase", PASSWORD, None),
+    ("sasl.oauthbearer.assertion.template.file", STRING, None),
+    ("sasl.oauthbearer.client.credentials.client.id", STRING, None),
+    ("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None),
+    ("sasl.oauthbearer.clock.skew.seconds", INT, 30),
+    ("sasl.oauthbearer.expected.audience", LIST, ""),
+    ("sasl.oauthbearer.expected.issuer", STRING, None),
+    ("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000),
+    ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10_000),
+    ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100),
+    ("sasl.oauthbearer.jwks.endpoint.url", STRING, None),
+    ("sasl.oauthbearer.jwt.retriever.class", CLASS, "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"),
+    ("sasl.oauthbearer.jwt.validator.class", CLASS, "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator"),
+    ("sasl.oauthbearer.scope", STRING, None),
+    ("sasl.oauthbearer.scope.claim.name", STRING, "scope"),
+    ("sasl.oauthbearer.sub.claim.name", STRING, "sub"),
+    ("sasl.oauthbearer.token.endpoint.url", STRING, None),
+    ("sasl.server.callback.handler.class", CLASS, None),
+    ("sasl.server.max.receive.size", INT, 524_288),
+    ("security.inter.broker.protocol", STRING, "PLAINTEXT"),
+    ("security.providers", STRING, None),
+    ("ssl.allow.dn.changes", BOOLEAN, False),
+    ("ssl.allow.san.changes", BOOLEAN, False),
+    ("ssl.principal.mapping.rules", STRING, "DEFAULT"),
+)
+
+_REFUSED_DYNAMIC: Final[tuple[Row, ...]] = (
+    ("config.providers", LIST, ""),
+    (
+        "listener.security.protocol.map",
+        STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+    ),
+    ("listeners", LIST, "PLAINTEXT://:9092"),
+    ("principal.builder.class", CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"),
+    ("remote.fetch.max.wait.ms", INT, 500),
+    ("remote.list.offsets.request.timeout.ms", LONG, 30_000),
+    ("remote.log.index.file.cache.total.size.bytes", LONG, 1_073_741_824),
+    ("remote.log.manager.copier.thread.pool.size", INT, 10),
+    ("remote.log.manager.copy.max.bytes.per.second", LONG, LONG_MAX),
+    ("remote.log.manager.expiration.thread.pool.size", INT, 10),
+    ("remote.log.manager.fetch.max.bytes.per.second", LONG, LONG_MAX),
+    ("remote.log.manager.follower.thread.pool.size", INT, 2),
+    ("remote.log.reader.threads", INT, 10),
+    ("sasl.enabled.mechanisms", LIST, "GSSAPI"),
+    ("sasl.jaas.config", PASSWORD, None),
+    ("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit"),
+    ("sasl.kerberos.min.time.before.relogin", LONG, 60_000),
+    ("sasl.kerberos.principal.to.local.rules", LIST, "DEFAULT"),
+    ("sasl.kerberos.service.name", STRING, None),
+    ("sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05),
+    ("sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8),
+    ("sasl.login.refresh.buffer.seconds", SHORT, 300),
+    ("sasl.login.refresh.min.period.seconds", SHORT, 60),
+    ("sasl.login.refresh.window.factor", DOUBLE, 0.8),
+    ("sasl.login.refresh.window.jitter", DOUBLE, 0.05),
+    ("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI"),
+    ("ssl.cipher.suites", LIST, ""),
+    ("ssl.client.auth", STRING, "none"),
+    ("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3"),
+    ("ssl.endpoint.identification.algorithm", STRING, "https"),
+    ("ssl.engine.factory.class", CLASS, None),
+    ("ssl.key.password", PASSWORD, None),
+    ("ssl.keymanager.algorithm", STRING, "SunX509"),
+    ("ssl.keystore.certificate.chain", PASSWORD, None),
+    ("ssl.keystore.key", PASSWORD, None),
+    ("ssl.keystore.location", STRING, None),
+    ("ssl.keystore.password", PASSWORD, None),
+    ("ssl.keystore.type", STRING, "JKS"),
+    ("ssl.protocol", STRING, "TLSv1.3"),
+    ("ssl.provider", STRING, None),
+    ("ssl.secure.random.implementation", STRING, None),
+    ("ssl.trustmanager.algorithm", STRING, "PKIX"),
+    ("ssl.truststore.certificates", PASSWORD, None),
+    ("ssl.truststore.location", STRING, None),
+    ("ssl.truststore.password", PASSWORD, None),
+    ("ssl.truststore.type", STRING, "JKS"),
+)
+"""Refused options that are dynamic in Kafka."""
+
+
+def refusal(name: str) -> str | None:
+    """Return why an option must not be set; None if it may be set."""
+    reason, family = REASONS.get(name), name
+    while reason is None and family:
+        family = family.rpartition(".")[0]
+        reason = REASONS.get(f"{family}.")
+    return reason
+
+
+def _unserved(rows: tuple[Row, ...], support: Support, doc: str, *, dynamic: bool = False) -> Iterator[Option]:
+    for name, kind, default in rows:
+        reason = (refusal(name) or "") if support is REFUSED else ""
+        yield Option(name, kind, default, doc, dynamic=dynamic, support=support, reason=reason)
+
+
+_IGNORED: Final = "taken, without any effect"
+_NOT_SUPPORTED: Final = "not supported by the embedded broker"
+
+BROKER_OPTIONS: Final[dict[str, Option]] = table_of(
+    *sorted(
+        (
+            *_SERVED,
+            *_topic_defaults(),
+            *_unserved(_WITHOUT_EFFECT, WITHOUT_EFFECT, _IGNORED),
+            *_unserved(_WITHOUT_EFFECT_DYNAMIC, WITHOUT_EFFECT, _IGNORED, dynamic=True),
+            *_unserved(_OF_OLDER_RELEASES, WITHOUT_EFFECT, _IGNORED),
+            *_unserved(_REFUSED, REFUSED, _NOT_SUPPORTED),
+            *_unserved(_REFUSED_DYNAMIC, REFUSED, _NOT_SUPPORTED, dynamic=True),
+        ),
+        key=lambda option: option.name,
+    )
+)
+"""All broker options by name, in alphabetical order."""
+
+SERVED_OPTIONS: Final = {name: option for name, option in BROKER_OPTIONS.items() if option.support is SERVED}
+
+OF_OLDER_RELEASES: Final = frozenset(name for name, _kind, _default in _OF_OLDER_RELEASES)
+"""Options without effect that DescribeConfigs does not list, and whose values are not checked at run time."""
+
+_ALWAYS: Final = {
+    "node.id": "1",
+    "offsets.topic.replication.factor": "1",  # a cluster of one broker could not create it otherwise
+    "socket.listen.backlog.size": "1024",
+    "socket.receive.buffer.bytes": "-1",  # the system's own sizes grow with the traffic
+    "socket.send.buffer.bytes": "-1",
+}
+
+PROFILES: Final[dict[str, dict[str, str]]] = {
+    "kafka": _ALWAYS,
+    "test": {
+        **_ALWAYS,
+        "group.consumer.assignment.interval.ms": "0",
+        "group.consumer.heartbeat.interval.ms": "200",
+        "group.consumer.min.heartbeat.interval.ms": "50",
+        "group.consumer.min.session.timeout.ms": "100",
+        "group.consumer.session.timeout.ms": "10000",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "100",
+        "internal.group.session.cap.ms": "10000",
+        "internal.partial.frame.timeout.ms": "5000",
+        "offsets.topic.num.partitions": "4",
+        "log.segment.delete.delay.ms": "1000",
+    },
+}
+"""Options that a profile sets before the user's. `kafka` is Kafka's defaults as far as one node can have them."""
