@@ -4,7 +4,7 @@ import random
 import pytest
 
 from pyclient.backoff import Backoff
-from pyclient.cluster.refresh import RefreshGate
+from pyclient.cluster.metadata_updater import RefreshGate
 from pyclient.cluster.retry import RetryPolicy
 from pyclient.errors import InvalidTopic, KafkaTimeout, LeaderNotAvailable
 from pyclient.testing.clock import ManualClock
