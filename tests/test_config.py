@@ -8,8 +8,9 @@ import pytest
 
 from pyclient.admin.config import AdminConfig
 from pyclient.backoff import Backoff
-from pyclient.config import ClientConfig, ClientOptions, foreign, option, options_of, parse_address, resolve
-from pyclient.config.equivalents import EQUIVALENT
+from pyclient.config import ClientConfig, ClientOptions, option, options_of, parse_address, resolve
+from pyclient.config.options import FOREIGN, REFUSED
+from pyclient.config.unsupported import COMMON, OWN, UNSUPPORTED
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.errors import ConfigError
 from pyclient.producer.config import ProducerConfig
@@ -228,7 +229,6 @@ def test_every_option_is_documented_and_its_default_is_valid():
 
 def test_typed_keywords_are_options_of_dataclass():
     fields = typing.get_type_hints(ClientConfig)
-    fields.pop("not_supported")
     fields.pop("bootstrap_servers")  # the first parameter of every client
     assert typing.get_type_hints(ClientOptions) == fields
 
@@ -261,7 +261,8 @@ def test_options_of_other_clients_are_refused_naming_equivalent(kind, name, said
 def test_advice_for_other_clients_options_names_existing_options(kind):
     known = options_of(kind)
     aliases = {alias for spec in known.values() for alias in spec.rule.aliases}
-    hints = foreign.OPTIONS[kind.__name__.removesuffix("Config").lower()]
+    table = UNSUPPORTED[kind.__name__.removesuffix("Config").lower()]
+    hints = {name: unsupported.reason for name, unsupported in table.items() if unsupported.support is FOREIGN}
     for name, hint in hints.items():
         assert name not in known and name not in aliases, name
         named = set(re.findall(r"\b(?:use|as|waits|by) ((?:[a-z]+_)+(?:ms|bytes|size|records|memory|commit))\b", hint))
@@ -314,8 +315,8 @@ def test_option_value_equal_to_fixed_behaviour_is_accepted(kinds, given, caplog)
 
 
 def test_other_values_of_accepted_options_are_refused():
-    for kind, names in EQUIVALENT.items():
-        for name in names:
+    for kind, table in UNSUPPORTED.items():
+        for name in (name for name, unsupported in table.items() if unsupported.choices):
             with pytest.raises(ConfigError, match=f"option {name} is (not supported|another client's): "):
                 resolve(KINDS[kind], BASE, {name: "something else"})
 
@@ -404,8 +405,9 @@ def test_keyword_of_another_kind_of_client_is_refused():
 
 
 def test_table_of_each_kinds_own_options_is_complete():
-    common = {*options_of(ClientConfig), *ClientConfig.not_supported}
+    common = {*options_of(ClientConfig), *(name for name in COMMON if COMMON[name].support is REFUSED)}
     for kind, cls in KINDS.items():
         names = {name for spec in options_of(cls).values() for name in (spec.name, *spec.rule.aliases)}
         shared = {alias for name in options_of(ClientConfig) for alias in options_of(cls)[name].rule.aliases}
-        assert foreign.OWN[kind] == {*names, *cls.not_supported} - common - shared
+        refused = {name for name, unsupported in UNSUPPORTED[kind].items() if unsupported.support is REFUSED}
+        assert OWN[kind] == {*names, *refused} - common - shared

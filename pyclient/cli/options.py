@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from pyclient import Admin
-from pyclient.config.foreign import OWN
+from pyclient.config.unsupported import OWN
 from pyclient.errors import UnknownTopicOrPartition
 
 API_TIMEOUT_MS: Final = 15_000

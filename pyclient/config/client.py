@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from pyclient.config.addresses import addresses
 from pyclient.config.fields import option, options_of
@@ -17,8 +17,6 @@ log = logging.getLogger("pyclient.config")
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL"]
 
-_TLS_BY_PEM = "pyclient reads PEM files: use ssl_cafile, ssl_certfile and ssl_keyfile, or an ssl_context"
-_NO_METRICS_PLUGINS = "pyclient has no metrics plug-ins; client.health() returns a client's state"
 _CLIENT_ID_BYTES: Final = 32_767  # its length is a 16-bit integer on the wire
 
 
@@ -37,43 +35,6 @@ class ClientConfig:
     Exceptions: `client_id` is "pyclient" and the socket buffers are the system's by default, the `ssl_` options have
     kafka-python's names, and `receive_message_max_bytes` is librdkafka's `receive.message.max.bytes`.
     """
-
-    not_supported: ClassVar[Mapping[str, str]] = {
-        "sasl_mechanism": "SASL is not supported yet",
-        "sasl_mechanisms": "SASL is not supported yet",
-        "sasl_username": "SASL is not supported yet",
-        "sasl_password": "SASL is not supported yet",
-        "sasl_plain_username": "SASL is not supported yet",
-        "sasl_plain_password": "SASL is not supported yet",
-        "sasl_jaas_config": "SASL is not supported yet",
-        "ssl_truststore_location": _TLS_BY_PEM,
-        "ssl_truststore_password": _TLS_BY_PEM,
-        "ssl_truststore_type": _TLS_BY_PEM,
-        "ssl_truststore_certificates": _TLS_BY_PEM,
-        "ssl_keystore_location": _TLS_BY_PEM,
-        "ssl_keystore_password": _TLS_BY_PEM,
-        "ssl_keystore_type": _TLS_BY_PEM,
-        "ssl_keystore_key": _TLS_BY_PEM,
-        "ssl_keystore_certificate_chain": _TLS_BY_PEM,
-        "ssl_endpoint_identification_algorithm": "use ssl_check_hostname=False to accept any host name",
-        "ssl_protocol": "set it in an ssl_context of your own",
-        "ssl_enabled_protocols": "set it in an ssl_context of your own",
-        "ssl_cipher_suites": "set it in an ssl_context of your own",
-        "metric_reporters": _NO_METRICS_PLUGINS,
-        "metrics_num_samples": _NO_METRICS_PLUGINS,
-        "metrics_recording_level": _NO_METRICS_PLUGINS,
-        "metrics_sample_window_ms": _NO_METRICS_PLUGINS,
-        "enable_metrics_push": "pyclient sends no telemetry, so there is nothing to turn off",
-        "interceptor_classes": "only producers have interceptors; wrap the call instead",
-        "client_dns_lookup": "every address a name resolves to is tried (Kafka's use_all_dns_ips)",
-        "socket_connection_setup_timeout_max_ms": "every attempt has socket_connection_setup_timeout_ms",
-        "metadata_recovery_strategy": "the bootstrap addresses are always tried again (Kafka's rebootstrap)",
-        "metadata_recovery_rebootstrap_trigger_ms": "the bootstrap addresses are tried as soon as no node answers",
-        "enable_ssl_certificate_verification": "give an ssl_context that does not verify",
-        "security_providers": "this is an option of the Java runtime",
-        "config_providers": "pass values, or read them from os.environ",
-    }
-    """Kafka options that are rejected, and what to do instead. A subclass may extend it."""
 
     bootstrap_servers: tuple[str, ...] = option(
         (),

@@ -1,7 +1,8 @@
 """The framework of options: name, type, default, limits, and how far an option is supported.
 
 Kafka's ConfigDef. There is one table of `Option` for each kind: brokers (`pyclient.config.broker`), topics
-(`pyclient.config.topic`), groups and client metrics (`pyclient.config.group`).
+(`pyclient.config.topic`), groups and client metrics (`pyclient.config.group`), and what clients do not have
+(`pyclient.config.unsupported`).
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ class Support(Enum):
     SERVED = "served"
     WITHOUT_EFFECT = "without effect"  # its value is checked, stored and shown, and nothing else
     REFUSED = "refused"  # it cannot be set, since ignoring it would mislead
+    FOREIGN = "another client's"  # it is an option of other client libraries, and refused
 
 
-SERVED, WITHOUT_EFFECT, REFUSED = Support
+SERVED, WITHOUT_EFFECT, REFUSED, FOREIGN = Support
 
 _WHOLE_LIMITS: Final = {INT: INT_MAX, SHORT: 2**15 - 1, LONG: LONG_MAX}
 
@@ -61,7 +63,7 @@ class Option:
 
     A `dynamic` one may be changed while the broker runs (KIP-226). `shape` is an expression that a text matches.
     `synonyms` are the broker options that set the default of an option of topics or groups. `reason` says why an option
-    is refused.
+    is refused; a client's accepts the values in `choices` all the same, without effect.
     """
 
     name: str

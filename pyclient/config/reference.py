@@ -64,12 +64,16 @@ def _section(title: str, config: type[ClientConfig], *, skip: frozenset[str]) ->
             escaped = [re.sub(r"([|<>])", r"\\\1", cell) for cell in cells]
             rows.append(f"| {' | '.join(escaped)} |")
     yield "\n".join(rows)
-    refused = dict(config.not_supported)
+    from pyclient.config.options import REFUSED  # keeps the import of a client fast
+    from pyclient.config.unsupported import COMMON, unsupported_by
+
+    table = unsupported_by(config.__name__.removesuffix("Config").lower())
+    refused = {name: option.reason for name, option in table.items() if option.support is REFUSED}
     if skip:
-        refused = {name: hint for name, hint in refused.items() if ClientConfig.not_supported.get(name) != hint}
+        refused = {name: reason for name, reason in refused.items() if table[name] is not COMMON.get(name)}
     if refused:
         yield "Kafka options that are rejected, except for values that describe what pyclient does anyway:"
-        yield "\n".join(f"- `{name.replace('_', '.')}`: {hint}" for name, hint in sorted(refused.items()))
+        yield "\n".join(f"- `{name.replace('_', '.')}`: {reason}" for name, reason in sorted(refused.items()))
 
 
 def default_of(config: type[ClientConfig], spec: Spec) -> str:

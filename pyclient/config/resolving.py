@@ -44,10 +44,10 @@ def resolve(
                 continue
             name, value = translated
         if name not in specs:
-            if not by_keyword and (owners := _owners(cls, kind, given)):
+            if not by_keyword and (owners := _owners(kind, given)):
                 unused.append(f"{given} ({owners})")
             else:
-                problems.append(_unknown(cls, given, names))
+                problems.append(_unknown(kind, given, names))
             continue
         if value is None and by_keyword and not specs[name].nullable:
             continue
@@ -73,24 +73,25 @@ def resolve(
 
 def _translated(kind: str, given: str, value: Any) -> tuple[str, Any] | None:
     """Return the equivalent option and value, None if it describes the default behaviour, else the option unchanged."""
-    from pyclient.config.equivalents import EQUIVALENT, TRANSLATED, text_of
+    from pyclient.config.unsupported import TRANSLATED, text_of, unsupported_by
 
     plain = given.replace(".", "_")
-    if text_of(value) in EQUIVALENT.get(kind, {}).get(plain, ()):
+    option = unsupported_by(kind).get(plain)
+    if option is not None and text_of(value) in option.choices:
         return None
     name, values = TRANSLATED.get(plain, (plain, {}))
     return (name, values[text_of(value)]) if text_of(value) in values else (given, value)
 
 
-def _owners(cls: type[ClientConfig], kind: str, given: str) -> str:
+def _owners(kind: str, given: str) -> str:
     """Return the other kinds of clients that have an option, as a text; "" if this kind has advice for it."""
-    from pyclient.config.foreign import OPTIONS, OWN
+    from pyclient.config.unsupported import OWN, UNSUPPORTED, unsupported_by
 
     plain = given.replace(".", "_")
-    if plain in cls.not_supported or plain in OPTIONS.get(kind, {}):
+    if plain in unsupported_by(kind):
         return ""
     return " and ".join(
-        f"{other}s" for other in OWN if other != kind and (plain in OWN[other] or plain in OPTIONS[other])
+        f"{other}s" for other in OWN if other != kind and (plain in OWN[other] or plain in UNSUPPORTED[other])
     )
 
 
@@ -109,21 +110,15 @@ def _given(
         yield name, value, f"in config as {name!r}", False
 
 
-def _unknown(cls: type[ClientConfig], given: str, names: Mapping[str, str]) -> str:
-    plain = given.replace(".", "_")
-    hint = cls.not_supported.get(plain)
-    if hint is None and plain.startswith("sasl_"):
-        hint = "SASL is not supported yet"
-    if hint is not None:
-        return f"option {given} is not supported: {hint}"
+def _unknown(kind: str, given: str, names: Mapping[str, str]) -> str:
     import difflib  # these imports are only needed for errors
 
-    from pyclient.config.foreign import OPTIONS
+    from pyclient.config.unsupported import refusal
 
-    kind = cls.__name__.removesuffix("Config").lower()
-    instead = OPTIONS.get(kind, {}).get(plain)
-    if instead is not None:
-        return f"option {given} is another client's: {instead}"
+    plain = given.replace(".", "_")
+    reason = refusal(kind, plain)
+    if reason is not None:
+        return f"option {given} is {reason}"
     near = difflib.get_close_matches(plain, names, n=1, cutoff=0.6)
     if near:
         return f"unknown option {given}; did you mean {names[near[0]]}?"

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 from pyclient.assignment import ASSIGNORS, Assignor
 from pyclient.config import INT_MAX, ClientConfig, ClientOptions, option
@@ -39,7 +38,6 @@ _DECIDED_BY_BROKER: Final[Mapping[str, str]] = {
     "session_timeout_ms": "the broker decides (group.consumer.session.timeout.ms)",
     "heartbeat_interval_ms": "the broker decides (group.consumer.heartbeat.interval.ms)",
 }
-_BY_CALLABLE: Final = "give a callable as keyword argument, for example pyclient.serialization.string.deserialize"
 
 
 def parse_duration_ms(text: str) -> int:
@@ -106,14 +104,6 @@ def _assignor(item: Any) -> Assignor:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
     """Options of `Consumer` and `AsyncConsumer`. Names, units and defaults are Kafka's, with `_` for `.`."""
-
-    not_supported: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            **ClientConfig.not_supported,
-            "key_deserializer": _BY_CALLABLE,
-            "value_deserializer": _BY_CALLABLE,
-        }
-    )
 
     group_id: str | None = option(None, doc="The consumer group to join and to keep committed offsets under.")
     group_instance_id: str | None = option(

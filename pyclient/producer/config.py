@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 from pyclient import serialization
 from pyclient.config import INT_MAX, ClientConfig, ClientOptions, option, read_int
@@ -18,7 +17,6 @@ CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 ACKS_ALL: Final = -1
 MAX_IN_FLIGHT_IDEMPOTENT: Final = 5  # brokers remember the last five batches of a producer (KIP-98)
-_NOT_YET: Final = "transactions are not supported yet"
 
 
 def _acks(value: Any) -> int:
@@ -54,18 +52,6 @@ def _serializer(value: Any) -> Any:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientConfig):
     """Options of `Producer` and `AsyncProducer`. Names, units and defaults are Kafka's, with `_` for `.`."""
-
-    not_supported: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            **ClientConfig.not_supported,
-            "transactional_id": _NOT_YET,
-            "transaction_timeout_ms": _NOT_YET,
-            "transaction_two_phase_commit_enable": _NOT_YET,
-            "interceptor_classes": "give objects as keyword argument: interceptors=[...]",
-            "partitioner_class": "give a callable as keyword argument: partitioner=lambda topic, key, count: ...",
-            "queue_buffering_max_messages": "records are bounded by their bytes: use buffer_memory",
-        }
-    )
 
     acks: int = option(
         ACKS_ALL,

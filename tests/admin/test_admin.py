@@ -282,9 +282,9 @@ def test_constructor_checks_options():
 
 
 def test_typed_keywords_are_options_of_dataclass():
-    names = set(typing.get_type_hints(AdminConfig)) - {"not_supported", "bootstrap_servers"}
+    names = set(typing.get_type_hints(AdminConfig)) - {"bootstrap_servers"}
     assert set(typing.get_type_hints(AdminOptions)) == names
-    assert names > set(typing.get_type_hints(ClientConfig)) - {"not_supported", "bootstrap_servers"}
+    assert names > set(typing.get_type_hints(ClientConfig)) - {"bootstrap_servers"}
 
 
 @pytest.fixture
