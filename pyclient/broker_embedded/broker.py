@@ -107,7 +107,7 @@ class BrokerNode:
         self._groups: GroupCoordinator | None = None
         self._logs: LogManager | None = None
         self._metadata: MetadataLog | None = None
-        self._admission = Admission(self)
+        self.admission = Admission(self)
         self._socket = listener
         self._listener: Listener | None = None
         self._upkeep: Upkeep | None = None
@@ -174,8 +174,8 @@ class BrokerNode:
             if isinstance(error, OSError):
                 raise errors.KafkaStorageError(f"the broker cannot start on {self.config.data_dir}: {error}") from error
             raise
-        self._listener = self._admission.listener = Listener(
-            self.loop, self._socket, self._admission.take, self.descriptors.run_out
+        self._listener = self.admission.listener = Listener(
+            self.loop, self._socket, self.admission.take, self.descriptors.run_out
         )
         self._upkeep = Upkeep(self)
         self.descriptors.refill()
@@ -186,7 +186,7 @@ class BrokerNode:
             return
         self._listener.close()
         self._listener = None
-        self._admission.close()
+        self.admission.close()
         self.descriptors.close()
         if self._upkeep is not None:
             self._upkeep.close()
@@ -276,7 +276,7 @@ class BrokerNode:
             self.addresses[connection.address] -= 1
             if not self.addresses[connection.address]:
                 del self.addresses[connection.address]
-            self._admission.connection_ended()
+            self.admission.connection_ended()
             self.fetch_sessions.connection_ended(connection.number)
         if self.interceptor is not None:
             self.interceptor.forget(connection)
@@ -337,7 +337,7 @@ class BrokerNode:
             self.partitions.defaults = self.config.log_defaults()
             self.logs.producer_expiration_ms = self.config.integer("producer.id.expiration.ms")
             self.partitions.update_config()
-            self._admission.limits_changed()
+            self.admission.limits_changed()
             self.logs.directories.cordoned = self.config.cordoned_dirs()
 
     def _close_logs(self, *, clean: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from typing import Any
 
@@ -14,6 +13,7 @@ from pyclient.protocol.messages import alter_client_quotas as alter
 from pyclient.protocol.messages import incremental_alter_configs as configs
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker_embedded.nodes import on_loop
 
 ASK = MetadataRequest(topics=[])
 SET, DELETE = 0, 1
@@ -24,16 +24,6 @@ def alter_all(client: Any, name: str, operation: int, value: str | None) -> None
     resource = configs.AlterConfigsResource(resource_type=4, resource_name="", configs=[option])
     request = configs.IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
     assert client.call(request, 1).responses[0].error_code == 0
-
-
-def on_loop(cluster: Any, work: Any) -> Any:
-    """The result of `work(node)`, called on the node's loop."""
-    node = cluster._runner.node
-
-    async def call() -> Any:
-        return work(node)
-
-    return asyncio.run_coroutine_threadsafe(call(), node.loop).result(30)
 
 
 def wait_until(cluster: Any, client: Any, condition: Any) -> None:
@@ -67,7 +57,7 @@ def test_above_max_connections_who_comes_waits_for_room(connect: Any) -> None:
         waiting = [connect(cluster) for _ in range(3)]
         for client in waiting:
             client.send(ASK, 1)
-        wait_until(cluster, first, lambda node: "holding" in repr(node._admission))
+        wait_until(cluster, first, lambda node: "holding" in repr(node.admission))
         assert on_loop(cluster, lambda node: len(node.connections)) == 2
         second.close()
         assert waiting[0].receive(MetadataRequest, 1)[0].controller_id == 1
@@ -94,7 +84,7 @@ def test_connections_above_the_rate_are_accepted_later(connect: Any) -> None:
         first = connect(cluster)
         alter_all(first, "max.connection.creation.rate", SET, "1")
         late = []
-        while not on_loop(cluster, lambda node: "holding" in repr(node._admission)):
+        while not on_loop(cluster, lambda node: "holding" in repr(node.admission)):
             late.append(connect(cluster))
             late[-1].send(ASK, 1)
         assert len(late) > 9, "what was saved up"
@@ -105,7 +95,7 @@ def test_connections_above_the_rate_are_accepted_later(connect: Any) -> None:
 
 def test_an_address_above_its_rate_is_closed_after_its_time_of_throttling(connect: Any) -> None:
     def seen(node: Any) -> int:
-        return len(node.connections) + len(node._admission._turned_away)
+        return len(node.connections) + node.admission.turned_away
 
     with EmbeddedCluster() as cluster:
         first = connect(cluster)
@@ -119,7 +109,7 @@ def test_an_address_above_its_rate_is_closed_after_its_time_of_throttling(connec
         )
         served = [connect(cluster) for _ in range(10)]  # what was saved up
         assert all(client.call(ASK, 1).controller_id == 1 for client in served)
-        while on_loop(cluster, lambda node: "turned_away=0" in repr(node._admission)):
+        while on_loop(cluster, lambda node: "turned_away=0" in repr(node.admission)):
             before = on_loop(cluster, seen)
             refused = connect(cluster)
             wait_until(cluster, first, lambda node, before=before: seen(node) > before)
@@ -134,7 +124,7 @@ def test_who_was_not_served_yet_is_closed_when_the_broker_stops(connect: Any) ->
     with EmbeddedCluster(config={"max.connections": 1}) as cluster:
         first, waiting = connect(cluster), connect(cluster)
         assert first.call(ASK, 1).controller_id == 1
-        wait_until(cluster, first, lambda node: "holding" in repr(node._admission))
+        wait_until(cluster, first, lambda node: "holding" in repr(node.admission))
     assert waiting.is_closed()
 
 

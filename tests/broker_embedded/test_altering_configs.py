@@ -17,6 +17,7 @@ from pyclient.protocol.messages import alter_configs, incremental_alter_configs
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pyclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyclient.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from tests.broker_embedded.nodes import node_of
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -255,7 +256,7 @@ def test_topic_with_unknown_option_in_log_is_served(
     client: Any, broker: Any, topic: str, produce: Any, batch: Any
 ) -> None:
     options = {"message.format.version": "2.8", "remote.storage.enable": "true", "max.message.bytes": "200"}
-    broker._runner.node.image.configs[(TOPIC, topic)] = options  # as in a metadata log written by Kafka
+    node_of(broker).image.configs[(TOPIC, topic)] = options  # as in a metadata log written by Kafka
     assert produce(client, topic, batch(b"small")).error_code == 0
     assert produce(client, topic, batch(b"x" * 200)).error_code == errors.MessageTooLarge.code
     assert change(client, topic, ("retention.ms", SET, "77")).error_code == 0
@@ -308,7 +309,7 @@ def test_options_without_effect_are_stored_and_described(client: Any) -> None:
 
 
 def test_changed_intervals_apply_immediately(client: Any, broker: Any) -> None:
-    node = broker._runner.node
+    node = node_of(broker)
     wanted = (("group.consumer.assignment.interval.ms", SET, "77"), ("log.cleaner.backoff.ms", SET, "88"))
     assert node.groups.consumers.limits("g").assignment_interval_ms == 0
     assert change(client, "", *wanted, kind=BROKER).error_code == 0
@@ -329,7 +330,7 @@ def test_dynamic_options_are_restored_after_restart(connect: Any, data_dir: str)
             "segment.bytes": ("2000000", 1),
             "retention.ms": ("123", 3),
         }
-        assert cluster._runner.node.logs.defaults.retention_ms == 123  # type: ignore[union-attr]
+        assert node_of(cluster).logs.defaults.retention_ms == 123
 
 
 def test_list_config_resources_has_resources_with_options(client: Any, topic: str) -> None:

@@ -21,6 +21,7 @@ from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopic
 from pyclient.protocol.messages.fetch import FetchRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker_embedded.nodes import node_of
 from tests.waiting import until
 
 ASK = MetadataRequest(topics=[])
@@ -63,8 +64,8 @@ def test_files_that_are_not_retained_make_room(tmp_path: Any) -> None:
         file.retain()
     assert fs.crowded  # a quarter
     fs.limit_open_files(4)
-    assert sum(file._fd >= 0 for file in files) == 4
-    assert all(file._fd >= 0 for file in files[:2])
+    assert sum(file.is_open for file in files) == 4
+    assert all(file.is_open for file in files[:2])
     assert fs.close_idle_files() == 2
     for file in files[:2]:
         file.release()
@@ -72,7 +73,7 @@ def test_files_that_are_not_retained_make_room(tmp_path: Any) -> None:
     fs.limit_open_files(100)
     for file in files:
         file.fileno()
-    assert sum(file._fd >= 0 for file in files) == 8  # never more than at first
+    assert sum(file.is_open for file in files) == 8  # never more than at first
 
 
 def test_a_released_file_is_closed_where_too_many_are_open(tmp_path: Any) -> None:
@@ -84,7 +85,7 @@ def test_a_released_file_is_closed_where_too_many_are_open(tmp_path: Any) -> Non
     assert fs.has_too_many_open
     for file in files:
         file.release()
-    assert sum(file._fd >= 0 for file in files) == 4
+    assert sum(file.is_open for file in files) == 4
 
 
 def test_connections_leave_an_eighth_of_the_descriptors_to_the_logs(tmp_path: Any) -> None:
@@ -95,9 +96,9 @@ def test_connections_leave_an_eighth_of_the_descriptors_to_the_logs(tmp_path: An
     for file in files:
         file.fileno()
     descriptors.connections_are(0)
-    assert sum(file._fd >= 0 for file in files) == 200
+    assert sum(file.is_open for file in files) == 200
     descriptors.connections_are(descriptors.most_connections)
-    assert sum(file._fd >= 0 for file in files) == 128
+    assert sum(file.is_open for file in files) == 128
     fs.close_idle_files()
 
 
@@ -136,7 +137,7 @@ def test_one_slow_reader_of_many_partitions_leaves_descriptors_to_others(connect
         slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         fetch = fetch_all(partitions)
         slow.send(fetch, 11)  # and does not read the answer
-        node = cluster._runner.node  # type: ignore[attr-defined]
+        node = node_of(cluster)
         until(lambda: node.fs.crowded)
         others = [connect(cluster) for _ in range(50)]
         for other in others:

@@ -16,6 +16,7 @@ from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.broker_embedded.replication.fetch_sessions import STALE_SECONDS, FetchSessions, Wanted, wanted_of
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from tests.broker_embedded.nodes import node_of
 from tests.waiting import until
 
 READ = 1 << 20
@@ -319,7 +320,7 @@ def test_session_continued_on_other_connection_has_wrong_epoch(
     session = client.call(request({0: 0}, topic=topic), 12).session_id
     waiting = connect(broker)
     waiting.send(request({}, session=(session, 1), max_wait_ms=300), 12)
-    node = broker._runner.node
+    node = node_of(broker)
     while len(node.purgatory) == 0:
         client.call(request({}), 12)
     assert client.call(request({}, session=(session, 2)), 12).error_code == 0
@@ -394,7 +395,7 @@ def test_broker_ends_unused_session_of_closed_connection(connect: Any) -> None:
 
 
 def topic_id_of(broker: Any, topic: str) -> uuid.UUID:
-    found: uuid.UUID = broker._runner.node.image.topics[topic].topic_id
+    found: uuid.UUID = node_of(broker).image.topics[topic].topic_id
     return found
 
 

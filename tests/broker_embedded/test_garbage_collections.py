@@ -17,6 +17,7 @@ from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
+from tests.broker_embedded.nodes import node_of
 from tests.waiting import until
 
 
@@ -70,7 +71,7 @@ def test_closed_connection_is_freed_without_collection(connect: Any) -> None:
     with EmbeddedCluster() as cluster:
         client = connect(cluster)
         assert client.call(MetadataRequest(topics=[]), 9).controller_id == 1
-        connections = cluster._runner.node.connections  # type: ignore[attr-defined]
+        connections = node_of(cluster).connections
         [connection] = map(weakref.ref, connections.values())
         gc.disable()
         try:

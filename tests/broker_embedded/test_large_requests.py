@@ -16,6 +16,7 @@ from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.broker_embedded.scheduling.request_slices import SlicedRequest
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker_embedded.nodes import node_of
 from tests.waiting import until
 
 TOPIC = "existing"
@@ -169,10 +170,6 @@ def test_items_of_request_are_not_compared_with_all_others(name: str, broker: Em
 # How much work there was
 
 
-def node_of(broker: EmbeddedCluster) -> Any:
-    return broker._runner.node  # type: ignore[attr-defined]
-
-
 MOST_CALLS = {
     "ConsumerGroupHeartbeat": 40_000,  # a change of a group takes one step
     "LeaveGroup": 40_000,
@@ -193,7 +190,7 @@ def calls_of_steps(broker: EmbeddedCluster, ask: Callable[[], object]) -> list[i
 
         sys.setprofile(count)
         try:
-            next(request._steps)
+            next(request.steps)
         except StopIteration:
             return True
         finally:

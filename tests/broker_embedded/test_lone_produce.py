@@ -17,6 +17,7 @@ from pyclient.protocol.messages.describe_configs import DescribeConfigsRequest, 
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyclient.records import decode_key_values, iter_batches
+from tests.broker_embedded.nodes import node_of
 
 VERSIONS = range(3, 14)
 
@@ -31,8 +32,7 @@ def request_of(topic: str, *batches: bytes | None, topic_id: uuid.UUID | None = 
 
 def kept(broker: Any) -> int:
     """How many kinds of requests the broker has kept for the youngest connection."""
-    lones = max(broker._runner.node.connections.items())[1]._lones
-    return 0 if lones is None else len(lones)
+    return max(node_of(broker).connections.items())[1].produce_templates
 
 
 def partition_of(response: Any) -> Any:

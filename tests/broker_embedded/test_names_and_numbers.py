@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from typing import Any
 
@@ -34,6 +35,7 @@ from pyclient.protocol.messages.offset_commit import (
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyclient.protocol.parts import fields_of
 from pyclient.protocol.versions import API_KEYS, request_class
+from tests.broker_embedded.nodes import node_of
 from tests.waiting import until
 
 ASK = MetadataRequest(topics=[])
@@ -162,7 +164,7 @@ def test_fetch_session_is_usable_on_two_connections(
     session = first.call(fetch_request(topic, {0: 0, 1: 0}, session_id=0, session_epoch=0), 11).session_id
     assert session
     first.send(fetch_request(topic, {}, session_id=session, session_epoch=1, max_wait_ms=20_000), 11)
-    until(lambda: len(broker._runner.node.purgatory) == 1)  # type: ignore[attr-defined]
+    until(lambda: len(node_of(broker).purgatory) == 1)
     forgotten = [ForgottenTopic(topic=topic, partitions=[0])]
     request = fetch_request(topic, {}, session_id=session, session_epoch=2, forgotten_topics_data=forgotten)
     assert second.call(request, 11).error_code == 0
@@ -236,7 +238,9 @@ def test_request_for_too_many_records_is_refused_as_a_whole(client: Any, broker:
 
 def test_accepted_socket_has_keepalive(client: Any, broker: EmbeddedCluster) -> None:
     client.call(ASK, 9)
-    node = broker._runner.node  # type: ignore[attr-defined]
-    sockets = [connection.stream._sock for connection in list(node.connections.values())]
-    assert sockets
-    assert all(each.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for each in sockets)
+    node = node_of(broker)
+    connections = list(node.connections.values())
+    assert connections
+    for connection in connections:
+        with socket.socket(fileno=os.dup(connection.stream.fileno())) as same:
+            assert same.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

@@ -18,6 +18,7 @@ from pyclient.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from pyclient.records import decode_key_values, iter_batches
+from tests.broker_embedded.nodes import node_of
 
 
 def values_of(records: Any) -> list[tuple[int, bytes | None]]:
@@ -206,13 +207,13 @@ def test_parked_fetch_completes_on_append(
 ) -> None:
     waiting = connect(broker)
     waiting.send(fetch_request(topic, {0: 0, 1: 0}, max_wait_ms=60_000), 11)
-    while not len(broker._runner.node.purgatory):
+    while not len(node_of(broker).purgatory):
         client.call(fetch_request(topic, {0: 0}), 11)
     produce(client, topic, batch(b"news"), partition=1)
     response, _ = waiting.receive(FetchRequest, 11)
     [answered] = response.responses
     assert [values_of(partition.records) for partition in answered.partitions] == [[], [(0, b"news")]]
-    assert len(broker._runner.node.purgatory) == 0
+    assert len(node_of(broker).purgatory) == 0
 
 
 def test_parked_fetch_waits_for_min_bytes(
@@ -247,13 +248,13 @@ def test_client_can_disconnect_while_fetch_waits(
 ) -> None:
     waiting = connect(broker)
     waiting.send(fetch_request(topic, {0: 0}, max_wait_ms=2**31 - 1, min_bytes=2**31 - 1), 11)
-    while not len(broker._runner.node.purgatory):
+    while not len(node_of(broker).purgatory):
         client.call(fetch_request(topic, {0: 0}), 11)
     produce(client, topic, batch(b"not enough"))
     waiting.close()
     partition = only_partition(client.call(fetch_request(topic, {0: 0}), 11))
     assert values_of(partition.records) == [(0, b"not enough")]
-    node = broker._runner.node
+    node = node_of(broker)
     node.loop.call_soon_threadsafe(node.purgatory.answer_all)  # later tests share the broker
 
 
@@ -364,7 +365,7 @@ def test_parked_fetches_of_many_consumers_get_same_record(
     consumers = [connect(broker) for _ in range(20)]
     for consumer in consumers:
         consumer.send(fetch_request(topic, {0: 0}, max_wait_ms=60_000), 12)
-    while len(broker._runner.node.purgatory) < 20:
+    while len(node_of(broker).purgatory) < 20:
         client.call(fetch_request(topic, {0: 0}), 11)
     produce(client, topic, batch(b"for all"))
     answers = [consumer.receive(FetchRequest, 12)[0] for consumer in consumers]

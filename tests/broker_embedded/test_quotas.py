@@ -21,6 +21,7 @@ from pyclient.protocol.messages.create_partitions import CreatePartitionsRequest
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
+from tests.broker_embedded.nodes import node_of
 
 WINDOWS, SECONDS = 11, 1.0
 WINDOW = 50  # seconds, of the broker's: how long a request takes on a busy machine does not matter then
@@ -83,7 +84,7 @@ def broker() -> Iterator[EmbeddedCluster]:
 @pytest.fixture
 def quota(client: Any, broker: Any) -> Any:
     """Sets a quota of everybody without one; it goes with the test, and what was counted before it, too."""
-    broker._runner.node.clock.advance(WINDOWS * WINDOW)
+    node_of(broker).clock.advance(WINDOWS * WINDOW)
 
     def change(key: str, value: float | None) -> None:
         broker.advance_time(WINDOW)  # nobody is left alone any more
@@ -110,12 +111,12 @@ def test_a_producer_above_its_quota_is_answered_told_and_not_heard(
     response = sender.call(request, 9)
     assert response.responses[0].partition_responses[0].error_code == 0  # what has come is kept
     assert 0 < response.throttle_time_ms < 1000 * WINDOW
-    node = broker._runner.node
-    [muted] = [each for each in node.connections.values() if each._muted is not None]
+    node = node_of(broker)
+    [muted] = [each for each in node.connections.values() if each.muted_until is not None]
     sender.send(MetadataRequest(topics=[]), 1)
     broker.advance_time(WINDOW)
     assert sender.receive(MetadataRequest, 1)[0].controller_id == 1  # when the time is over
-    assert muted._muted is None
+    assert muted.muted_until is None
     assert connect(broker).call(request, 9).throttle_time_ms > 0  # by another connection, too
 
 
@@ -142,7 +143,7 @@ def test_a_parked_fetch_is_held_to_the_quota_too(
     quota("consumer_byte_rate", 1000 // WINDOW)
     reader = connect(broker)
     reader.send(fetch_request(topic, {0: 0}, max_wait_ms=20_000), 11)
-    node = broker._runner.node
+    node = node_of(broker)
     while len(node.purgatory) == 0:
         client.call(MetadataRequest(topics=[]), 1)
     produce(client, topic, batch(bytes(10_500)))
@@ -155,12 +156,12 @@ def test_a_parked_fetch_is_held_to_the_quota_too(
 
 def test_a_client_above_its_share_of_the_broker_s_time_is_left_alone(broker: Any, connect: Any, quota: Any) -> None:
     quota("request_percentage", 1e-6)
-    busy, node = connect(broker), broker._runner.node
+    busy, node = connect(broker), node_of(broker)
 
     def told(version: int) -> int:
         answer = busy.call(MetadataRequest(topics=[]), version)
         assert answer.controller_id == 1
-        assert any(each._muted is not None for each in node.connections.values())
+        assert any(each.muted_until is not None for each in node.connections.values())
         broker.advance_time(WINDOW)
         return int(answer.throttle_time_ms)
 
@@ -178,7 +179,7 @@ def test_a_request_that_waits_costs_no_time_of_the_broker(
     from pyclient.protocol.messages.fetch import FetchRequest
 
     quota("request_percentage", 50.0)
-    reader, node = connect(broker), broker._runner.node
+    reader, node = connect(broker), node_of(broker)
     reader.send(fetch_request(topic, {0: 0}, max_wait_ms=600_000), 11)
     while len(node.purgatory) == 0:
         client.call(MetadataRequest(topics=[]), 1)
@@ -191,18 +192,16 @@ def test_of_two_quotas_that_of_the_longer_time_holds(broker: Any, connect: Any) 
     connect(broker).call(MetadataRequest(topics=[]), 1)
 
     async def mute() -> tuple[bool, bool]:
-        connection = next(iter(broker._runner.node.connections.values()))
+        connection = next(iter(node_of(broker).connections.values()))
         connection.mute(600)
-        longest = connection._muted
+        longest = connection.muted_until
         connection.mute(1)
-        kept = connection._muted is longest
+        kept = connection.muted_until == longest
         connection.mute(700)
-        replaced = connection._muted is not longest
-        connection._muted.cancel()
-        connection._unmute()
+        replaced = connection.muted_until > longest
         return kept, replaced
 
-    assert asyncio.run_coroutine_threadsafe(mute(), broker._runner.node.loop).result(30) == (True, True)
+    assert asyncio.run_coroutine_threadsafe(mute(), node_of(broker).loop).result(30) == (True, True)
 
 
 def test_tokens_come_at_the_rate_and_are_owed_when_there_are_too_few() -> None:

@@ -25,6 +25,7 @@ from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from pyclient.protocol.messages.produce import ProduceRequest
 from pyclient.protocol.parts import blank
 from pyclient.protocol.versions import API_KEYS, request_class
+from tests.broker_embedded.nodes import node_of
 
 ASK = MetadataRequest(topics=[])
 
@@ -150,13 +151,13 @@ def test_a_client_that_goes_while_its_fetch_waits_leaves_nothing_behind(
     waiting.send(fetch_request(topic, {0: 0}, max_wait_ms=300), 11)
     waiting.close()
     assert client.call(fetch_request(topic, {0: 0}, max_wait_ms=400), 11).error_code == 0
-    wait_until(client, lambda: len(broker._runner.node.purgatory) == 0)
+    wait_until(client, lambda: len(node_of(broker).purgatory) == 0)
 
 
 def test_clients_that_go_while_their_fetches_wait_for_ever_are_noticed(
     connect: Any, broker: Any, topic: str, fetch_request: Any, client: Any
 ) -> None:
-    node = broker._runner.node
+    node = node_of(broker)
     before = len(node.connections)
     waiting = [connect(broker) for _ in range(20)]
     for each in waiting:
@@ -245,7 +246,7 @@ def test_an_address_has_no_more_connections_than_allowed(connect: Any) -> None:
         assert all(client.call(ASK, 1).controller_id == 1 for client in allowed)
         assert connect(cluster).is_closed()
         allowed[0].close()
-        node = cluster._runner.node  # type: ignore[union-attr]
+        node = node_of(cluster)
         while node.addresses["127.0.0.1"] > 1:
             assert allowed[1].call(ASK, 1).controller_id == 1
         assert connect(cluster).call(ASK, 1).controller_id == 1

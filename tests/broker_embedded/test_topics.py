@@ -23,6 +23,7 @@ from pyclient.protocol.messages.create_topics import (
 )
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker_embedded.nodes import node_of
 
 
 def new_topic(name: str, partitions: int = 1, factor: int = 1, **options: Any) -> CreatableTopic:
@@ -288,7 +289,7 @@ def test_parked_fetch_fails_when_topic_is_deleted(
     waiting = connect(broker)
     waiting.call(fetch_request(topic, {0: 0}), 11)
     waiting.send(fetch_request(topic, {0: 0}, max_wait_ms=30_000), 11)
-    while not len(broker._runner.node.purgatory):
+    while not len(node_of(broker).purgatory):
         describe(client, topic)
     delete(client, topic)
     response, _ = waiting.receive(type(fetch_request(topic, {})), 11)

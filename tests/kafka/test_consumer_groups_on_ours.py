@@ -93,7 +93,7 @@ def test_group_continues_where_it_was_when_its_data_directory_moves(tmp_path: Pa
         assert there.group_is() == here
         assert there.beat("a", 2, instance_id="one").error_code == 0
         there.enter("c", subscribed_topic_names=[], subscribed_topic_regex=f"{there.other[:-1]}.")
-        there._until(lambda: settled(there))
+        there.until(lambda: settled(there))
         assert sorted(there.held["a"][there.topic] + there.held["b"][there.topic]) == [0, 1, 2, 3]
         assert there.held["c"] == {there.other: [0, 1]}
         found = there.group_is()
@@ -114,7 +114,7 @@ def settled(harness: ConsumerHarness) -> bool:
     for member in ("a", "b", "c"):
         instance = {"instance_id": "one"} if member == "a" else {}
         harness.beat(member, harness.epoch(member), owns=harness.held[member], quiet=True, **instance)
-    return harness._now("a")[0].group_state == "Stable" and bool(harness.held["c"])
+    return harness.described("a")[0].group_state == "Stable" and bool(harness.held["c"])
 
 
 def continued(harness: ConsumerHarness, servers: str) -> ConsumerHarness:
@@ -122,11 +122,11 @@ def continued(harness: ConsumerHarness, servers: str) -> ConsumerHarness:
     other = ConsumerHarness(servers)
     other.topic, other.other, other.group = harness.topic, harness.other, harness.group
     other.ids, other.held = harness.ids, harness.held
-    for name in harness._clients:
+    for name in harness.clients:
         other.connection(name)
     find = FindCoordinatorRequest(key=harness.group)
-    other._until(lambda: other.connection("admin").ask(find, 1).error_code == 0)
+    other.until(lambda: other.connection("admin").ask(find, 1).error_code == 0)
     wanted = ConsumerGroupDescribeRequest(group_ids=[harness.group], include_authorized_operations=False)
-    other._until(lambda: other.connection("admin").ask(wanted, 1).groups[0].error_code == 0)
+    other.until(lambda: other.connection("admin").ask(wanted, 1).groups[0].error_code == 0)
     other.learn({harness.topic: 4, harness.other: 2})
     return other

@@ -167,6 +167,11 @@ class RealFile:
         self._users = 0
         self._closing = False
 
+    @property
+    def is_open(self) -> bool:
+        """Return True if the file has a descriptor."""
+        return self._fd >= 0
+
     def fileno(self) -> int:
         if self._fd < 0:
             self._fd = self._fs._open(self)

@@ -65,6 +65,11 @@ class Admission:
         state = "holding" if self._held is not None else "open"
         return f"<Admission {state} turned_away={len(self._turned_away)}>"
 
+    @property
+    def turned_away(self) -> int:
+        """Return the number of sockets that are closed when their throttle time is over."""
+        return len(self._turned_away)
+
     def take(self, sock: socket.socket) -> None:
         """Serve an accepted socket, or hold it and pause the listener until it may be served."""
         now = self._node.clock.monotonic()

@@ -204,6 +204,16 @@ class BrokerConnection:
         self._unfinished = (size, now)
         return size - seen[0] < _LEAST_PROGRESS * seconds
 
+    @property
+    def produce_templates(self) -> int:
+        """Return the number of kinds of single-batch Produce requests that are kept for the connection."""
+        return 0 if self._lones is None else len(self._lones)
+
+    @property
+    def muted_until(self) -> float | None:
+        """Return the loop's time until which the connection is not read for a quota; None if it is read."""
+        return None if self._muted is None else self._muted.due
+
     def mute(self, seconds: float) -> None:
         """Read nothing for `seconds`: the client is above its quota (KIP-219). Responses are still sent.
 

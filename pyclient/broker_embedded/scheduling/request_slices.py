@@ -23,13 +23,13 @@ LARGE_FRAME: Final = 4096
 class SlicedRequest:
     """A request that is served in steps; `over` is called when it is done, unless it was `abandoned`."""
 
-    __slots__ = ("_began", "_spent", "_steps", "abandoned", "over")
+    __slots__ = ("_began", "_spent", "abandoned", "over", "steps")
 
     def __init__(self, steps: Generator[Any, None, None], over: Callable[[], None]) -> None:
         self.over = over
         self.abandoned = False
         """True if its client has disconnected: the remaining steps are not taken."""
-        self._steps = steps
+        self.steps = steps
         self._spent = 0.0
         self._began = 0.0
 
@@ -46,9 +46,9 @@ class SlicedRequest:
         self._began = clock()
         end = self._began + seconds
         try:
-            next(self._steps)
+            next(self.steps)
             while clock() < end:
-                next(self._steps)
+                next(self.steps)
         except StopIteration:
             return True
         self._spent += clock() - self._began
@@ -56,7 +56,7 @@ class SlicedRequest:
 
     def close(self) -> None:
         """Take no more steps."""
-        self._steps.close()
+        self.steps.close()
 
 
 class RequestSlices:

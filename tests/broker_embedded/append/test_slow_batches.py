@@ -19,6 +19,7 @@ from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyclient.records import Compression, build_batch
+from tests.broker_embedded.nodes import node_of
 from tests.records.raw_batches import batch as raw_batch
 from tests.records.raw_batches import field, record
 
@@ -39,7 +40,7 @@ def answers_of(response: Any) -> list[tuple[int, int, int]]:
 def gate(broker: Any) -> Iterator[threading.Event]:
     """Keep the broker's I/O thread busy until the event is set."""
     opened = threading.Event()
-    node = broker._runner.node
+    node = node_of(broker)
     node.loop.call_soon_threadsafe(node.logs.disk_thread.submit, lambda: opened.wait(30), lambda *_: None)
     yield opened
     opened.set()

@@ -17,6 +17,7 @@ from pyclient.protocol.messages.heartbeat import HeartbeatRequest
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker_embedded.nodes import node_of
 
 ASK = MetadataRequest(topics=[])
 
@@ -25,10 +26,6 @@ ASK = MetadataRequest(topics=[])
 def no_faults(broker: EmbeddedCluster) -> Iterator[None]:
     yield
     broker.faults.clear()
-
-
-def node_of(broker: EmbeddedCluster) -> Any:
-    return broker._runner.node  # type: ignore[attr-defined]
 
 
 def two_partitions(topic: str, records: bytes, acks: int = -1) -> ProduceRequest:

@@ -14,6 +14,7 @@ from pyclient.errors import ClientError, ConfigError, KafkaTimeout
 from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pyclient.protocol.messages.heartbeat import HeartbeatRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
+from tests.broker_embedded.nodes import node_of
 
 ASK = MetadataRequest(topics=[])
 
@@ -45,7 +46,7 @@ def test_a_request_is_logged_with_what_became_of_it(
     assert all(each.duration_ms >= 0 and each.time_ms > 1_700_000_000_000 for each in (first, second, beat))
     with pytest.raises(ClientError, match="the request log is off"):
         broker.requests.query()
-    assert broker._runner.node.interceptor is None
+    assert node_of(broker).interceptor is None
 
 
 def test_the_log_is_searched(broker: Any, client: Any, topic: str, produce: Any, batch: Any) -> None:

@@ -15,6 +15,7 @@ from pyclient.errors import ConfigError, KafkaTimeout
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pyclient.protocol.messages.fetch import FetchRequest
 from pyclient.testing.clock import ManualClock
+from tests.broker_embedded.nodes import node_of
 from tests.waiting import until
 
 MODES = pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
@@ -97,7 +98,7 @@ def test_records_grow_old_and_are_removed(
 
 def test_a_fetch_that_waits_is_answered(broker: Any, client: Any, topic: str, fetch_request: Any) -> None:
     sent = client.send(fetch_request(topic, {0: 0}, max_wait_ms=600_000), 11)
-    until(lambda: len(broker._runner.node.purgatory))
+    until(lambda: len(node_of(broker).purgatory))
     broker.advance_time(600)
     assert client.receive(FetchRequest, 11)[1] == sent
 

@@ -45,7 +45,7 @@ class GroupHarness:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._servers = bootstrap_servers
-        self._clients: dict[str, RawConnection] = {}
+        self.clients: dict[str, RawConnection] = {}
         self.topic, self.other = f"t-{uuid.uuid4().hex}", f"u-{uuid.uuid4().hex}"
         self.group = f"g-{uuid.uuid4().hex}"
         self._names = Names(topic=self.topic, other=self.other, group=self.group)
@@ -53,12 +53,12 @@ class GroupHarness:
         self.record: Record = []
 
     def connection(self, client: str) -> RawConnection:
-        if client not in self._clients:
-            self._clients[client] = RawConnection(self._servers, client_id=client)
-        return self._clients[client]
+        if client not in self.clients:
+            self.clients[client] = RawConnection(self._servers, client_id=client)
+        return self.clients[client]
 
     def close(self) -> None:
-        for connection in self._clients.values():
+        for connection in self.clients.values():
             connection.close()
 
     def note(self, label: str, answer: Any) -> Any:

@@ -22,6 +22,7 @@ from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from pyclient.records import build_batch, iter_batches
 from pyclient.types import TopicPartition
 from tests.broker_embedded.log.slow_disks import SECONDS, NodeOnDisk
+from tests.broker_embedded.nodes import node_of
 from tests.readable import is_readable
 
 SLOW = TopicPartition("slow", 0)
@@ -152,7 +153,7 @@ def test_unused_logs_are_recovered_and_the_next_stop_is_clean(node: Restarted, d
     node.close()
     again = EmbeddedCluster(data_dir=data_dir)
     with again:
-        assert again._runner.node.logs.was_clean  # type: ignore[union-attr]
+        assert node_of(again).logs.was_clean
 
 
 def test_fetch_returns_other_partitions_and_waits_for_the_missing_one(node: Restarted, connect: Any) -> None:

@@ -54,7 +54,7 @@ class ConsumerHarness(GroupHarness):
             assert answer.error_code == 0, answer.error_message
             return everything == {part.topic_id: sorted(part.partitions) for part in answer.assignment.topic_partitions}
 
-        self._until(knows)
+        self.until(knows)
         self.beat("probe", -1, group_id=probe, quiet=True)
 
     def grow(self, topic: str, partitions: int) -> None:
@@ -62,13 +62,13 @@ class ConsumerHarness(GroupHarness):
         wanted = CreatePartitionsTopic(name=topic, count=partitions, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=10_000, validate_only=False)
         assert self.connection("admin").ask(request, 2).results[0].error_code == 0
-        self._until(lambda: len(self._metadata(topic).partitions) == partitions)
+        self.until(lambda: len(self._metadata(topic).partitions) == partitions)
 
     def create(self, topic: str, partitions: int = 1) -> None:
         """Create a topic and wait until the broker has it."""
         new = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
         assert self.connection("admin").ask(CreateTopicsRequest(topics=[new]), 5).topics[0].error_code == 0
-        self._until(lambda: self._metadata(topic).error_code == 0)
+        self.until(lambda: self._metadata(topic).error_code == 0)
 
     def _metadata(self, topic: str) -> Any:
         answer = self.connection("admin").ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 10)
@@ -81,7 +81,7 @@ class ConsumerHarness(GroupHarness):
         return next(topic_id for topic_id, name in self.ids.items() if name == topic)
 
     @staticmethod
-    def _until(happened: Any) -> None:
+    def until(happened: Any) -> None:
         deadline = time.monotonic() + PATIENCE
         while not happened():
             assert time.monotonic() < deadline, "condition not met in time"
@@ -179,7 +179,7 @@ class ConsumerHarness(GroupHarness):
                     part.partitions.sort()
                 assignment.topic_partitions.sort(key=lambda part: part.topic_name)
             member.subscribed_topic_names.sort()
-            if member.member_id not in self._clients:
+            if member.member_id not in self.clients:
                 member.member_id = "generated"
         return self.record_answer(f"group v{version}", group)
 
@@ -248,7 +248,7 @@ class ConsumerHarness(GroupHarness):
         answer = self.connection("admin").ask(DeleteGroupsRequest(groups_names=[self.group]), 2)
         return self.record_answer("delete", answer)
 
-    def _now(self, member: str) -> Any:
+    def described(self, member: str) -> Any:
         [group] = (
             self.connection("admin")
             .ask(ConsumerGroupDescribeRequest(group_ids=[self.group], include_authorized_operations=False), 1)
@@ -258,7 +258,7 @@ class ConsumerHarness(GroupHarness):
 
     def epoch(self, member: str) -> int:
         """Return the member's epoch."""
-        return int(self._now(member)[1].member_epoch)
+        return int(self.described(member)[1].member_epoch)
 
     def epoch_of_group(self) -> int:
         """Return the group's epoch."""
@@ -269,14 +269,14 @@ class ConsumerHarness(GroupHarness):
         """Send heartbeats with the owned partitions; return True if the group is stable after two in a row."""
         for _ in range(2):
             self.beat(member, self.epoch(member), owns=self.held[member], quiet=True)
-            group, found = self._now(member)
+            group, found = self.described(member)
             if group.group_state != "Stable" or self.parts(found.assignment) != self.parts(found.target_assignment):
                 return False
         return True
 
     def reads(self, member: str, *topics: str) -> None:
         """Wait until the member is reconciled with these topics, then record the members."""
-        self._until(lambda: self.settled(member) and self.held[member].keys() == set(topics))
+        self.until(lambda: self.settled(member) and self.held[member].keys() == set(topics))
         self._members_are()
 
     def _members_are(self) -> None:

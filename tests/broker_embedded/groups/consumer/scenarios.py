@@ -195,7 +195,7 @@ def a_member_that_does_not_revoke(harness: ConsumerHarness) -> None:
     harness.enter("a", rebalance_timeout_ms=300)
     harness.enter("b")
     harness.beat("a", 2)
-    harness._until(lambda: harness.beat("a", 2, quiet=True).error_code == errors.UnknownMemberId.code)
+    harness.until(lambda: harness.beat("a", 2, quiet=True).error_code == errors.UnknownMemberId.code)
     harness.group_is()
     harness.beat("b", 3)
     harness.group_is()
@@ -217,10 +217,10 @@ def topics_that_come_and_grow(harness: ConsumerHarness) -> None:
     harness.enter("a", "missing-" + harness.topic)
     harness.group_is()
     harness.create("missing-" + harness.topic)
-    harness._until(lambda: harness.beat("a", 2, quiet=True).member_epoch == 3)
+    harness.until(lambda: harness.beat("a", 2, quiet=True).member_epoch == 3)
     harness.group_is()
     harness.grow("missing-" + harness.topic, 3)
-    harness._until(lambda: harness.beat("a", 3, quiet=True).member_epoch == 4)
+    harness.until(lambda: harness.beat("a", 3, quiet=True).member_epoch == 4)
     harness.group_is()
 
 

@@ -32,7 +32,7 @@ def on(cluster: EmbeddedCluster, before: MixedHarness | None = None) -> MixedHar
         return harness
     harness.topic, harness.other, harness.group = before.topic, before.other, before.group
     harness.ids, harness.held = before.ids, before.held
-    for name in before._clients:
+    for name in before.clients:
         harness.connection(name)
     assert harness.connection("admin").ask(FindCoordinatorRequest(key=harness.group), 1).error_code == 0
     return harness
@@ -44,7 +44,7 @@ def test_members_continue_after_restart(tmp_path: Path, how: str) -> None:
         before = on(cluster)
         before.enter("a")
         before.enter("b", subscribed_topic_names=[], subscribed_topic_regex=before.topic)
-        before._until(lambda: before.epoch_of_group() == 3)  # the pattern is resolved
+        before.until(lambda: before.epoch_of_group() == 3)  # the pattern is resolved
         assigned = before.parts(before.beat("a", 2).assignment)
         assert assigned == {"<topic>": [0, 1]}
         before.commit_as("a", 2)
