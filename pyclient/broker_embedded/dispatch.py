@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pyclient.broker_embedded.commit_waits import behind_commits
-from pyclient.broker_embedded.log_waits import behind_openings
+from pyclient.broker_embedded.replication.durability import Durable, behind_commits
+from pyclient.broker_embedded.replication.log_openings import behind_openings
 from pyclient.errors import MalformedMessage
 from pyclient.protocol import codec
 from pyclient.protocol.versions import API_KEYS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.mutation_quotas import MutationQuota
     from pyclient.broker_embedded.network.server import BrokerConnection
+    from pyclient.broker_embedded.replication.log_openings import Asked
     from pyclient.protocol.fields import Request
+    from pyclient.types import TopicPartition
 
 Answer = Any
 """A response, a future or coroutine of one, or None for no response (Produce with acks=0).
@@ -99,12 +103,34 @@ class CloseConnection(Exception):
     """Raised for a request that Kafka answers by closing the connection; the text is the reason."""
 
 
-def handles(request: type[Request[Any]], *, versions: tuple[int, int]) -> Callable[[F], F]:
-    """Mark a function as the handler of `request` in `versions` (first and last), which must agree with `SERVED`."""
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What `@handles` says of a handler."""
+
+    request: type[Request[Any]]
+    versions: tuple[int, int]
+    durable: Durable
+    logs: Asked | None
+
+
+_DECLARED: Final[dict[str, Declaration]] = {}
+
+
+def handles(
+    request: type[Request[Any]],
+    *,
+    versions: tuple[int, int],
+    durable: Durable = Durable.NOTHING,
+    logs: Callable[[Any, BrokerNode], Iterable[TopicPartition]] | None = None,
+) -> Callable[[F], F]:
+    """Mark a function as the handler of `request` in `versions` (first and last), which must agree with `SERVED`.
+
+    Its answers are held until what `durable` names is on the disk. With `logs`, which returns partitions of a request,
+    it runs when the logs of those are open.
+    """
 
     def mark(handler: F) -> F:
-        handler.request = request  # type: ignore[attr-defined]
-        handler.versions = versions  # type: ignore[attr-defined]
+        _DECLARED[request.__name__.removesuffix("Request")] = Declaration(request, versions, durable, logs)
         return handler
 
     return mark
@@ -189,8 +215,9 @@ def _make_route(api_key: int, version: int) -> Route | None:
     if name is None or not SERVED[name].first <= version <= SERVED[name].last:
         return None
     handler = handler_of(name)
-    request: type[Request[Any]] = handler.request  # type: ignore[attr-defined]
-    made = Route(name, request, version, behind_openings(name, behind_commits(name, handler)))
+    declared = declaration_of(name)
+    held = behind_openings(declared.logs, behind_commits(declared.durable, handler))
+    made = Route(name, declared.request, version, held)
     _ROUTES[api_key << 16 | version] = made
     return made
 
@@ -215,3 +242,9 @@ def handler_of(name: str) -> Handler:
     """Return the function that serves the API `name`."""
     handler: Handler = import_module(f"pyclient.broker_embedded.handlers.{SERVED[name].module}").handle
     return handler
+
+
+def declaration_of(name: str) -> Declaration:
+    """Return what `@handles` says of the handler of the API `name`."""
+    handler_of(name)  # imports its module
+    return _DECLARED[name]

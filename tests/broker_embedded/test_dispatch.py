@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from pyclient.broker_embedded import handlers
-from pyclient.broker_embedded.dispatch import SERVED, handler_of, route
+from pyclient.broker_embedded.dispatch import SERVED, declaration_of, route
 from pyclient.protocol.versions import API_KEYS, request_class
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_table_equals_declaration_of_handler(name: str) -> None:
-    handler = handler_of(name)
+    declared = declaration_of(name)
     served = SERVED[name]
-    assert handler.versions == (served.first, served.last)  # type: ignore[attr-defined]
-    assert handler.request is request_class(API_KEYS[name])  # type: ignore[attr-defined]
+    assert declared.versions == (served.first, served.last)
+    assert declared.request is request_class(API_KEYS[name])
     first, last = request_class(API_KEYS[name]).versions
     assert first <= served.first <= served.last <= last
     assert 0 <= served.advertised_first <= served.first

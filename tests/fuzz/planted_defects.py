@@ -88,7 +88,6 @@ def plant(name: str) -> None:
             answer = mistake(request, context)
             return handler(request, context) if answer is None else answer
 
-        handle.request, handle.versions = handler.request, handler.versions  # type: ignore[attr-defined]
         return handle
 
     dispatch.handler_of = spoiled

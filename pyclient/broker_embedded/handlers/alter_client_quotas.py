@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyclient.broker_embedded.controller.client_quotas import check_value, entity_of
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.errors import InvalidRequest
 from pyclient.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(AlterClientQuotasRequest, versions=(0, 1))
+@handles(AlterClientQuotasRequest, versions=(0, 1), durable=Durable.METADATA)
 def handle(request: AlterClientQuotasRequest, context: RequestContext) -> IncrementalTask[AlterClientQuotasResponse]:
     """Answer every entity; a duplicate entity is an error, and the last of duplicate components counts."""
     entries = {}

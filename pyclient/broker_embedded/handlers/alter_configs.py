@@ -13,6 +13,7 @@ from pyclient.broker_embedded.controller.altering import Resource, alter
 from pyclient.broker_embedded.controller.config_changes import replaced
 from pyclient.broker_embedded.controller.image import LOGGER_RESOURCE
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(AlterConfigsRequest, versions=(0, 2))
+@handles(AlterConfigsRequest, versions=(0, 2), durable=Durable.METADATA)
 def handle(request: AlterConfigsRequest, context: RequestContext) -> IncrementalTask[AlterConfigsResponse]:
     """Answer every resource."""
     planned = [(each.resource_type, each.resource_name, _plan(each)) for each in request.resources]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(AlterPartitionReassignmentsRequest, versions=(0, 1))
+@handles(AlterPartitionReassignmentsRequest, versions=(0, 1), durable=Durable.METADATA)
 def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> IncrementalTask[AlterPartitionReassignmentsResponse]:

@@ -14,6 +14,7 @@ from pyclient.broker_embedded.controller import scram
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import message_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(AlterUserScramCredentialsRequest, versions=(0, 0))
+@handles(AlterUserScramCredentialsRequest, versions=(0, 0), durable=Durable.METADATA)
 def handle(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> IncrementalTask[AlterUserScramCredentialsResponse]:

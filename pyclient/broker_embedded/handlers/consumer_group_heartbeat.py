@@ -11,6 +11,7 @@ from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import message_of
 from pyclient.broker_embedded.groups.consumer.events import ConsumerHeartbeat
 from pyclient.broker_embedded.groups.consumer_protocol import check_consumer_protocol
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.errors import BrokerError, UnsupportedVersion
 from pyclient.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _MAKES_OWN_ID: Final = 1
 
 
-@handles(ConsumerGroupHeartbeatRequest, versions=(0, 1))
+@handles(ConsumerGroupHeartbeatRequest, versions=(0, 1), durable=Durable.GROUPS)
 def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
     """Answer with the member's epoch and a changed assignment; UNSUPPORTED_VERSION if the protocol is disabled."""
     groups = context.node.groups

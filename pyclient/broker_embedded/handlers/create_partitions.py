@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _STRICT: Final = 3  # since this version a client above its quota is refused (KIP-599)
 
 
-@handles(CreatePartitionsRequest, versions=(0, 3))
+@handles(CreatePartitionsRequest, versions=(0, 3), durable=Durable.METADATA)
 def handle(request: CreatePartitionsRequest, context: RequestContext) -> IncrementalTask[CreatePartitionsResponse]:
     """Answer every topic."""
     times = Counter(topic.name for topic in request.topics)

@@ -13,6 +13,7 @@ from pyclient import errors
 from pyclient.broker_embedded.controller.topics import MAX_PARTITIONS_PER_REQUEST, MAX_RECORDS_PER_REQUEST, TopicPlan
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _STRICT: Final = 6  # since this version a client above its quota is refused (KIP-599)
 
 
-@handles(CreateTopicsRequest, versions=(2, 7))
+@handles(CreateTopicsRequest, versions=(2, 7), durable=Durable.METADATA)
 def handle(request: CreateTopicsRequest, context: RequestContext) -> IncrementalTask[CreateTopicsResponse]:
     """Answer every topic."""
     times = Counter(topic.name for topic in request.topics)

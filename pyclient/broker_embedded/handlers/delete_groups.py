@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(DeleteGroupsRequest, versions=(0, 2))
+@handles(DeleteGroupsRequest, versions=(0, 2), durable=Durable.GROUPS)
 def handle(request: DeleteGroupsRequest, context: RequestContext) -> IncrementalTask[DeleteGroupsResponse]:
     """Delete each named group; NON_EMPTY_GROUP for a group with members."""
     groups = context.node.groups

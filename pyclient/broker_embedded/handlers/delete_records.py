@@ -17,8 +17,11 @@ from pyclient.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
@@ -26,7 +29,13 @@ if TYPE_CHECKING:
 HIGH_WATERMARK: Final = -1
 
 
-@handles(DeleteRecordsRequest, versions=(0, 2))
+def _logs(request: DeleteRecordsRequest, _node: BrokerNode) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield TopicPartition(topic.name, partition.partition_index)
+
+
+@handles(DeleteRecordsRequest, versions=(0, 2), logs=_logs)
 def handle(request: DeleteRecordsRequest, context: RequestContext) -> IncrementalTask[DeleteRecordsResponse]:
     """Answer every partition with its new log start offset; the last of duplicate partitions counts."""
     topics = []

@@ -13,6 +13,7 @@ from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import code_of, message_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _STRICT: Final = 5  # since this version a client above its quota is refused (KIP-599)
 
 
-@handles(DeleteTopicsRequest, versions=(1, 6))
+@handles(DeleteTopicsRequest, versions=(1, 6), durable=Durable.METADATA)
 def handle(request: DeleteTopicsRequest, context: RequestContext) -> IncrementalTask[DeleteTopicsResponse]:
     """Answer every topic."""
     wanted = request.topics if context.version >= 6 else [_by_name(name) for name in request.topic_names]

@@ -14,14 +14,23 @@ from pyclient.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(DescribeProducersRequest, versions=(0, 0))
+def _logs(request: DescribeProducersRequest, _node: BrokerNode) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        for index in topic.partition_indexes:
+            yield TopicPartition(topic.name, index)
+
+
+@handles(DescribeProducersRequest, versions=(0, 0), logs=_logs)
 def handle(request: DescribeProducersRequest, context: RequestContext) -> IncrementalTask[DescribeProducersResponse]:
     """Answer every partition."""
     topics = []

@@ -12,6 +12,7 @@ from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import code_of, message_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -28,7 +29,7 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-@handles(ElectLeadersRequest, versions=(0, 2))
+@handles(ElectLeadersRequest, versions=(0, 2), durable=Durable.METADATA)
 def handle(request: ElectLeadersRequest, context: RequestContext) -> IncrementalTask[ElectLeadersResponse]:
     """Answer every partition."""
     node = context.node

@@ -25,10 +25,12 @@ from pyclient.broker_embedded.replication.fetch_sessions import (
 )
 from pyclient.net.file_region import release_regions
 from pyclient.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
+from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.replication.fetch_reading import Told
@@ -39,7 +41,19 @@ if TYPE_CHECKING:
 _FEW: Final = 16  # a request of so many partitions is served in one step
 
 
-@handles(FetchRequest, versions=(4, 18))
+def _logs(request: FetchRequest, node: BrokerNode) -> list[TopicPartition]:
+    """Return nothing if the request may wait in the purgatory, or if some of its logs are open."""
+    if request.max_wait_ms > 0:
+        return []
+    asked = [
+        TopicPartition(topic.topic or node.topic_name(topic.topic_id) or "", partition.partition)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    return asked if all(partition in node.logs.unopened for partition in asked) else []
+
+
+@handles(FetchRequest, versions=(4, 18), logs=_logs)
 def handle(request: FetchRequest, context: RequestContext) -> Any:
     """Answer immediately if there is enough data or an error, else park the request. Many partitions take steps."""
     topics = request.topics

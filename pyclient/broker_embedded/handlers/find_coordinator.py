@@ -11,6 +11,7 @@ from pyclient.broker_embedded.broker import OFFSETS_TOPIC
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import message_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.errors import (
     BrokerError,
     CoordinatorNotAvailable,
@@ -28,7 +29,7 @@ _TRANSACTION: Final = 1
 _BATCHED: Final = 4
 
 
-@handles(FindCoordinatorRequest, versions=(0, 6))
+@handles(FindCoordinatorRequest, versions=(0, 6), durable=Durable.OWN_METADATA)
 def handle(request: FindCoordinatorRequest, context: RequestContext) -> IncrementalTask[FindCoordinatorResponse]:
     """Answer for one key, or from version 4 on for several."""
     if context.version >= _BATCHED:

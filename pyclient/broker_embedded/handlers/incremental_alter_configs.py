@@ -13,6 +13,7 @@ from pyclient.broker_embedded.controller.altering import Resource, alter
 from pyclient.broker_embedded.controller.config_changes import Alteration, incremental
 from pyclient.broker_embedded.controller.image import LOGGER_RESOURCE
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(IncrementalAlterConfigsRequest, versions=(0, 1))
+@handles(IncrementalAlterConfigsRequest, versions=(0, 1), durable=Durable.METADATA)
 def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalTask[IncrementalAlterConfigsResponse]:

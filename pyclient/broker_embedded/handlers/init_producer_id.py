@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import code_of, log
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
 
 
-@handles(InitProducerIdRequest, versions=(0, 5))
+@handles(InitProducerIdRequest, versions=(0, 5), durable=Durable.METADATA)
 def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """Answer with a new id, or an error."""
     try:

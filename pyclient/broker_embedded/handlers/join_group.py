@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.events import Join, Protocol
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _NULLABLE_PROTOCOL: Final = 7
 _SKIPS_ASSIGNMENT: Final = 9
 
 
-@handles(JoinGroupRequest, versions=(0, 9))
+@handles(JoinGroupRequest, versions=(0, 9), durable=Durable.GROUPS)
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     """Wait for the group's next generation, or an error."""
     groups = context.node.groups

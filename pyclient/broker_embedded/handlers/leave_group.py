@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.events import Leave, MemberIdentity
 from pyclient.broker_embedded.log.incremental_task import in_steps
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _BATCHED: Final = 3
 
 
-@handles(LeaveGroupRequest, versions=(0, 5))
+@handles(LeaveGroupRequest, versions=(0, 5), durable=Durable.GROUPS)
 def handle(request: LeaveGroupRequest, context: RequestContext) -> IncrementalTask[LeaveGroupResponse]:
     """Remove the members; before version 3 the single member's error is the response's error."""
     batched = context.version >= _BATCHED

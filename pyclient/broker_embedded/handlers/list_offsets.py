@@ -20,9 +20,11 @@ from pyclient.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from pyclient.types import OffsetAndTimestamp
+from pyclient.types import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
@@ -40,7 +42,13 @@ _SINCE: Final = {
 _NOT_FOUND: Final = OffsetAndTimestamp(-1, -1, -1)
 
 
-@handles(ListOffsetsRequest, versions=(1, 11))
+def _logs(request: ListOffsetsRequest, _node: BrokerNode) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield TopicPartition(topic.name, partition.partition_index)
+
+
+@handles(ListOffsetsRequest, versions=(1, 11), logs=_logs)
 def handle(request: ListOffsetsRequest, context: RequestContext) -> IncrementalTask[ListOffsetsResponse]:
     """Answer every partition once; a duplicate partition is an error."""
     node, version = context.node, context.version

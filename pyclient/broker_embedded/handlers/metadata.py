@@ -16,6 +16,7 @@ from pyclient.broker_embedded.controller.topics import MAX_RECORDS_PER_REQUEST, 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import code_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.metadata import (
     MetadataRequest,
@@ -43,7 +44,7 @@ TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 
 
-@handles(MetadataRequest, versions=(0, 13))
+@handles(MetadataRequest, versions=(0, 13), durable=Durable.OWN_METADATA)
 def handle(request: MetadataRequest, context: RequestContext) -> IncrementalTask[MetadataResponse]:
     """Answer for the requested topics."""
     node, version = context.node, context.version

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.offset_metadata_manager import Commit, Position
 from pyclient.broker_embedded.log.incremental_task import in_steps
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.errors import UnknownTopicId, UnknownTopicOrPartition
 from pyclient.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _BY_ID: Final = 10
 
 
-@handles(OffsetCommitRequest, versions=(2, 10))
+@handles(OffsetCommitRequest, versions=(2, 10), durable=Durable.GROUPS)
 def handle(request: OffsetCommitRequest, context: RequestContext) -> IncrementalTask[OffsetCommitResponse]:
     """Commit the positions of existing partitions; answer an error for the others."""
     image = context.node.image

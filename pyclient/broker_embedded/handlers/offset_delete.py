@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.errors import BrokerError, UnknownTopicOrPartition
 from pyclient.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(OffsetDeleteRequest, versions=(0, 0))
+@handles(OffsetDeleteRequest, versions=(0, 0), durable=Durable.GROUPS)
 def handle(request: OffsetDeleteRequest, context: RequestContext) -> IncrementalTask[OffsetDeleteResponse]:
     """Delete the offsets of unsubscribed topics; answer an error for each other partition."""
     codes: dict[TopicPartition, int] = {}

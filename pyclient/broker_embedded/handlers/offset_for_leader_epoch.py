@@ -13,14 +13,23 @@ from pyclient.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(OffsetForLeaderEpochRequest, versions=(2, 4))
+def _logs(request: OffsetForLeaderEpochRequest, _node: BrokerNode) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield TopicPartition(topic.topic, partition.partition)
+
+
+@handles(OffsetForLeaderEpochRequest, versions=(2, 4), logs=_logs)
 def handle(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> IncrementalTask[OffsetForLeaderEpochResponse]:

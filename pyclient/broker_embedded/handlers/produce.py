@@ -15,6 +15,7 @@ from pyclient.broker_embedded.dispatch import CloseConnection, handles
 from pyclient.broker_embedded.faults.failures import code_of, message_of
 from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.broker_embedded.log.log_validator import RefusedRecords, TooLongForLoop, check_client_batch, writable
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -25,10 +26,11 @@ from pyclient.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from pyclient.records import Compression
+from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
     from uuid import UUID
 
     from pyclient.broker_embedded.broker import BrokerNode
@@ -45,7 +47,14 @@ _ZSTD_SINCE: Final = 7
 _TRANSACTIONAL: Final = 0x10
 
 
-@handles(ProduceRequest, versions=(3, 13))
+def _logs(request: ProduceRequest, node: BrokerNode) -> Iterator[TopicPartition]:
+    for topic in request.topic_data:
+        name = topic.name or node.topic_name(topic.topic_id)
+        for partition in topic.partition_data:
+            yield TopicPartition(name or "", partition.index)
+
+
+@handles(ProduceRequest, versions=(3, 13), durable=Durable.BATCHES, logs=_logs)
 def handle(request: ProduceRequest, context: RequestContext) -> Any:
     """Append the batches of the request, partition by partition; batches that take long to check come last.
 

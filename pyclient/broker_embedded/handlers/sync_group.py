@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.events import Sync
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.errors import InconsistentGroupProtocol
 from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _NAMES_PROTOCOL: Final = 5
 
 
-@handles(SyncGroupRequest, versions=(0, 5))
+@handles(SyncGroupRequest, versions=(0, 5), durable=Durable.GROUPS)
 async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     """Wait for the assignment, or an error."""
     if context.version >= _NAMES_PROTOCOL and None in (request.protocol_type, request.protocol_name):

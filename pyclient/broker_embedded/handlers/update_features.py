@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyclient.broker_embedded.controller.features import Upgrade
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(UpdateFeaturesRequest, versions=(0, 2))
+@handles(UpdateFeaturesRequest, versions=(0, 2), durable=Durable.METADATA)
 def handle(request: UpdateFeaturesRequest, context: RequestContext) -> IncrementalTask[UpdateFeaturesResponse]:
     """Answer for all features at once."""
     requested = [each.feature for each in request.feature_updates]

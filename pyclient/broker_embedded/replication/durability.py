@@ -7,6 +7,7 @@ disk, and other requests read from memory; a response that reports a change is h
 
 from __future__ import annotations
 
+from enum import Enum
 from inspect import isawaitable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
@@ -26,90 +27,85 @@ if TYPE_CHECKING:
 _METADATA_LOG: Final = "__cluster_metadata"
 _OFFSETS_LOG: Final = "__consumer_offsets"
 
-_OF_CONTROLLER: Final = frozenset(
-    {
-        "CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "InitProducerId",
-        "ElectLeaders", "AlterPartitionReassignments", "AlterClientQuotas", "AlterUserScramCredentials",
-        "UpdateFeatures",
-    }
-)  # fmt: skip
-"""Their answers also depend on changes of other requests (an existing topic, a block of producer ids)."""
 
-_OF_GROUPS: Final = frozenset(
-    {
-        "OffsetCommit", "JoinGroup", "SyncGroup", "LeaveGroup", "DeleteGroups", "OffsetDelete",
-        "ConsumerGroupHeartbeat",
-    }
-)  # fmt: skip
-"""These write to `__consumer_offsets`."""
+class Durable(Enum):
+    """What has to be on the disk before a request is answered."""
 
-_MAKING_TOPICS: Final = frozenset({"Metadata", "FindCoordinator"})
+    NOTHING = "nothing"
+    BATCHES = "the batches that it appended"
+    METADATA = "all of the metadata, since the answer depends on changes of other requests, too"
+    OWN_METADATA = "the metadata that it changed"
+    GROUPS = "what it wrote to __consumer_offsets"
 
 
-def behind_commits(name: str, handler: Handler) -> Handler:
-    """Wrap the handler of the API `name`: its answers are held until their changes are committed."""
-    if name == "Produce":
-        return _produce(handler)
-    if name in _OF_CONTROLLER or name in _OF_GROUPS or name in _MAKING_TOPICS:
-        return _change(name, handler)
-    return handler
+def behind_commits(durable: Durable, handler: Handler) -> Handler:
+    """Wrap a handler: its answers are held until what they need is on the disk."""
+    match durable:
+        case Durable.NOTHING:
+            return handler
+        case Durable.BATCHES:
+            return _produce(handler)
+        case _:
+            return _change(durable, handler)
 
 
 # Changes of the metadata and of groups
 
 
-def _change(name: str, handler: Handler) -> Handler:
+def _change(durable: Durable, handler: Handler) -> Handler:
     def handle(request: Any, context: RequestContext) -> Any:
         node = context.node
         began = node.metadata_offset
         answer = handler(request, context)
         if type(answer) is GeneratorType:
-            return _stepped(answer, name, node, began)
-        return _committed_change(answer, name, node, began)
+            return _stepped(answer, durable, node, began)
+        return _committed_change(answer, durable, node, began)
 
     return handle
 
 
-def _stepped(steps: IncrementalTask[Any], name: str, node: BrokerNode, began: int) -> IncrementalTask[Any]:
+def _stepped(steps: IncrementalTask[Any], durable: Durable, node: BrokerNode, began: int) -> IncrementalTask[Any]:
     answer = yield from steps
-    return _committed_change(answer, name, node, began)
+    return _committed_change(answer, durable, node, began)
 
 
-def _committed_change(answer: Any, name: str, node: BrokerNode, began: int) -> Any:
+def _committed_change(answer: Any, durable: Durable, node: BrokerNode, began: int) -> Any:
     if isawaitable(answer):
-        return _awaited(answer, name, node, began) if node.fs.durable else answer
-    waiting = list(_changed(name, node, began)) if node.logs.awaiting_flush else None
-    return _when_on_disk(answer, waiting, name, node) if waiting else answer
+        return _awaited(answer, durable, node, began) if node.fs.durable else answer
+    waiting = list(_changed(durable, node, began)) if node.logs.awaiting_flush else None
+    return _when_on_disk(answer, waiting, durable, node) if waiting else answer
 
 
-async def _awaited(answer: Any, name: str, node: BrokerNode, began: int) -> Any:
+async def _awaited(answer: Any, durable: Durable, node: BrokerNode, began: int) -> Any:
     given = await answer
-    waiting = list(_changed(name, node, began)) if node.logs.awaiting_flush else None
-    return await _when_on_disk(given, waiting, name, node) if waiting else given
+    waiting = list(_changed(durable, node, began)) if node.logs.awaiting_flush else None
+    return await _when_on_disk(given, waiting, durable, node) if waiting else given
 
 
-def _changed(name: str, node: BrokerNode, began: int) -> Iterator[tuple[UnifiedLog, int]]:
-    """Yield the logs, and the last offset in each, that an answer of the API `name` waits for."""
+def _changed(durable: Durable, node: BrokerNode, began: int) -> Iterator[tuple[UnifiedLog, int]]:
+    """Yield the logs, and the last offset in each, that an answer waits for."""
     for log in node.logs.awaiting_flush:
         last = log.end_offset - 1
         if log.topic == _METADATA_LOG:
-            wanted = name in _OF_CONTROLLER or last > began
+            wanted = durable is Durable.METADATA or (durable is Durable.OWN_METADATA and last > began)
         else:
-            wanted = log.topic == _OFFSETS_LOG and name in _OF_GROUPS
+            wanted = log.topic == _OFFSETS_LOG and durable is Durable.GROUPS
         if wanted and log.high_watermark <= last:
             yield log, last
-    partitions = node.unsynced_partitions(_OFFSETS_LOG) if name in _OF_GROUPS else None
+    partitions = node.unsynced_partitions(_OFFSETS_LOG) if durable is Durable.GROUPS else None
     if partitions is not None:
         yield partitions
 
 
-def _when_on_disk(answer: Any, waiting: list[tuple[UnifiedLog, int]], name: str, node: BrokerNode) -> Future[Any]:
+def _when_on_disk(
+    answer: Any, waiting: list[tuple[UnifiedLog, int]], durable: Durable, node: BrokerNode
+) -> Future[Any]:
     """Return a future of the answer; it fails with `KafkaStorageError` (groups: `NotCoordinator`) if a sync failed."""
 
     def end(done: Future[Any]) -> None:
         for log, offset in waiting:
             if log.high_watermark <= offset:
-                kind = errors.NotCoordinator if name in _OF_GROUPS else errors.KafkaStorageError
+                kind = errors.NotCoordinator if durable is Durable.GROUPS else errors.KafkaStorageError
                 done.set_exception(kind(_why_lost(log)))
                 return
         done.set_result(answer)

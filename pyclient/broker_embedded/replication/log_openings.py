@@ -16,7 +16,7 @@ from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Callable, Coroutine, Iterable, Iterator
+    from collections.abc import Callable, Coroutine, Iterable
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Handler, RequestContext
@@ -28,9 +28,8 @@ LONGEST_WAIT: Final = 5.0
 """Seconds that a request waits: clients close a connection that is silent for about 30 seconds."""
 
 
-def behind_openings(name: str, handler: Handler) -> Handler:
-    """Wrap the handler of the API `name`: it runs when the logs of the request's partitions are open."""
-    asked = _ASKED.get(name)
+def behind_openings(asked: Asked | None, handler: Handler) -> Handler:
+    """Wrap a handler: it runs when the logs of the partitions that `asked` finds in the request are open."""
     if asked is None:
         return handler
 
@@ -106,49 +105,3 @@ def _handle_after(
         return await result if isawaitable(result) else result
 
     return answer()
-
-
-def _produce(request: Any, node: BrokerNode) -> Iterator[TopicPartition]:
-    for topic in request.topic_data:
-        name = topic.name or node.topic_name(topic.topic_id)
-        for partition in topic.partition_data:
-            yield TopicPartition(name or "", partition.index)
-
-
-def _fetch(request: Any, node: BrokerNode) -> list[TopicPartition]:
-    if request.max_wait_ms > 0:
-        return []
-    asked = [
-        TopicPartition(topic.topic or node.topic_name(topic.topic_id) or "", partition.partition)
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
-    return asked if all(partition in node.logs.unopened for partition in asked) else []
-
-
-def _list_offsets(request: Any, _node: BrokerNode) -> Iterator[TopicPartition]:
-    for topic in request.topics:
-        for partition in topic.partitions:
-            yield TopicPartition(topic.name, partition.partition_index)
-
-
-def _offset_for_leader_epoch(request: Any, _node: BrokerNode) -> Iterator[TopicPartition]:
-    for topic in request.topics:
-        for partition in topic.partitions:
-            yield TopicPartition(topic.topic, partition.partition)
-
-
-def _describe_producers(request: Any, _node: BrokerNode) -> Iterator[TopicPartition]:
-    for topic in request.topics:
-        for index in topic.partition_indexes:
-            yield TopicPartition(topic.name, index)
-
-
-_ASKED: Final[dict[str, Asked]] = {
-    "Produce": _produce,
-    "Fetch": _fetch,
-    "ListOffsets": _list_offsets,
-    "DeleteRecords": _list_offsets,
-    "OffsetForLeaderEpoch": _offset_for_leader_epoch,
-    "DescribeProducers": _describe_producers,
-}
