@@ -9,6 +9,7 @@ import pytest
 from pyclient.admin.config import AdminConfig
 from pyclient.backoff import Backoff
 from pyclient.config import ClientConfig, ClientOptions, option, options_of, parse_address, resolve
+from pyclient.config.fields import read
 from pyclient.config.options import FOREIGN, REFUSED
 from pyclient.config.unsupported import COMMON, OWN, UNSUPPORTED
 from pyclient.consumer.config import ConsumerConfig
@@ -222,9 +223,9 @@ def test_config_key_that_is_not_a_string_is_refused():
 
 def test_every_option_is_documented_and_its_default_is_valid():
     for name, spec in options_of(SampleConfig).items():
-        assert spec.rule.doc.endswith("."), name
+        assert spec.doc.endswith("."), name
         default = SampleConfig.__dataclass_fields__[name].default
-        assert spec.read(default) == default
+        assert read(spec, default) == default
 
 
 def test_typed_keywords_are_options_of_dataclass():
@@ -260,7 +261,7 @@ def test_options_of_other_clients_are_refused_naming_equivalent(kind, name, said
 @pytest.mark.parametrize("kind", [ProducerConfig, ConsumerConfig, AdminConfig])
 def test_advice_for_other_clients_options_names_existing_options(kind):
     known = options_of(kind)
-    aliases = {alias for spec in known.values() for alias in spec.rule.aliases}
+    aliases = {alias for spec in known.values() for alias in spec.aliases}
     table = UNSUPPORTED[kind.__name__.removesuffix("Config").lower()]
     hints = {name: unsupported.reason for name, unsupported in table.items() if unsupported.support is FOREIGN}
     for name, hint in hints.items():
@@ -407,7 +408,7 @@ def test_keyword_of_another_kind_of_client_is_refused():
 def test_table_of_each_kinds_own_options_is_complete():
     common = {*options_of(ClientConfig), *(name for name in COMMON if COMMON[name].support is REFUSED)}
     for kind, cls in KINDS.items():
-        names = {name for spec in options_of(cls).values() for name in (spec.name, *spec.rule.aliases)}
-        shared = {alias for name in options_of(ClientConfig) for alias in options_of(cls)[name].rule.aliases}
+        names = {name for spec in options_of(cls).values() for name in (spec.name, *spec.aliases)}
+        shared = {alias for name in options_of(ClientConfig) for alias in options_of(cls)[name].aliases}
         refused = {name for name, unsupported in UNSUPPORTED[kind].items() if unsupported.support is REFUSED}
         assert OWN[kind] == {*names, *refused} - common - shared

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyclient.config.addresses import format_address, parse_address
     from pyclient.config.client import ClientConfig, ClientOptions
-    from pyclient.config.fields import option, options_of
+    from pyclient.config.fields import option, options_of, read_int
+    from pyclient.config.options import INT_MAX
     from pyclient.config.resolving import resolve
-    from pyclient.config.values import INT_MAX, read_int
 
 __all__ = [
     "INT_MAX",
@@ -30,14 +30,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "INT_MAX": "values",
+    "INT_MAX": "options",
     "ClientConfig": "client",
     "ClientOptions": "client",
     "format_address": "addresses",
     "option": "fields",
     "options_of": "fields",
     "parse_address": "addresses",
-    "read_int": "values",
+    "read_int": "fields",
     "resolve": "resolving",
 }
 

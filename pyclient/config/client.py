@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
 from pyclient.config.addresses import addresses
-from pyclient.config.fields import option, options_of
-from pyclient.config.values import INT_MAX
+from pyclient.config.fields import option, options_of, read
+from pyclient.config.options import INT_MAX
 from pyclient.errors import ConfigError
 
 log = logging.getLogger("pyclient.config")
@@ -25,6 +25,12 @@ def _client_id(value: Any) -> str:
         raise ValueError
     if len(value.encode()) > _CLIENT_ID_BYTES:  # encode() raises a `ValueError` for a lone surrogate
         raise ValueError(f"it has {len(value.encode())}")
+    return value
+
+
+def _ssl_context(value: Any) -> ssl.SSLContext:
+    if not isinstance(value, ssl.SSLContext):
+        raise ValueError
     return value
 
 
@@ -95,7 +101,10 @@ class ClientConfig:
     )
     security_protocol: SecurityProtocol = option("PLAINTEXT", doc="PLAINTEXT, or SSL for TLS.")
     ssl_context: ssl.SSLContext | None = option(
-        None, doc="A ready TLS context; the other ssl_ options may not be given together with it."
+        None,
+        doc="A ready TLS context; the other ssl_ options may not be given together with it.",
+        convert=_ssl_context,
+        allowed="an ssl.SSLContext or None",
     )
     ssl_cafile: str | None = option(
         None,
@@ -121,9 +130,9 @@ class ClientConfig:
         Raise one `ConfigError` with the problems of all single options, or else of their combination (`conflicts`).
         """
         problems: list[str] = []
-        for name, spec in options_of(type(self)).items():
+        for name, declared in options_of(type(self)).items():
             try:
-                object.__setattr__(self, name, spec.read(getattr(self, name)))
+                object.__setattr__(self, name, read(declared, getattr(self, name)))
             except ConfigError as error:
                 problems += error.problems
         problems = problems or list(self.conflicts())

@@ -2,7 +2,7 @@
 
 Kafka's ConfigDef. There is one table of `Option` for each kind: brokers (`pyclient.config.broker`), topics
 (`pyclient.config.topic`), groups and client metrics (`pyclient.config.group`), and what clients do not have
-(`pyclient.config.unsupported`).
+(`pyclient.config.unsupported`). What clients have are fields of their config classes (`pyclient.config.fields`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 Value = bool | int | float | str | None
 """An option's value; a list is kept as the comma-separated text that Kafka's tools print."""
@@ -40,7 +40,7 @@ class ConfigType(IntEnum):
     PASSWORD = 9
 
 
-_UNKNOWN, BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = ConfigType
+UNKNOWN, BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = ConfigType
 
 
 class Support(Enum):
@@ -64,20 +64,25 @@ class Option:
     A `dynamic` one may be changed while the broker runs (KIP-226). `shape` is an expression that a text matches.
     `synonyms` are the broker options that set the default of an option of topics or groups. `reason` says why an option
     is refused; a client's accepts the values in `choices` all the same, without effect.
+    `aliases`, `convert`, `allowed` and `nullable` are of client options; `pyclient.config.fields` explains them.
     """
 
     name: str
     type: ConfigType
-    default: Value
+    default: Any
     doc: str
     minimum: float | None = None
     maximum: float | None = None
-    choices: tuple[str, ...] = ()
+    choices: tuple[Any, ...] = ()
     dynamic: bool = False
     shape: str = ""
     synonyms: Synonyms = ()
     support: Support = SERVED
     reason: str = ""
+    aliases: tuple[str, ...] = ()
+    convert: Callable[[Any], Any] | None = None
+    allowed: str = ""
+    nullable: bool = False
 
     @property
     def sensitive(self) -> bool:

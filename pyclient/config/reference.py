@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from pyclient.config.client import ClientConfig
-from pyclient.config.fields import Spec, options_of
+from pyclient.config.fields import describe, options_of
+from pyclient.config.options import REFUSED, Option
 
 _WIDTH: Final = 100
 
@@ -32,9 +33,9 @@ def document(cls: type, config: type[ClientConfig]) -> None:
 def as_text(config: type[ClientConfig]) -> str:
     """Return the options of one kind of client as text, for `help()`."""
     parts = ["Options (keywords, or in `config` with dots):"]
-    for spec in options_of(config).values():
-        parts.append(f"{spec.name}: {spec.allowed()}. Default: {default_of(config, spec)}.")
-        parts.append(textwrap.indent(textwrap.fill(_description(spec), _WIDTH), "    "))
+    for option in options_of(config).values():
+        parts.append(f"{option.name}: {describe(option)}. Default: {option.default!r}.")
+        parts.append(textwrap.indent(textwrap.fill(_description(option), _WIDTH), "    "))
     return "\n".join(parts)
 
 
@@ -58,14 +59,13 @@ def as_markdown(*configs: type[ClientConfig]) -> str:
 def _section(title: str, config: type[ClientConfig], *, skip: frozenset[str]) -> Iterator[str]:
     yield f"## {title}"
     rows = ["| option | takes | default | what it does |", "|---|---|---|---|"]
-    for spec in options_of(config).values():
-        if spec.name not in skip:
-            cells = (f"`{spec.name}`", spec.allowed(), f"`{default_of(config, spec)}`", _description(spec))
+    for option in options_of(config).values():
+        if option.name not in skip:
+            cells = (f"`{option.name}`", describe(option), f"`{option.default!r}`", _description(option))
             escaped = [re.sub(r"([|<>])", r"\\\1", cell) for cell in cells]
             rows.append(f"| {' | '.join(escaped)} |")
     yield "\n".join(rows)
-    from pyclient.config.options import REFUSED  # keeps the import of a client fast
-    from pyclient.config.unsupported import COMMON, unsupported_by
+    from pyclient.config.unsupported import COMMON, unsupported_by  # keeps the import of a client fast
 
     table = unsupported_by(config.__name__.removesuffix("Config").lower())
     refused = {name: option.reason for name, option in table.items() if option.support is REFUSED}
@@ -76,12 +76,6 @@ def _section(title: str, config: type[ClientConfig], *, skip: frozenset[str]) ->
         yield "\n".join(f"- `{name.replace('_', '.')}`: {reason}" for name, reason in sorted(refused.items()))
 
 
-def default_of(config: type[ClientConfig], spec: Spec) -> str:
-    """Return the option's default as it would be written in a program."""
-    default = config.__dataclass_fields__[spec.name].default
-    return repr(default)
-
-
-def _description(spec: Spec) -> str:
-    aliases = ", ".join(f"`{alias.replace('_', '.')}`" for alias in spec.rule.aliases)
-    return f"{spec.rule.doc} Also: {aliases}." if aliases else spec.rule.doc
+def _description(option: Option) -> str:
+    aliases = ", ".join(f"`{alias.replace('_', '.')}`" for alias in option.aliases)
+    return f"{option.doc} Also: {aliases}." if aliases else option.doc

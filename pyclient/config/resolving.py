@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from pyclient.config.client import ClientConfig
-from pyclient.config.fields import options_of
+from pyclient.config.fields import options_of, read
 from pyclient.errors import ConfigError
 
 log = logging.getLogger("pyclient.config")
@@ -28,8 +28,8 @@ def resolve(
     Unsupported options are accepted with values that describe what pyclient does anyway. Raise one `ConfigError` with
     every option that is unknown, invalid, not supported, or given twice.
     """
-    specs = options_of(cls)
-    names = {alias: name for name, spec in specs.items() for alias in (name, *spec.rule.aliases)}
+    options_by_name = options_of(cls)
+    names = {alias: name for name, option in options_by_name.items() for alias in (name, *option.aliases)}
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
     kind = cls.__name__.removesuffix("Config").lower()
@@ -43,20 +43,20 @@ def resolve(
             if translated is None:
                 continue
             name, value = translated
-        if name not in specs:
+        if name not in options_by_name:
             if not by_keyword and (owners := _owners(kind, given)):
                 unused.append(f"{given} ({owners})")
             else:
                 problems.append(_unknown(kind, given, names))
             continue
-        if value is None and by_keyword and not specs[name].nullable:
+        if value is None and by_keyword and not options_by_name[name].nullable:
             continue
         if name in origin:
             problems.append(f"{name} is given twice: {origin[name]} and {source}")
             continue
         origin[name] = source
         try:
-            values[name] = specs[name].read(value)
+            values[name] = read(options_by_name[name], value)
         except ConfigError as error:
             problems += error.problems
             wrong.add(name)
