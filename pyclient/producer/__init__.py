@@ -1,9 +1,8 @@
 """Sending records: `Producer`, `AsyncProducer`, and the futures that they return."""
 
 from pyclient.producer.async_producer import AsyncProducer
-from pyclient.producer.batch_future import BatchFuture, BatchMetadata
 from pyclient.producer.config import ProducerConfig, ProducerOptions
-from pyclient.producer.delivery_future import DeliveryFuture
+from pyclient.producer.futures import BatchFuture, BatchMetadata, DeliveryFuture
 from pyclient.producer.interceptors import ProducerInterceptor, ProducerRecord
 from pyclient.producer.producer import Producer
 

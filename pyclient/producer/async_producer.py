@@ -14,10 +14,7 @@ from pyclient.config import resolve
 from pyclient.config.reference import document
 from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError
 from pyclient.net.tasks import shared
-from pyclient.producer.async_ending import all_done, finish, finish_in_background, until_the_loop_ends
-from pyclient.producer.batch_future import BatchFuture
 from pyclient.producer.buffer_pool import Waiter
-from pyclient.producer.bulk import TOPIC_UNKNOWN, BulkAppend
 from pyclient.producer.callbacks import LoopCallbacks
 from pyclient.producer.checks import (
     WRONG_RECORD,
@@ -29,23 +26,79 @@ from pyclient.producer.checks import (
     check_topic,
     explain,
 )
-from pyclient.producer.column_arguments import columns_of, pairs
+from pyclient.producer.columns import columns_of, opened, pairs
 from pyclient.producer.config import ProducerConfig, ProducerOptions
 from pyclient.producer.core import ProducerCore
-from pyclient.producer.delivery_future import DeliveryFuture
+from pyclient.producer.delivery import Delivery
 from pyclient.producer.engine import EXIT_SECONDS
-from pyclient.producer.forking import tell_after_fork
+from pyclient.producer.futures import BatchFuture, DeliveryFuture, await_done
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
 from pyclient.producer.lanes import lanes_of
-from pyclient.producer.lock import producer_lock
-from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
-from pyclient.producer.rows import SentRows, records_of
-from pyclient.producer.tables import opened
+from pyclient.producer.lock import producer_lock, tell_after_fork
+from pyclient.producer.record_accumulator import ATOMIC_APPEND, TopicQueues
+from pyclient.producer.send_many import TOPIC_UNKNOWN, BulkAppend, SentRows, records_of
 from pyclient.records import RecordAppender
 
-T = TypeVar("T")
-
 logger: Final = logging.getLogger("pyclient.producer")
+
+_abandoned: dict[asyncio.Task[None], AsyncGenerator[None, None] | None] = {}
+
+
+async def all_done(deliveries: list[Delivery], timeout: float | None) -> bool:
+    """Wait until all are complete and their callbacks have run; return False after `timeout` seconds."""
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            for delivery in deliveries:
+                while (pending := delivery.pending()) is not None:
+                    await await_done(pending, 0)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        if any(delivery.pending() is not None for delivery in deliveries):  # the last may just have completed
+            return False
+    await asyncio.sleep(0)  # the last callbacks, which may observe failures, run in this iteration of the loop
+    return True
+
+
+async def finish(core: ProducerCore, timeout: float | None) -> None:
+    """Deliver accepted records within `timeout` seconds, fail the rest, and close the connections.
+
+    Calls may overlap: the first whose time is over fails the rest for all of them.
+    """
+    core.stop_accepting()
+    await all_done(core.begin_flush(), timeout)
+    if not core.ended:
+        await core.shut_down()
+
+
+async def until_the_loop_ends(core: ProducerCore) -> AsyncGenerator[None, None]:
+    """Finish a producer that was not closed when its loop ends: `asyncio.run` closes all generators and awaits them.
+
+    Its accepted records are delivered within `EXIT_SECONDS`, or fail and are logged. Do nothing in a forked child,
+    where the producer is the parent's.
+    """
+    try:
+        yield
+    finally:
+        if not core.ended and not core.desk.foreign:
+            await finish(core, EXIT_SECONDS)
+
+
+def finish_in_background(core: ProducerCore, last_chance: AsyncGenerator[None, None] | None) -> None:
+    """Deliver the accepted records of a producer that was dropped without `close`; they fail when the loop ends."""
+    if core.desk.foreign:  # forked between the drop and this iteration of the loop
+        return
+    task = asyncio.get_running_loop().create_task(finish(core, None))
+    _abandoned[task] = last_chance
+    task.add_done_callback(_forget)
+
+
+def _forget(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():  # the end of the loop cancels it, and then closes the generator
+        _abandoned.pop(task, None)
+
+
+T = TypeVar("T")
 
 
 class AsyncProducer(RecordAppender):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
@@ -19,30 +19,26 @@ from pyclient.errors import (
     KafkaTimeout,
     MessageTooLarge,
     PartitionerError,
+    UnknownTopicOrPartition,
 )
 from pyclient.net.connect import Connector
-from pyclient.producer.accumulator import RecordAccumulator
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.callbacks import CallbackRunner
 from pyclient.producer.checks import serialized, whole_number
 from pyclient.producer.config import ProducerConfig
-from pyclient.producer.delivery import Delivery
-from pyclient.producer.delivery_desk import DeliveryDesk
-from pyclient.producer.delivery_future import DeliveryFuture
-from pyclient.producer.explanations import (
-    buffer_exhausted,
-    closed_before,
-    no_partition,
-    not_flushed,
-    perhaps_no_partition,
-)
+from pyclient.producer.delivery import Delivery, DeliveryDesk
+from pyclient.producer.futures import DeliveryFuture
 from pyclient.producer.lane import LaneKeeper
 from pyclient.producer.lock import producer_lock
-from pyclient.producer.partition_queue import PartitionQueue, TopicQueues, choose_queue
-from pyclient.producer.sender import Sender
-from pyclient.producer.sender_loop import SenderLoop
-from pyclient.producer.state import health_of, metrics_of
-from pyclient.records import HEADER_SIZE, log_pure_codec, record_size_bound
+from pyclient.producer.record_accumulator import NO_LEADER, PartitionQueue, RecordAccumulator, TopicQueues, choose_queue
+from pyclient.producer.sender import Sender, why_unconfirmed
+from pyclient.producer.sender_thread import SenderLoop
+from pyclient.records import HEADER_SIZE, IMPLEMENTATION, log_pure_codec, record_size_bound
+
+if TYPE_CHECKING:
+    from pyclient.producer.delivery import Delivery
+    from pyclient.producer.producer_batch import ProducerBatch
+
 
 _AGAIN: Final = object()
 _delivery_of: Final = attrgetter("delivery")
@@ -396,3 +392,122 @@ def _call_soon(loop: asyncio.AbstractEventLoop, report: Callable[[], None]) -> N
         loop.call_soon_threadsafe(report)
     except RuntimeError:  # the loop is closed, so the producer's lock is held only briefly
         report()
+
+
+def metrics_of(core: ProducerCore) -> dict[str, Any]:
+    """Return the result of `Producer.metrics`."""
+    with core.lock:
+        pool = core.accumulator.pool
+        return {
+            **core.sender.metrics.snapshot(core.clock.monotonic()),
+            "records_failed": core.desk.failures.records,
+            "requests_in_flight": core.sender.total_in_flight,
+            "connections_used": core.sender.connections,
+            "batches_unconfirmed": len(core.accumulator.incomplete),
+            "buffer_bytes_used": pool.total - pool.available,
+            "buffer_bytes_total": pool.total,
+            "sends_blocked": pool.waiting,
+        }
+
+
+def health_of(core: ProducerCore) -> dict[str, Any]:
+    """Return the result of `Producer.health`."""
+    cluster = core.cluster.health()
+    with core.lock:
+        pool = core.accumulator.pool
+        return {
+            "state": "closed" if core.closed else "open",
+            "cluster_id": cluster.cluster_id,
+            "nodes": list(cluster.nodes),
+            "connected_nodes": list(cluster.connected),
+            "last_failures": dict(cluster.last_failures),
+            "record_codec": IMPLEMENTATION,
+            "topics": sorted(core.accumulator.topics),
+            "batches_unconfirmed": len(core.accumulator.incomplete),
+            "requests_in_flight": core.sender.total_in_flight,
+            "buffer_bytes_used": pool.total - pool.available,
+            "buffer_bytes_total": pool.total,
+            "sends_blocked": pool.waiting,
+            "producer_id": core.sender.transaction_manager.producer_id,
+        }
+
+
+_NAMED: Final = 3  # partitions that an error names; the others are counted
+
+
+def buffer_exhausted(core: ProducerCore, size: int, topic: str, partition: int | None) -> BufferExhausted:
+    """Return the error for a send that got no memory in time; it names the partitions that hold the memory."""
+    where = f" for a record to topic {topic!r}"
+    if partition is not None:
+        where += f", partition {partition}"
+    with core.lock:
+        held = list(core.accumulator.incomplete)
+    text = (
+        f"no {size} of buffer_memory={core.config.buffer_memory} bytes became free within "
+        f"max_block_ms={core.config.max_block_ms}{where}"
+    )
+    if held:
+        text += f"; {_batches(len(held))} not confirmed yet, of {_places(core, held)}"
+    reasons = core.cluster.describe_failures()
+    why = f"last failures: {reasons}" if reasons else "the cluster confirms more slowly than records are sent"
+    return BufferExhausted(f"{text}; {why}; check the brokers, or raise buffer_memory or max_block_ms")
+
+
+def not_flushed(core: ProducerCore, deliveries: Iterable[Delivery], timeout: float) -> KafkaTimeout:
+    """Return the error for a flush that timed out; it names the partitions not confirmed."""
+    pending = {id(found) for delivery in deliveries if (found := delivery.pending()) is not None}
+    with core.lock:
+        late = list(filter(lambda batch: id(batch.delivery) in pending, core.accumulator.incomplete))
+        why = why_unconfirmed(late[0]) if late else ""
+    if not pending:
+        return KafkaTimeout(f"all records have an outcome, but not all futures were completed within {timeout:g} s")
+    text = f"{_batches(len(pending))} not confirmed within {timeout:g} s"
+    if late:
+        text += f", of {_places(core, late)}; {late[0].queue.name}: {why}"
+    reasons = core.cluster.describe_failures()
+    if reasons and reasons not in text:
+        text += f"; last failures: {reasons}"
+    return KafkaTimeout(f"{text}; they are still being sent: flush again with more time, or check the brokers")
+
+
+def closed_before(core: ProducerCore) -> ClosedError:
+    """Return the error of records that are not confirmed when the producer closes."""
+    reasons = core.cluster.describe_failures()
+    text = "the producer was closed before the record was confirmed"
+    if reasons:
+        text += f"; last failures: {reasons}"
+    return ClosedError(f"{text}; flush() before close(), or give close() more time")
+
+
+def no_partition(topic: str, partition: int, count: int, max_block_ms: int) -> UnknownTopicOrPartition:
+    """Return the error for a partition that the topic did not have in time."""
+    return UnknownTopicOrPartition(
+        f"there is no partition {partition} in topic {topic!r}: it has {count}, numbered from 0, and got no more "
+        f"within max_block_ms={max_block_ms}; send to one of them, or add partitions"
+    )
+
+
+def perhaps_no_partition(topic: str, partition: int, count: int, error: KafkaTimeout) -> KafkaTimeout:
+    """Return the error for a partition that may not exist: no broker confirmed the partition count in time."""
+    return KafkaTimeout(
+        f"topic {topic!r} has no partition {partition} as far as is known: it had {count}, numbered from 0, and "
+        f"the current number could not be fetched: {error}; send to one of them, add partitions, or raise max_block_ms"
+    )
+
+
+def _batches(count: int) -> str:
+    return "1 batch was" if count == 1 else f"{count} batches were"
+
+
+def _places(core: ProducerCore, batches: Iterable[ProducerBatch]) -> str:
+    """Return the partitions of these batches with their leaders; if there are many, the first ones and a count."""
+    queues = list(dict.fromkeys(batch.queue for batch in batches))
+    named = ", ".join(_place(core, queue) for queue in queues[:_NAMED])
+    others = len(queues) - _NAMED
+    return f"{named} and {others} other partition{'s' if others > 1 else ''}" if others > 0 else named
+
+
+def _place(core: ProducerCore, queue: PartitionQueue) -> str:
+    if queue.leader == NO_LEADER:
+        return f"{queue.name}, which has no leader"
+    return f"{queue.name} at {core.cluster.name_of(queue.leader)}"

@@ -1,16 +1,242 @@
-"""Delivery: the outcome of a batch, shared by its records' futures and completed once for all of them."""
+"""Delivery: the outcome of a batch, shared by its records' futures and completed once for all of them.
+
+`DeliveryDesk` is the context that the deliveries of one producer share, `UnobservedFailures` the failed sends whose
+results were not looked at: they are logged when their futures are freed, and raised by `flush` or `close`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
+import threading
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from pyclient.producer.delivery_desk import DeliveryDesk, Wake
-from pyclient.producer.failures import Failure
+from pyclient.clock import Clock
+from pyclient.errors import ForkError, KafkaError
+from pyclient.net.latch import Latch
+from pyclient.producer.callbacks import CallbackRunner
 from pyclient.records import BatchOutcome
 from pyclient.types import RecordMetadata
+
+logger: Final = logging.getLogger("pyclient.producer")
+
+
+class Failure:
+    """The failed records of one batch, and which of them were observed."""
+
+    __slots__ = ("_observed", "count", "error", "log", "number", "partition", "reported", "topic")
+
+    def __init__(self, log: UnobservedFailures, topic: str, partition: int, count: int, error: BaseException) -> None:
+        self.log = log
+        self.topic = topic
+        self.partition = partition
+        self.count = count
+        self.error = error
+        self.reported = False  # a flush or close has raised it
+        self.number = 0
+        self._observed: set[int] = set()
+
+    def observe(self, indexes: Iterable[int]) -> None:
+        """Mark these records of the batch as observed."""
+        self._observed.update(indexes)
+
+    @property
+    def unobserved(self) -> int:
+        """The number of failed records that were neither observed nor reported."""
+        return 0 if self.reported else self.count - len(self._observed)
+
+    def bury(self) -> None:
+        """Report unobserved records when the batch's last future is freed."""
+        self.log.bury(self)
+
+
+class UnobservedFailures:
+    """All failures of one producer since the last `take`.
+
+    It keeps one small object for each failed batch that still has futures, and two numbers for all others. The lock
+    is reentrant, because a future may be freed during any allocation, this class's own included.
+    """
+
+    def __init__(self) -> None:
+        self.records = 0  # failed since the producer was created, observed or not
+        self._lock = threading.RLock()
+        self._alive: dict[int, Failure] = {}
+        self._next = 0
+        self._freed = 0
+        self._first_freed: tuple[int, BaseException] | None = None
+        self._collected: list[tuple[Failure, int]] | None = None
+        self.speak_now: Callable[[], bool] = lambda: True
+        self.speak_later: Callable[[Callable[[], None]], None] = lambda report: report()
+
+    def after_fork(self) -> None:
+        """Stop reporting in a forked child, where futures are freed as well: the parent reports its failures."""
+        self._lock = threading.RLock()  # a thread of the parent may have held the old one
+        self.speak_now = lambda: False
+        self.speak_later = lambda report: None
+
+    def add(self, failure: Failure) -> None:
+        """Add a failed batch."""
+        with self._lock:
+            failure.number = self._next
+            self._next += 1
+            self.records += failure.count
+            self._alive[failure.number] = failure
+
+    def bury(self, failure: Failure) -> None:
+        """Count and log the unobserved records of a batch whose last future is freed."""
+        with self._lock:
+            self._alive.pop(failure.number, None)
+            count = failure.unobserved
+            if not count:
+                return
+            self._freed += count
+            if self._first_freed is None or failure.number < self._first_freed[0]:
+                self._first_freed = (failure.number, failure.error)
+            if self._collected is not None:
+                self._collected.append((failure, count))
+                return
+        self._log([(failure, count)])
+
+    @contextmanager
+    def in_one_line(self) -> Iterator[None]:
+        """Log unobserved failures in this context as one line, as thousands of batches may fail together."""
+        mine = False  # an outer context logs the line
+        try:
+            with self._lock:
+                if self._collected is None:
+                    self._collected, mine = [], True
+            yield
+        finally:
+            if mine:
+                with self._lock:
+                    buried, self._collected = self._collected, None
+                if buried:
+                    self._log(buried)
+
+    def _log(self, buried: list[tuple[Failure, int]]) -> None:
+        if self.speak_now():
+            _report(buried)
+        else:
+            self.speak_later(lambda: _report(buried))
+
+    def take(self) -> tuple[int, BaseException] | None:
+        """Return the number of unobserved failures since the last call and the first error; None if there are none."""
+        with self._lock:
+            return self._taken()
+
+    def _taken(self) -> tuple[int, BaseException] | None:
+        alive = [failure for failure in list(self._alive.values()) if failure.unobserved]
+        count = self._freed + sum(failure.unobserved for failure in alive)
+        firsts = [(failure.number, failure.error) for failure in alive]
+        if self._first_freed is not None:
+            firsts.append(self._first_freed)
+        for failure in alive:
+            failure.reported = True
+        self._alive.clear()
+        self._freed, self._first_freed = 0, None
+        return (count, min(firsts, key=lambda first: first[0])[1]) if firsts else None
+
+
+def _report(buried: list[tuple[Failure, int]]) -> None:
+    first = min((failure for failure, _ in buried), key=lambda failure: failure.number)
+    count = sum(count for _, count in buried)
+    others = len({(failure.topic, failure.partition) for failure, _ in buried}) - 1
+    places = f"{first.topic}-{first.partition}"
+    if others:
+        places += f" and {others} other partition{'s' if others > 1 else ''}"
+    logger.error(
+        "%d %s not delivered to %s, and the result was not checked: %s%r",
+        count, "record was" if count == 1 else "records were", places,
+        "the first error: " if len(buried) > 1 else "", first.error,
+    )  # fmt: skip
+
+
+Wake = Callable[[], object]
+
+
+class DeliveryDesk:
+    """The context shared by all deliveries of one producer."""
+
+    __slots__ = ("_waiters", "callbacks", "clock", "failures", "lane", "lock", "loop", "pid", "untold")
+
+    def __init__(self, callbacks: CallbackRunner, loop: asyncio.AbstractEventLoop | None, clock: Clock) -> None:
+        self.callbacks = callbacks
+        self.clock = clock
+        self.failures = UnobservedFailures()
+        self.lock = threading.Lock()
+        self.loop = loop
+        """The loop that completes deliveries; its thread must not block for one."""
+        self.pid = os.getpid()
+        self.lane: Any = None
+        """The producer's `SendLane`, from which a waiting thread may read its record's response itself."""
+        self.untold: dict[Delivery, None] = {}
+        """Deliveries whose outcome is decided, but whose futures and callbacks are not notified yet."""
+        self._waiters: list[Wake] = []
+
+    def told(self, delivery: Delivery) -> None:
+        """Note that the futures of an `untold` delivery are notified, and wake waiters."""
+        self.untold.pop(delivery, None)
+        while self._waiters:
+            with suppress(IndexError):  # another thread popped it
+                self._waiters.pop()()
+
+    def wait_until_told(self, deliveries: Sequence[Delivery], timeout: float | None) -> bool:
+        """Wait until the futures of all these, and of their parts, are notified.
+
+        Return False after `timeout` seconds (None: no limit).
+        """
+        end = None if timeout is None else self.clock.monotonic() + timeout
+        while self._any_untold(deliveries):
+            if self.must_not_block():
+                raise RuntimeError("futures were waited for on the event loop that completes them")
+            latch = Latch()
+            self._waiters.append(latch.open)
+            if not self._any_untold(deliveries):  # `told` may have run before it could see the latch
+                break
+            if not latch.wait(None if end is None else end - self.clock.monotonic()):
+                return False
+        return True
+
+    def _any_untold(self, deliveries: Sequence[Delivery]) -> bool:
+        # loops instead of any(): an interrupt while a generator is closed is printed and lost
+        for each in deliveries:
+            for last in each.last_parts():
+                if last in self.untold:
+                    return True
+        return False
+
+    def must_not_block(self) -> bool:
+        """Return True if the calling thread runs the loop that completes deliveries."""
+        return self.loop is not None and asyncio._get_running_loop() is self.loop
+
+    @property
+    def foreign(self) -> bool:
+        """True in a forked child, where no delivery is ever completed."""
+        return self.pid != os.getpid()
+
+    def after_fork(self, pending: Sequence[Delivery]) -> None:
+        """Detach the callbacks of incomplete deliveries in a forked child."""
+        self.failures.after_fork()
+        for delivery in pending:
+            delivery.callbacks = None  # compiled futures append to an existing list without a check
+
+    def check_process(self) -> None:
+        """Raise `ForkError` in a forked child."""
+        if self.foreign:
+            raise ForkError(f"delivery results are only available in process {self.pid}, which sent the record")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "a record's outcome is only available in the process that sent it, so its future cannot be pickled: "
+            "pass on what result() returns"
+        )
+
 
 E = TypeVar("E", bound=BaseException)
 
@@ -211,3 +437,27 @@ class Delivery(BatchOutcome):
         offset = self.base_offset + index if self.base_offset >= 0 else -1
         time = timestamp_ms if self.log_append_time_ms < 0 else self.log_append_time_ms
         return RecordMetadata(self.topic, self.partition, offset, time)
+
+
+@dataclass(slots=True)
+class Settlement:
+    """A batch's outcome, decided under the producer's lock; `tell` is called outside the lock."""
+
+    delivery: Delivery
+    count: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    error: KafkaError | None = None
+    record_errors: Mapping[int, BaseException] | None = None
+
+    def __post_init__(self) -> None:
+        self.delivery.desk.untold[self.delivery] = None
+
+    def tell(self) -> bool:
+        """Complete the batch's futures; return False if they were completed before."""
+        try:
+            if self.error is not None:
+                return self.delivery.fail(self.count, self.error, self.record_errors)
+            return self.delivery.deliver(self.count, self.base_offset, self.log_append_time_ms)
+        finally:
+            self.delivery.desk.told(self.delivery)

@@ -19,7 +19,7 @@ from pyclient.producer.callbacks import CallbackThread
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.core import ProducerCore
 from pyclient.producer.delivery import Delivery
-from pyclient.producer.delivery_future import await_done, wait_until_done
+from pyclient.producer.futures import await_done, wait_until_done
 
 logger: Final = logging.getLogger("pyclient.producer")
 

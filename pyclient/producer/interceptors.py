@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pyclient.errors import SerializationError
 from pyclient.producer.delivery import Delivery
-from pyclient.producer.delivery_future import DeliveryFuture
+from pyclient.producer.futures import DeliveryFuture
 from pyclient.types import RecordMetadata
 
 logger: Final = logging.getLogger("pyclient.producer")

@@ -14,17 +14,16 @@ from typing import Any, Final
 
 from pyclient.net.connection import Connection
 from pyclient.net.stream import FrameStream
-from pyclient.producer.batch import ProducerBatch
 from pyclient.producer.config import ProducerConfig
-from pyclient.producer.delivery import Delivery, State
-from pyclient.producer.delivery_desk import DeliveryDesk
-from pyclient.producer.delivery_future import DeliveryFuture
-from pyclient.producer.idempotence import Phase
+from pyclient.producer.delivery import Delivery, DeliveryDesk, State
+from pyclient.producer.futures import DeliveryFuture
 from pyclient.producer.lock import ProducerLock
 from pyclient.producer.metrics import LATENCY_BOUNDS_MS
-from pyclient.producer.partition_queue import ATOMIC_APPEND, PartitionQueue
-from pyclient.producer.sender_loop import SenderLoop
-from pyclient.producer.work import ProduceWork
+from pyclient.producer.producer_batch import ProducerBatch
+from pyclient.producer.record_accumulator import ATOMIC_APPEND, PartitionQueue
+from pyclient.producer.sender import ProduceWork
+from pyclient.producer.sender_thread import SenderLoop
+from pyclient.producer.transaction_manager import Phase
 from pyclient.protocol.messages.produce import ProduceRequest
 from pyclient.records import HEADER_SIZE, compiled_only, record_size_bound
 

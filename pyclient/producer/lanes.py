@@ -7,10 +7,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pyclient.producer.columns import WRONG_ROW, BinaryColumns, Column, ListColumns
+from pyclient.producer.columns import WRONG_ROW, BinaryColumns, Column, Given, ListColumns
 from pyclient.producer.core import ProducerCore
-from pyclient.producer.partition_queue import TopicQueues
-from pyclient.producer.tables import Given
+from pyclient.producer.record_accumulator import TopicQueues
 from pyclient.records import rows_by_partition
 
 Rows = ListColumns | BinaryColumns

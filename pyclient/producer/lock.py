@@ -1,8 +1,10 @@
-"""The producer lock. Acquiring it also disables the lock-free fast path."""
+"""The producer lock, and what takes it from clients in a forked child."""
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from types import TracebackType
 from typing import Any, Protocol, cast
 
@@ -29,3 +31,27 @@ def producer_lock() -> ProducerLock:
     """Return a new lock, without a lane at first; in pure Python a `threading.Lock`."""
     lane_lock = compiled_only("LaneLock")
     return cast(ProducerLock, threading.Lock() if lane_lock is None else lane_lock(threading.Lock()))
+
+
+class Forkable(Protocol):
+    """An object to notify in a forked child."""
+
+    def after_fork(self) -> None:
+        """Handle the fork, in the child."""
+        ...
+
+
+_producers: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+
+def tell_after_fork(producer: Forkable) -> None:
+    """Call `producer.after_fork()` in every child made by `fork`, while the producer exists."""
+    _producers.add(producer)
+
+
+def _in_child() -> None:
+    for producer in list(_producers):
+        producer.after_fork()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, Final
 
-from pyclient.producer.outcome import PartitionAnswer
+from pyclient.producer.produce_response import PartitionAnswer
 from pyclient.protocol.fields import Part
 from pyclient.protocol.framing import encode_request, encode_response
 from pyclient.protocol.messages.produce import (

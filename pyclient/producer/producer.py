@@ -12,9 +12,7 @@ from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
 from pyclient.config.reference import document
 from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError, KafkaTimeout
-from pyclient.producer.batch_future import BatchFuture
 from pyclient.producer.buffer_pool import Waiter
-from pyclient.producer.bulk import TOPIC_UNKNOWN, BulkAppend
 from pyclient.producer.checks import (
     WRONG_RECORD,
     Headers,
@@ -24,17 +22,15 @@ from pyclient.producer.checks import (
     check_topic,
     explain,
 )
-from pyclient.producer.column_arguments import columns_of, pairs
+from pyclient.producer.columns import columns_of, opened, pairs
 from pyclient.producer.config import ProducerConfig, ProducerOptions
-from pyclient.producer.delivery_future import DeliveryFuture
 from pyclient.producer.engine import EXIT_SECONDS, Engine
-from pyclient.producer.forking import tell_after_fork
+from pyclient.producer.futures import BatchFuture, DeliveryFuture
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
 from pyclient.producer.lanes import lanes_of
-from pyclient.producer.lock import producer_lock
-from pyclient.producer.partition_queue import ATOMIC_APPEND, TopicQueues
-from pyclient.producer.rows import SentRows, records_of
-from pyclient.producer.tables import opened
+from pyclient.producer.lock import producer_lock, tell_after_fork
+from pyclient.producer.record_accumulator import ATOMIC_APPEND, TopicQueues
+from pyclient.producer.send_many import TOPIC_UNKNOWN, BulkAppend, SentRows, records_of
 from pyclient.records import RecordSender
 
 logger: Final = logging.getLogger("pyclient.producer")

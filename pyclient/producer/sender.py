@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Rng
-from pyclient.errors import KafkaError, MalformedMessage
-from pyclient.producer.accumulator import NEVER, RecordAccumulator
-from pyclient.producer.batch import NO_SEQUENCE, ProducerBatch
-from pyclient.producer.explanations import too_late
-from pyclient.producer.idempotence import KNOWN_SECONDS, Phase, ProducerIdentity
+from pyclient.errors import DeliveryTimeout, KafkaError, MalformedMessage
+from pyclient.producer.delivery import Settlement
 from pyclient.producer.metrics import ProducerMetrics
-from pyclient.producer.node import Node
-from pyclient.producer.outcome import (
+from pyclient.producer.produce_response import (
     DUPLICATE,
     FENCED,
     LOST_ITS_PLACE,
@@ -29,13 +26,101 @@ from pyclient.producer.outcome import (
     with_detail,
     with_doubt,
 )
-from pyclient.producer.partition_queue import PartitionQueue
-from pyclient.producer.splitting import split_batch
-from pyclient.producer.work import ProduceWork, Settlement
+from pyclient.producer.producer_batch import NO_SEQUENCE, ProducerBatch, split_batch
+from pyclient.producer.record_accumulator import NEVER, NO_LEADER, PartitionQueue, RecordAccumulator
+from pyclient.producer.transaction_manager import KNOWN_SECONDS, Phase, TransactionManager
 
 MAX_THROTTLE: Final = 3_600.0  # seconds; upper limit for a broker's throttle time
 
 _MAY_BE_WRITTEN: Final = "a request without a response may still be applied there, so a retry could duplicate records"
+
+PRESSED: Final = 40
+"""Responses after which partitions still had to wait for the next one: then one more connection is opened."""
+
+
+class Node:
+    """Requests in flight to one broker: at most `depth` on each of at most `most` connections.
+
+    Kafka handles the requests of one connection one at a time, so a producer with more to send would wait for a broker
+    that is mostly idle. Each partition keeps to one connection, and so its order. `BrokerLinks` opens connections,
+    numbered from 0; `spread` sets how many there are, `wanted` is how many there should be. Times are in seconds.
+    """
+
+    __slots__ = (
+        "_answered", "_depth", "_most", "_others", "_pressed", "in_flight", "stalled_since", "throttled_until", "width",
+    )  # fmt: skip
+
+    def __init__(self, depth: int, most: int) -> None:
+        self.in_flight = 0  # on all connections
+        self.throttled_until = 0.0
+        self.stalled_since = float("inf")
+        self.width = 1  # connections over which its partitions are spread
+        self._depth = depth
+        self._most = most
+        self._others = [0] * (most - 1)  # in flight on each connection after the first
+        self._pressed = 0
+        self._answered = False  # a response came since the last `looked`; without one it counts nothing
+
+    def __repr__(self) -> str:
+        return f"<Node in_flight={self.in_flight} width={self.width}>"
+
+    def in_flight_on(self, link: int) -> int:
+        """Return the number of requests in flight on this connection."""
+        return self._others[link - 1] if link else self.in_flight - sum(self._others)
+
+    def is_full(self, link: int) -> bool:
+        """Return True if this connection has its maximum of requests in flight."""
+        return self.in_flight_on(link) >= self._depth
+
+    def began(self, link: int) -> None:
+        """Count a request that is sent on this connection."""
+        self.in_flight += 1
+        if link:
+            self._others[link - 1] += 1
+
+    def ended(self, link: int) -> None:
+        """Count a request on this connection as ended."""
+        self.in_flight -= 1
+        if link:
+            self._others[link - 1] -= 1
+        self._answered = True
+
+    def looked(self, left: int) -> None:
+        """Update the load after a drain that left `left` partitions with more to send."""
+        if not left:
+            self._pressed = max(0, self._pressed - 1)
+        elif self._answered and left > self.width and any(map(self.is_full, range(self.width))):
+            self._pressed += 1
+            self._answered = False
+
+    def rested(self) -> None:
+        """Return to one connection, as nothing is in flight and nothing waits."""
+        self.spread(1)
+        self._pressed = 0
+
+    @property
+    def wanted(self) -> int:
+        """The number of connections that the load calls for."""
+        return min(self.width + 1, self._most) if self._pressed >= PRESSED else self.width
+
+    def spread(self, width: int) -> None:
+        """Set the number of connections in use."""
+        if width != self.width:
+            self.width = width
+            self._pressed = 0
+
+
+@dataclass(slots=True)
+class ProduceWork:
+    """The batches of one Produce request to broker `node` on its connection `link`, at most one of each partition."""
+
+    node: int
+    batches: list[ProducerBatch]
+    size: int
+    link: int = 0
+
+    def __repr__(self) -> str:
+        return f"<ProduceWork node={self.node} {', '.join(repr(batch) for batch in self.batches)}>"
 
 
 class Sender:
@@ -60,7 +145,7 @@ class Sender:
         availability_timeout: float = 0.0,
     ) -> None:
         self.accumulator = accumulator
-        self.identity = ProducerIdentity()
+        self.transaction_manager = TransactionManager()
         self.metrics = ProducerMetrics()
         self.nodes: dict[int, Node] = {}
         self.refresh_wanted = False  # metadata is stale
@@ -135,7 +220,7 @@ class Sender:
         """Remove topics that nothing was sent to since `before` (monotonic seconds), with their sequence numbers."""
         for topic in self.accumulator.forget_idle(before):
             for queue in topic.queues:
-                self.identity.begin_after(queue.sequence.producer_id, queue.sequence.epoch)
+                self.transaction_manager.begin_after(queue.sequence.producer_id, queue.sequence.epoch)
 
     def stalled(self, node: int, now: float) -> None:
         """Note that a broker accepts no requests although some are ready for it."""
@@ -149,7 +234,7 @@ class Sender:
     @property
     def has_more_to_do(self) -> bool:
         """True if a round after a response would find anything to do."""
-        return self.refresh_wanted or self.identity.wanted or self.accumulator.has_ready
+        return self.refresh_wanted or self.transaction_manager.wanted or self.accumulator.has_ready
 
     @property
     def total_in_flight(self) -> int:
@@ -179,7 +264,7 @@ class Sender:
             if steady and not queue.outstanding and now - sequence.confirmed_at > KNOWN_SECONDS:
                 sequence.doubted()
                 steady = False
-            if not steady and not sequence.prepare(queue.on_wire, self.identity, queue.outstanding):
+            if not steady and not sequence.prepare(queue.on_wire, self.transaction_manager, queue.outstanding):
                 return None
         elif queue.on_wire and self._max_in_flight == 1:  # keeps the order without idempotence
             return None
@@ -277,7 +362,7 @@ class Sender:
         return settlements + self._decided(queue, now)
 
     def _out_of_order(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> list[Settlement]:
-        """Handle an error by which the broker misses an earlier batch or has forgotten this one; see `idempotence`."""
+        """Handle an error by which the broker misses an earlier batch or forgot this one; see `transaction_manager`."""
         queue, sequence = batch.queue, batch.queue.sequence
         if batch.doubtful and sequence.is_written(batch.position):
             return self._delivered(batch, PartitionAnswer(DUPLICATE), now)
@@ -300,7 +385,7 @@ class Sender:
         return settlements + self._decided(queue, now)
 
     def _decided(self, queue: PartitionQueue, now: float) -> list[Settlement]:
-        """Return the outcomes of doubtful batches that no further response can decide; see `idempotence`."""
+        """Return the outcomes of doubtful batches that no further response can decide; see `transaction_manager`."""
         sequence, undecided = queue.sequence, queue.undecided
         if queue.on_wire:
             return []
@@ -443,3 +528,29 @@ class Sender:
             else:
                 queue.sequence.broke(batch.position)
         self.accumulator.release(batch)
+
+
+def too_late(batch: ProducerBatch, timeout_ms: int, reasons: str) -> DeliveryTimeout:
+    """Return the error of records not confirmed in time; `reasons` are the last failures of broker addresses."""
+    detail = why_unconfirmed(batch)
+    if reasons and not batch.on_wire and reasons not in detail:
+        detail = f"{detail}; last failures: {reasons}"
+    advice = "it was not written, and can be sent again"
+    if batch.doubtful or batch.on_wire:
+        advice = "it may still have been written: check that before sending it again"
+    text = f"{batch.queue.name}: the record was not confirmed within delivery_timeout_ms={timeout_ms}; {detail}"
+    error = DeliveryTimeout(f"{text}; {advice}; look at the broker, or raise delivery_timeout_ms")
+    error.__cause__ = batch.last_error
+    return error
+
+
+def why_unconfirmed(batch: ProducerBatch) -> str:
+    """Return why a batch is not confirmed so far."""
+    queue = batch.queue
+    if batch.last_error is not None:
+        return f"the last of {batch.attempts} attempts: {batch.last_error}"
+    if batch.on_wire:
+        return f"broker {queue.wire_node} has not answered"
+    if queue.leader == NO_LEADER:
+        return "the partition has no leader"
+    return f"it could not be sent to broker {queue.leader}"

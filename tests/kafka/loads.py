@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import Consumer, TopicPartition, errors
 from pyclient.admin import NewTopic
-from pyclient.producer.partition_queue import ATOMIC_APPEND
+from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.records import partition_for_key
 from tests.kafka import topics
 from tests.kafka.topics import wait_until

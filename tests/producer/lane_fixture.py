@@ -13,9 +13,8 @@ from typing import Any
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.callbacks import CallbackThread
-from pyclient.producer.delivery import Delivery, State
-from pyclient.producer.delivery_desk import DeliveryDesk
-from pyclient.producer.delivery_future import DeliveryFuture
+from pyclient.producer.delivery import Delivery, DeliveryDesk, State
+from pyclient.producer.futures import DeliveryFuture
 from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.metrics import LATENCY_BOUNDS_MS
 from pyclient.protocol.framing import encode_response

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pyclient import errors
-from pyclient.producer.outcome import PartitionAnswer
+from pyclient.producer.produce_response import PartitionAnswer
 from pyclient.records import check_crc, decode_batch, read_header
 
 

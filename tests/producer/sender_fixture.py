@@ -8,9 +8,9 @@ import uuid
 from pyclient import errors
 from pyclient.backoff import Backoff
 from pyclient.clock import SYSTEM_CLOCK
-from pyclient.producer.accumulator import RecordAccumulator
-from pyclient.producer.delivery_desk import DeliveryDesk
-from pyclient.producer.outcome import PartitionAnswer
+from pyclient.producer.delivery import DeliveryDesk
+from pyclient.producer.produce_response import PartitionAnswer
+from pyclient.producer.record_accumulator import RecordAccumulator
 from pyclient.producer.sender import Sender
 
 NOT_LEADER = errors.NotLeaderOrFollower.code
@@ -31,7 +31,7 @@ class SenderFixture:
             "backoff": Backoff(1.0, 1.0, jitter=0.0), "delivery_timeout_ms": 60_000,
         } | options  # fmt: skip
         self.sender = Sender(self.accumulator, random.Random(1), **given)
-        self.sender.identity.obtained(7, 0)
+        self.sender.transaction_manager.obtained(7, 0)
         self.lead(*leaders)
         self.works = {}
         self.names = {}

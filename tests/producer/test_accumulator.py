@@ -8,10 +8,9 @@ import uuid
 import pytest
 
 from pyclient.clock import SYSTEM_CLOCK
-from pyclient.producer.accumulator import NEVER, RecordAccumulator
 from pyclient.producer.buffer_pool import Waiter
-from pyclient.producer.delivery_desk import DeliveryDesk
-from pyclient.producer.partition_queue import NO_LEADER
+from pyclient.producer.delivery import DeliveryDesk
+from pyclient.producer.record_accumulator import NEVER, NO_LEADER, RecordAccumulator
 
 TOPIC_ID = uuid.UUID(int=1)
 

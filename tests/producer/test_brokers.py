@@ -9,7 +9,7 @@ import time
 import pytest
 
 from pyclient import Admin, NewTopic, errors
-from pyclient.producer.produce_messages import answers_by_partition
+from pyclient.producer.produce_response import answers_by_partition
 from pyclient.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,

@@ -8,8 +8,7 @@ import pytest
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.callbacks import CallbackThread
-from pyclient.producer.delivery import Delivery, State
-from pyclient.producer.delivery_desk import DeliveryDesk
+from pyclient.producer.delivery import Delivery, DeliveryDesk, State
 
 
 def test_the_callback_thread_starts_late_keeps_order_and_ends():

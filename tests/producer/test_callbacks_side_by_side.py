@@ -6,9 +6,8 @@ import threading
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.callbacks import CallbackThread
-from pyclient.producer.delivery import Delivery
-from pyclient.producer.delivery_desk import DeliveryDesk
-from pyclient.producer.delivery_future import DeliveryFuture
+from pyclient.producer.delivery import Delivery, DeliveryDesk
+from pyclient.producer.futures import DeliveryFuture
 
 BATCHES = 300
 THREADS = 4

@@ -12,8 +12,8 @@ import pytest
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.cluster import client, node_connection
-from pyclient.producer import broker_links, node
-from pyclient.producer.node import PRESSED
+from pyclient.producer import sender, sender_thread
+from pyclient.producer.sender import PRESSED
 from tests.producer.log import read_log
 from tests.producer.network import CUT, PASS, PRODUCE, FaultyNetwork
 from tests.producer.test_node import look
@@ -72,7 +72,7 @@ class Load:
 @pytest.fixture
 def slowly(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The broker delays responses for this topic; a few of them are enough to open a connection, on any machine."""
-    monkeypatch.setattr(node, "PRESSED", 3)
+    monkeypatch.setattr(sender, "PRESSED", 3)
     with cluster.faults.delay("Produce", 0.002, topic=topic, times=None):
         yield
 
@@ -128,7 +128,7 @@ def test_broken_connections_neither_lose_nor_duplicate_records(
     make: Any, cluster: EmbeddedCluster, network: FaultyNetwork, topic: str, slowly: None, side: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(broker_links, "PAUSE", 0.0)
+    monkeypatch.setattr(sender_thread, "PAUSE", 0.0)
     load = Load(make(**SMALL), topic)
     load.go_on(lambda: load.used == 3)
     rng, cuts = random.Random(5), []

@@ -10,7 +10,7 @@ import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.lane import DEPTH
-from pyclient.producer.partition_queue import ATOMIC_APPEND
+from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from tests.producer.faces import SyncFace
 from tests.producer.proxy import ANSWER, REQUEST, Proxy, through_a_proxy
 from tests.producer.test_lane_in_a_producer import open_lane

@@ -13,10 +13,8 @@ import pytest
 
 from pyclient import errors
 from pyclient.clock import SYSTEM_CLOCK
-from pyclient.producer.batch_future import BatchFuture, Span
-from pyclient.producer.delivery import Delivery, State
-from pyclient.producer.delivery_desk import DeliveryDesk
-from pyclient.producer.delivery_future import DeliveryFuture
+from pyclient.producer.delivery import Delivery, DeliveryDesk, State
+from pyclient.producer.futures import BatchFuture, DeliveryFuture, Span
 from pyclient.types import RecordMetadata
 from tests.waiting import until
 

@@ -20,8 +20,8 @@ from tests.producer.test_interrupts import Interrupt, interrupted
 from tests.waiting import PATIENCE, until
 
 PLACES = (
-    "callbacks.py", "loop_thread.py", "latch.py", "engine.py", "delivery.py", "delivery_desk.py", "delivery_future.py",
-    "core.py", "lock.py", "failures.py", "threading.py",
+    "callbacks.py", "loop_thread.py", "latch.py", "engine.py", "delivery.py", "futures.py", "core.py", "lock.py",
+    "threading.py",
 )  # fmt: skip
 
 

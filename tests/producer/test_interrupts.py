@@ -20,8 +20,8 @@ from pyclient import Producer, errors
 BATCH = 500
 OFF_THE_LANE = {"h": b"v"}  # see test_lane.py for what is on it
 PLACES = (
-    "core.py", "accumulator.py", "buffer_pool.py", "partition_queue.py", "batch.py", "delivery.py", "bulk.py",
-    "lane.py", "sender_loop.py", "connection.py", "stream.py", "idempotence.py",
+    "core.py", "record_accumulator.py", "buffer_pool.py", "producer_batch.py", "delivery.py", "send_many.py",
+    "lane.py", "sender_thread.py", "connection.py", "stream.py", "transaction_manager.py",
     "engine.py", "loop_thread.py",
 )  # fmt: skip
 

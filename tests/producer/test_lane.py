@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient.producer.batch import NO_SEQUENCE
-from pyclient.producer.partition_queue import ATOMIC_APPEND
+from pyclient.producer.producer_batch import NO_SEQUENCE
+from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.protocol.framing import decode_response, encode_response
 from pyclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pyclient.records import BatchBuilder, compiled_only, partition_for_key

@@ -14,7 +14,7 @@ import pytest
 from pyclient import Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.lane import DEPTH
-from pyclient.producer.partition_queue import ATOMIC_APPEND
+from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from tests.producer.test_interrupts import interrupted
 from tests.waiting import until
 

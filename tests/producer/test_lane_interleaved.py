@@ -14,7 +14,7 @@ import pytest
 
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.producer.partition_queue import ATOMIC_APPEND
+from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.records import compiled_only
 from tests.forks import fork
 from tests.producer.lane_fixture import LaneFixture, at_the_socket

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyclient.producer.partition_queue import ATOMIC_APPEND
+from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.records import compiled_only
 from tests.producer.lane_fixture import LaneFixture, at_the_socket
 from tests.readable import is_readable

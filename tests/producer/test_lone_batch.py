@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient.producer.lone_batch import LoneBatch
-from pyclient.producer.outcome import PartitionAnswer
+from pyclient.producer.produce_response import PartitionAnswer
 from pyclient.protocol.framing import decode_response, encode_request, encode_response
 from pyclient.protocol.messages.produce import (
     BatchIndexAndErrorMessage,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient.producer.node import PRESSED, Node
+from pyclient.producer.sender import PRESSED, Node
 
 
 def filled(depth=2, most=3):

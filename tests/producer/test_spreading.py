@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyclient.producer.node import PRESSED
+from pyclient.producer.sender import PRESSED
 from tests.producer.sender_fixture import SenderFixture
 
 

@@ -13,13 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pyclient import errors
 from pyclient.backoff import Backoff
 from pyclient.clock import SYSTEM_CLOCK
-from pyclient.producer.accumulator import RecordAccumulator
-from pyclient.producer.delivery import State
-from pyclient.producer.delivery_desk import DeliveryDesk
-from pyclient.producer.delivery_future import DeliveryFuture
-from pyclient.producer.outcome import PartitionAnswer
-from pyclient.producer.sender import Sender
-from pyclient.producer.work import ProduceWork, Settlement
+from pyclient.producer.delivery import DeliveryDesk, Settlement, State
+from pyclient.producer.futures import DeliveryFuture
+from pyclient.producer.produce_response import PartitionAnswer
+from pyclient.producer.record_accumulator import RecordAccumulator
+from pyclient.producer.sender import ProduceWork, Sender
 from pyclient.records import Compression
 from tests.producer.replica import Replica
 
@@ -78,10 +76,10 @@ class ProducerMachine(RuleBasedStateMachine):
         self.links = [1, 1]  # connections to each broker
         self.topic_id = uuid.uuid4()
         self._metadata()
-        self.sender.identity.obtained(7, epoch)
+        self.sender.transaction_manager.obtained(7, epoch)
         if self.idempotent and sequence:  # as if so many records had been sent before
             for queue in self.topic.queues:
-                assert queue.sequence.prepare(0, self.sender.identity, [])
+                assert queue.sequence.prepare(0, self.sender.transaction_manager, [])
                 queue.sequence.next = sequence
         self.wire: dict[tuple[int, int], list[tuple[ProduceWork, dict[int, bytes]]]] = {
             (node, link): [] for node in (0, 1) for link in range(LINKS)
@@ -141,8 +139,8 @@ class ProducerMachine(RuleBasedStateMachine):
         if self.sender.refresh_wanted:
             self.sender.refresh_wanted = False
             self._metadata()
-        if self.sender.identity.wanted:
-            self.sender.identity.obtained(self.counter + 1000, 0)
+        if self.sender.transaction_manager.wanted:
+            self.sender.transaction_manager.obtained(self.counter + 1000, 0)
         for node in self.accumulator.ready_nodes():
             self.sender.node(node).spread(self.links[node])
             for link in range(self.links[node]):

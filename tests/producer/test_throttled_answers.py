@@ -10,7 +10,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.producer.partition_queue import ATOMIC_APPEND
+from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.protocol.messages.produce import ProduceResponse
 from tests.producer.faces import SyncFace
 from tests.producer.proxy import Proxy, through_a_proxy

@@ -5,35 +5,227 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
 from pyclient.cluster.metadata import ClusterMetadata
-from pyclient.errors import ClientError, ConnectionFailed, KafkaError
+from pyclient.errors import ClientError, ConnectionFailed, KafkaError, from_code
 from pyclient.net.connection import Connection
-from pyclient.producer.accumulator import NEVER
-from pyclient.producer.batch import ProducerBatch
-from pyclient.producer.broker_links import BrokerLinks
 from pyclient.producer.config import ProducerConfig
-from pyclient.producer.forking import tell_after_fork
-from pyclient.producer.lock import ProducerLock
+from pyclient.producer.delivery import Settlement
+from pyclient.producer.lock import ProducerLock, tell_after_fork
 from pyclient.producer.lone_batch import LoneBatch
-from pyclient.producer.outcome import PartitionAnswer
-from pyclient.producer.partition_queue import NO_LEADER, PartitionQueue
-from pyclient.producer.produce_messages import answers_by_partition, request_of
-from pyclient.producer.producer_id import ProducerIdSearch
-from pyclient.producer.sender import Sender
-from pyclient.producer.sender_tasks import SenderTasks
-from pyclient.producer.unanswered import UnansweredSend
-from pyclient.producer.work import ProduceWork, Settlement
-from pyclient.protocol.messages.produce import ProduceRequest, ProduceResponse
+from pyclient.producer.produce_response import PartitionAnswer, answers_by_partition
+from pyclient.producer.producer_batch import ProducerBatch
+from pyclient.producer.record_accumulator import NEVER, NO_LEADER, PartitionQueue
+from pyclient.producer.sender import ProduceWork, Sender
+from pyclient.producer.transaction_manager import TransactionManager
+from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
+from pyclient.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from pyclient.records import Compression
 
 logger: Final = logging.getLogger("pyclient.producer")
+
+
+class SenderTasks:
+    """Keeps tasks until they end, and logs the exceptions of those that fail."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Start a task."""
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def cancel(self) -> None:
+        """Cancel the tasks that have not ended."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a background task of the producer failed", exc_info=task.exception())
+
+
+PAUSE = 30.0
+"""Seconds between two attempts to open the same additional connection, which is optional."""
+
+
+class BrokerLinks:
+    """Connections to brokers, used on the event loop; `nudge` is called when an attempt to connect has ended."""
+
+    def __init__(
+        self, cluster: ClusterClient, tasks: SenderTasks, backoff: Backoff, rng: Rng, *, nudge: Callable[[], object]
+    ) -> None:
+        self.used: dict[int, Connection] = {}  # by broker; it may have ended since
+        self._cluster = cluster
+        self._tasks = tasks
+        self._backoff = backoff
+        self._rng = rng
+        self._nudge = nudge
+        self._connecting: set[int] = set()
+        self._additional: dict[tuple[int, int], Connection] = {}
+        self._opening: set[tuple[int, int]] = set()
+
+    def ready(self, node: int, count: int) -> list[Connection]:
+        """Return up to `count` open connections, none if the first is missing; open missing ones in the background."""
+        first = self._first(node)
+        if first is None:
+            return []
+        connections = [first]
+        for link in range(1, count):
+            connection = self._additional.get((node, link))
+            if connection is None or connection.closed:
+                if (node, link) not in self._opening:
+                    self._opening.add((node, link))
+                    self._tasks.spawn(self._open(node, link))
+                break
+            connections.append(connection)
+        return connections
+
+    def _first(self, node: int) -> Connection | None:
+        connection = self.used.get(node)
+        if connection is None or connection.closed:
+            connection = self._cluster.try_connection(node)
+            if connection is None or connection.closed:
+                self.used.pop(node, None)
+                if node not in self._connecting:
+                    self._connecting.add(node)
+                    self._tasks.spawn(self._connect(node))
+                return None
+            self.used[node] = connection
+        return connection
+
+    async def _connect(self, node: int) -> None:
+        try:
+            await self._cluster.connection(node)
+        except KafkaError as error:
+            logger.debug("no connection to broker %d: %s", node, error)
+            self._cluster.request_refresh()  # the broker's address or the partitions' leaders may have changed
+            await asyncio.sleep(self._backoff.delay(0, self._rng))
+        finally:
+            self._connecting.discard(node)
+        self._nudge()
+
+    async def _open(self, node: int, link: int) -> None:
+        """Open an additional connection, which brokers may refuse or close; retry after `PAUSE` at the earliest."""
+        try:
+            self._additional[node, link] = await self._cluster.optional_connection(node, f"produce-{link}")
+            self._nudge()
+        except KafkaError as error:
+            logger.debug("no additional connection to broker %d: %s", node, error)
+        try:
+            await asyncio.sleep(PAUSE)
+        finally:
+            self._opening.discard((node, link))
+
+
+_NO_TRANSACTION_TIMEOUT: Final = 2**31 - 1
+
+
+class ProducerIdSearch:
+    """Asks any broker until one responds; calls `refused` with an error that is not retriable."""
+
+    def __init__(
+        self,
+        transaction_manager: TransactionManager,
+        cluster: ClusterClient,
+        lock: ProducerLock,
+        backoff: Backoff,
+        rng: Rng,
+        *,
+        refused: Callable[[KafkaError], object],
+        ended: Callable[[], object],
+    ) -> None:
+        self.asking = False  # a search is scheduled or runs
+        self._transaction_manager = transaction_manager
+        self._cluster = cluster
+        self._lock = lock
+        self._backoff = backoff
+        self._rng = rng
+        self._refused = refused
+        self._ended = ended
+
+    async def run(self) -> None:
+        """Retry until there is an id."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT)
+        attempt = 0
+        try:
+            while True:
+                error = await self._try(request)
+                if error is None:
+                    return
+                if not error.retriable:
+                    logger.error("client %r: no producer id: %s", self._cluster.config.client_id, error)
+                    self._refused(error)
+                await asyncio.sleep(self._backoff.delay(attempt, self._rng))
+                attempt += 1
+        finally:
+            self.asking = False
+            self._ended()
+
+    async def _try(self, request: InitProducerIdRequest) -> KafkaError | None:
+        try:
+            response = await self._cluster.request(request)
+        except KafkaError as error:
+            return error
+        if response.error_code:
+            text = "requesting a producer id, which enable_idempotence=True needs"
+            return from_code(response.error_code, text)
+        with self._lock:
+            self._transaction_manager.obtained(response.producer_id, response.producer_epoch)
+        text = "client %r: its producer id is %d, epoch %d"
+        logger.info(text, self._cluster.config.client_id, response.producer_id, response.producer_epoch)
+        return None
+
+
+class Lost(Protocol):
+    """Handles a request that failed; `written`: its bytes may have been sent."""
+
+    def __call__(self, work: ProduceWork, error: KafkaError, *, written: bool) -> None: ...
+
+
+class UnansweredSend:
+    """Sends requests on the event loop and calls `taken` or `lost` when each has ended."""
+
+    def __init__(self, tasks: SenderTasks, *, taken: Callable[[ProduceWork], object], lost: Lost) -> None:
+        self._tasks = tasks
+        self._taken = taken
+        self._lost = lost
+
+    def send(self, connection: Connection, request: ProduceRequest, work: ProduceWork) -> None:
+        """Send the request of this work."""
+        try:
+            connection.send_only(request)
+        except KafkaError as error:
+            self._lost(work, error, written=False)
+            return
+        self._tasks.spawn(self._until_taken(connection, work))
+
+    async def _until_taken(self, connection: Connection, work: ProduceWork) -> None:
+        try:
+            await connection.drain()
+        except KafkaError as error:
+            self._lost(work, error, written=True)
+            return
+        except asyncio.CancelledError:
+            self._lost(work, ConnectionFailed("the producer was closed"), written=True)
+            raise
+        self._taken(work)
+
 
 _IDLE_CHECK_SECONDS: Final = 30.0
 _GRANT_SECONDS: Final = 0.001  # delay before little free memory is granted to waiters
@@ -71,7 +263,7 @@ class SenderLoop:
         self._brokers = BrokerLinks(cluster, self._tasks, backoff, rng, nudge=self.nudge)
         self.links = self._brokers.used  # the first connection to each broker
         self._id_search = ProducerIdSearch(
-            sender.identity, cluster, lock, backoff, rng, refused=self._no_producer_id, ended=self.nudge
+            sender.transaction_manager, cluster, lock, backoff, rng, refused=self._no_producer_id, ended=self.nudge
         )
         self._unanswered = UnansweredSend(self._tasks, taken=self._taken, lost=self._lost)
         self._compression = Compression.from_name(config.compression_type)
@@ -89,7 +281,7 @@ class SenderLoop:
         """Subscribe to metadata updates and, for an idempotent producer, request a producer id."""
         self._cluster.listeners.append(self._on_metadata)
         if self._config.idempotent:
-            self.sender.identity.wanted = True
+            self.sender.transaction_manager.wanted = True
         self._step()
 
     def stop(self) -> None:
@@ -199,7 +391,7 @@ class SenderLoop:
         if self.sender.refresh_wanted:
             self.sender.refresh_wanted = False
             self._cluster.request_refresh()
-        if self.sender.identity.wanted and not self._id_search.asking:
+        if self.sender.transaction_manager.wanted and not self._id_search.asking:
             self._id_search.asking = True
             self._tasks.spawn(self._id_search.run())
         if now >= self.idle_check_at:
@@ -351,3 +543,16 @@ class SenderLoop:
         with self._lock:
             settlements = self.sender.no_producer_id(error)
         self.tell_given_up(settlements)
+
+
+def request_of(work: ProduceWork, sealed: list[memoryview], config: ProducerConfig) -> ProduceRequest:
+    """Return the request for the work's batches; `sealed` has their bytes, in the same order."""
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for batch, records in zip(work.batches, sealed, strict=True):
+        queue = batch.queue
+        topics.setdefault(queue.topic.name, []).append(PartitionProduceData(index=queue.partition, records=records))
+    return ProduceRequest(
+        acks=config.acks,
+        timeout_ms=config.request_timeout_ms,
+        topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+    )

@@ -1,4 +1,4 @@
-"""Produce responses and their verdict on a batch: delivered, retry, split or failed."""
+"""What a Produce response says of each batch, and the verdict on it: delivered, retry, split or failed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Final, NamedTuple
 from pyclient import errors
 from pyclient.errors import BrokerError, KafkaError
 from pyclient.producer.delivery import fresh_copy
+from pyclient.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceResponse,
+)
 
 
 class Verdict(Enum):
@@ -79,7 +83,6 @@ NOT_WRITTEN: Final = TOO_LARGE | LOST_ITS_PLACE | frozenset(
 """Codes that a broker returns only before it writes. Others may come after the write: NotLeaderOrFollower, for example,
 also when a leader that has appended the batch is replaced while it waits for the replicas."""
 
-
 _ADVICE: Final[Mapping[int, str]] = {
     errors.MessageTooLarge.code: "send smaller records, or raise the topic's max.message.bytes",
     errors.RecordListTooLarge.code: "send smaller records, or raise the topic's segment.bytes",
@@ -141,3 +144,28 @@ def at_partition(error: KafkaError, partition: str) -> KafkaError:
     copy = fresh_copy(error)
     copy.args = (f"{partition}: {error}",)
     return copy
+
+
+def answers_by_partition(response: ProduceResponse) -> dict[tuple[str, int], PartitionAnswer]:
+    """Return a response's answers by (topic, partition); of several for one partition the first counts."""
+    answers: dict[tuple[str, int], PartitionAnswer] = {}
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            place = (topic.name, partition.index)
+            if place not in answers:
+                answers[place] = _answer(partition)
+    return answers
+
+
+def _answer(partition: PartitionProduceResponse) -> PartitionAnswer:
+    if not partition.error_code:
+        return PartitionAnswer(0, partition.base_offset, partition.log_append_time_ms)
+    return PartitionAnswer(
+        partition.error_code,
+        partition.base_offset,
+        partition.log_append_time_ms,
+        partition.error_message,
+        {record.batch_index: record.batch_index_error_message for record in partition.record_errors}
+        if partition.record_errors
+        else NO_RECORD_ERRORS,
+    )
