@@ -86,6 +86,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/lint-imports --config tools/broker_rooms.toml
 	$(BIN)/python -m tools.lint_rules
 	$(BIN)/python -m tools.sync_clients --check
 

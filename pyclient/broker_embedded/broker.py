@@ -16,8 +16,7 @@ from pyclient.broker_embedded.controller.configs import CLUSTER, Configs
 from pyclient.broker_embedded.controller.controller import Controller, MetadataCallbacks
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
-from pyclient.broker_embedded.controller.mutation_quotas import MutationQuotas
-from pyclient.broker_embedded.controller.topics import TopicPlan
+from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC, TopicPlan
 from pyclient.broker_embedded.log.alter_log_dirs import ReplicaAlterLogDirs
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.incremental_task import run_here
@@ -25,6 +24,7 @@ from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.network.admission import Admission
 from pyclient.broker_embedded.network.answer_cache import AnswerCache
 from pyclient.broker_embedded.network.descriptors import Descriptors
+from pyclient.broker_embedded.network.mutation_quotas import MutationQuotas
 from pyclient.broker_embedded.network.quotas import ByteQuotas
 from pyclient.broker_embedded.network.server import Listener
 from pyclient.broker_embedded.replication.fetch_sessions import FetchSessions
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyclient.broker_embedded.replication.durability import Durable, behind_commits
 from pyclient.broker_embedded.replication.log_openings import behind_openings
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.errors import MalformedMessage
 from pyclient.protocol import codec
 from pyclient.protocol.versions import API_KEYS
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyclient.broker_embedded.broker import BrokerNode
-    from pyclient.broker_embedded.controller.mutation_quotas import MutationQuota
+    from pyclient.broker_embedded.network.mutation_quotas import MutationQuota
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.replication.log_openings import Asked
     from pyclient.protocol.fields import Request
@@ -31,72 +32,6 @@ A handler of requests that may have many items is a generator function: it pause
 
 Handler = Callable[[Any, "RequestContext"], Answer]
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """One API: the module in `handlers/` that serves it, and the versions. `listed` is the minimum that ApiVersions
-    reports, if it differs from the first served version."""
-
-    module: str
-    first: int
-    last: int
-    listed: int | None = None
-
-    @property
-    def advertised_first(self) -> int:
-        """Return the minimum that ApiVersions reports."""
-        return self.first if self.listed is None else self.listed
-
-
-SERVED: Final[dict[str, Served]] = {
-    "Produce": Served("produce", 3, 13, listed=0),  # librdkafka < 2.11.1 stops compressing when the minimum is above 0
-    "Fetch": Served("fetch", 4, 18),
-    "ListOffsets": Served("list_offsets", 1, 11),
-    "Metadata": Served("metadata", 0, 13),
-    "OffsetCommit": Served("offset_commit", 2, 10),
-    "OffsetFetch": Served("offset_fetch", 1, 10),
-    "FindCoordinator": Served("find_coordinator", 0, 6),
-    "JoinGroup": Served("join_group", 0, 9),
-    "Heartbeat": Served("heartbeat", 0, 4),
-    "LeaveGroup": Served("leave_group", 0, 5),
-    "SyncGroup": Served("sync_group", 0, 5),
-    "DescribeGroups": Served("describe_groups", 0, 6),
-    "ListGroups": Served("list_groups", 0, 5),
-    "ApiVersions": Served("api_versions", 0, 4),
-    "CreateTopics": Served("create_topics", 2, 7),
-    "DeleteTopics": Served("delete_topics", 1, 6),
-    "InitProducerId": Served("init_producer_id", 0, 5),
-    "OffsetForLeaderEpoch": Served("offset_for_leader_epoch", 2, 4),
-    "DescribeConfigs": Served("describe_configs", 1, 4),
-    "AlterConfigs": Served("alter_configs", 0, 2),
-    "IncrementalAlterConfigs": Served("incremental_alter_configs", 0, 1),
-    "ListConfigResources": Served("list_config_resources", 0, 1),
-    "CreatePartitions": Served("create_partitions", 0, 3),
-    "DeleteGroups": Served("delete_groups", 0, 2),
-    "OffsetDelete": Served("offset_delete", 0, 0),
-    "ConsumerGroupHeartbeat": Served("consumer_group_heartbeat", 0, 1),
-    "ConsumerGroupDescribe": Served("consumer_group_describe", 0, 1),
-    "DescribeCluster": Served("describe_cluster", 0, 2),
-    "DeleteRecords": Served("delete_records", 0, 2),
-    "DescribeAcls": Served("describe_acls", 1, 3),
-    "CreateAcls": Served("create_acls", 1, 3),
-    "DeleteAcls": Served("delete_acls", 1, 3),
-    "DescribeLogDirs": Served("describe_log_dirs", 1, 5),
-    "AlterReplicaLogDirs": Served("alter_replica_log_dirs", 1, 2),
-    "ElectLeaders": Served("elect_leaders", 0, 2),
-    "AlterPartitionReassignments": Served("alter_partition_reassignments", 0, 1),
-    "ListPartitionReassignments": Served("list_partition_reassignments", 0, 0),
-    "DescribeClientQuotas": Served("describe_client_quotas", 0, 1),
-    "AlterClientQuotas": Served("alter_client_quotas", 0, 1),
-    "DescribeUserScramCredentials": Served("describe_user_scram_credentials", 0, 0),
-    "AlterUserScramCredentials": Served("alter_user_scram_credentials", 0, 0),
-    "DescribeQuorum": Served("describe_quorum", 0, 2),
-    "UpdateFeatures": Served("update_features", 0, 2),
-    "DescribeProducers": Served("describe_producers", 0, 0),
-    "DescribeTopicPartitions": Served("describe_topic_partitions", 0, 0),
-}
-"""All served APIs. A handler's module is imported with the first request of its API."""
 
 
 class CloseConnection(Exception):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyclient.broker_embedded import handlers
-from pyclient.broker_embedded.dispatch import SERVED, declaration_of, route
+from pyclient.broker_embedded.dispatch import declaration_of, route
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.protocol.versions import API_KEYS, request_class
 
 

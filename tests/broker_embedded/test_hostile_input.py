@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.protocol import framing
 from pyclient.protocol.kinds import ArrayOf, Fixed, Nested, RecordData, Text
 from pyclient.protocol.messages.metadata import MetadataRequest

@@ -11,9 +11,10 @@ import pytest
 
 from benchmarks.large_requests import REQUESTS, api_of, large_request
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.dispatch import SERVED, RequestContext, handler_of
+from pyclient.broker_embedded.dispatch import RequestContext, handler_of
 from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.broker_embedded.scheduling.request_slices import SlicedRequest
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker_embedded.nodes import node_of

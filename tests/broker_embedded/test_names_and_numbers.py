@@ -11,7 +11,7 @@ import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
-from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.protocol.kinds import ZERO_UUID, ArrayOf, Fixed, Nested, RecordData, Text
 from pyclient.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

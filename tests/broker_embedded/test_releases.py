@@ -10,8 +10,8 @@ import pytest
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.controller.features import FEATURES
-from pyclient.broker_embedded.dispatch import SERVED
 from pyclient.broker_embedded.releases import RELEASES, release_of
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.errors import ConfigError, CoordinatorNotAvailable, NotCoordinator, UnsupportedVersion
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
 from pyclient.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest

@@ -14,9 +14,10 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.dispatch import SERVED, route
+from pyclient.broker_embedded.dispatch import route
 from pyclient.broker_embedded.faults.error_answers import failed_answer
 from pyclient.broker_embedded.faults.shapes import error_codes
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.protocol import framing
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
 from pyclient.protocol.messages.describe_cluster import DescribeClusterRequest

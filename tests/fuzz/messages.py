@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.config.broker import SERVED_OPTIONS
 from pyclient.config.group import GROUP_OPTIONS
 from pyclient.config.topic import TOPIC_OPTIONS

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.errors import ProtocolError, UnsupportedVersion
 from pyclient.protocol import framing
 from pyclient.protocol.versions import API_KEYS, request_class

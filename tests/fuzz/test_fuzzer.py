@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.protocol import codec, framing
 from pyclient.protocol.versions import API_KEYS, request_class
 from pyclient.records import check_crc, read_header

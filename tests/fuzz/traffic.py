@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.errors import ProtocolError, UnsupportedVersion
 from pyclient.protocol import framing
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest

@@ -18,7 +18,7 @@ from pyclient.broker_embedded.controller.image import (
     TOPIC_RESOURCE,
 )
 from pyclient.broker_embedded.controller.topics import check_name
-from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.failures import code_of, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -25,6 +25,7 @@ MAX_RECORDS_PER_REQUEST: Final = 10_000
 """Maximum number of metadata records of a request, as in Kafka."""
 
 METADATA_TOPIC: Final = "__cluster_metadata"
+OFFSETS_TOPIC: Final = "__consumer_offsets"
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -7,10 +7,10 @@ from urllib.parse import unquote
 
 from pyclient.broker_embedded.controls import contents, faults, node, requests
 from pyclient.broker_embedded.controls.endpoint import Endpoint, MethodNotAllowed, NotNow, NotThere, Values
-from pyclient.broker_embedded.dispatch import SERVED
 from pyclient.broker_embedded.faults.faults import Interceptor
 from pyclient.broker_embedded.faults.shapes import roles_of
 from pyclient.broker_embedded.faults.spec import KINDS
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.config.options import nearest
 from pyclient.errors import ConfigError
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.faults.answers import Failing
-from pyclient.broker_embedded.faults.failures import message_of
 from pyclient.broker_embedded.faults.items import Selection, items_of, mark
 from pyclient.broker_embedded.faults.shapes import TOP, place_of, shape_of
 from pyclient.errors import BrokerError, UnknownServerError

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.dispatch import SERVED
 from pyclient.broker_embedded.faults.items import Selection, fits
 from pyclient.broker_embedded.faults.shapes import roles_of
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.config.options import nearest
 from pyclient.errors import BrokerError, ConfigError
 from pyclient.protocol.versions import API_KEYS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.broker import OFFSETS_TOPIC
 from pyclient.broker_embedded.controller.image import GROUP_RESOURCE
+from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC
 from pyclient.broker_embedded.groups.config import GroupConfig
 from pyclient.broker_embedded.groups.consumer.topics import TopicInfo
 from pyclient.errors import KafkaStorageError

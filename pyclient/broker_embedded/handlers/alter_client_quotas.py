@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.controller.client_quotas import check_value, entity_of
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.errors import InvalidRequest
 from pyclient.protocol.messages.alter_client_quotas import (

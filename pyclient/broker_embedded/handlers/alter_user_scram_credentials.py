@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyclient import errors
 from pyclient.broker_embedded.controller import scram
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import message_of
+from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.alter_user_scram_credentials import (

@@ -11,8 +11,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.controller.features import FEATURES, METADATA_VERSION, supported
-from pyclient.broker_embedded.dispatch import SERVED, handles
+from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.releases import release_of
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.errors import InvalidRequest, UnsupportedVersion
 from pyclient.protocol.messages.api_versions import (
     ApiVersion,

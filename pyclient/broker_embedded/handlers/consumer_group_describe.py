@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import message_of
+from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.groups.consumer.assignors import preferred
 from pyclient.broker_embedded.groups.consumer_protocol import check_consumer_protocol
 from pyclient.broker_embedded.log.incremental_task import in_steps

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -17,9 +17,9 @@ from pyclient.protocol.messages.create_partitions import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.controller.mutation_quotas import MutationQuota
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.network.mutation_quotas import MutationQuota
 
 _STRICT: Final = 3  # since this version a client above its quota is refused (KIP-599)
 

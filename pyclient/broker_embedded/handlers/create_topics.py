@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.controller.topics import MAX_PARTITIONS_PER_REQUEST, MAX_RECORDS_PER_REQUEST, TopicPlan
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.create_topics import (
     CreatableTopic,
@@ -24,9 +24,9 @@ from pyclient.protocol.messages.create_topics import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
-    from pyclient.broker_embedded.controller.mutation_quotas import MutationQuota
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.network.mutation_quotas import MutationQuota
 
 _STRICT: Final = 6  # since this version a client above its quota is refused (KIP-599)
 

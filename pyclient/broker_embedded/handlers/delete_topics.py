@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.fields import ZERO_UUID
@@ -25,9 +25,9 @@ from pyclient.protocol.messages.delete_topics import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import TopicImage
-    from pyclient.broker_embedded.controller.mutation_quotas import MutationQuota
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.network.mutation_quotas import MutationQuota
 
 _STRICT: Final = 5  # since this version a client above its quota is refused (KIP-599)
 

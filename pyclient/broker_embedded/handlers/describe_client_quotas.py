@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.controller.client_quotas import Filter
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import message_of
+from pyclient.broker_embedded.failures import message_of
 from pyclient.errors import BrokerError
 from pyclient.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,

@@ -21,7 +21,7 @@ from pyclient.broker_embedded.controller.image import (
 )
 from pyclient.broker_embedded.controller.topics import check_name
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import message_of
+from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.groups.state import DEAD, STABLE
 from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.errors import BrokerError, GroupIdNotFound

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.controller.topics import check_name
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

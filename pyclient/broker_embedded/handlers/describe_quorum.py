@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyclient import errors
 from pyclient.broker_embedded.controller.metadata_log import TOPIC
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import message_of
+from pyclient.broker_embedded.failures import message_of
 from pyclient.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import message_of
+from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.elect_leaders import (

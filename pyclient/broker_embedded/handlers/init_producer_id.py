@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import code_of, log
+from pyclient.broker_embedded.failures import code_of, log
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

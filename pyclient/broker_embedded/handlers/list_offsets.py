@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import code_of
+from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.replication.fetch_reading import ISOLATION_LEVELS, READ_COMMITTED
 from pyclient.protocol.messages.list_offsets import (
     ListOffsetsPartition,

@@ -14,7 +14,7 @@ from pyclient import errors
 from pyclient.broker_embedded.controller.image import INTERNAL_TOPICS
 from pyclient.broker_embedded.controller.topics import MAX_RECORDS_PER_REQUEST, TopicPlan, check_name
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import code_of
+from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.fields import ZERO_UUID

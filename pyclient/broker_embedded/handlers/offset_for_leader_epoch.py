@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import code_of
+from pyclient.broker_embedded.failures import code_of
 from pyclient.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,

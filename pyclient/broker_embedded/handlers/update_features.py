@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.controller.features import Upgrade
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.faults.failures import code_of, message_of
+from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.update_features import (
     FeatureUpdateKey,

@@ -13,8 +13,9 @@ import resource
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.dispatch import SERVED, handler_of
+from pyclient.broker_embedded.dispatch import handler_of
 from pyclient.broker_embedded.scheduling.request_slices import SlicedRequest
+from pyclient.broker_embedded.served_apis import SERVED
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.log.filesystem import FileSystem

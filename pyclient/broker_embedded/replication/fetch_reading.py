@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.faults.failures import code_of
+from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.replication.fetch_sessions import TOPIC_IDS_SINCE
 from pyclient.broker_embedded.replication.partitions import NO_EPOCH
 from pyclient.net.file_region import release_regions

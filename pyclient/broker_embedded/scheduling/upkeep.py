@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.replication.fetch_sessions import STALE_SECONDS
 from pyclient.broker_embedded.scheduling.background import Background
 from pyclient.config.options import LONG_MAX
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 _FLUSH_SECONDS: Final = 1.0
+_SESSION_SECONDS: Final = 60.0  # between two searches for fetch sessions that nobody uses
 _RECOVERY_PAUSE: Final = 0.05
 """Seconds between two logs that no request waits for (docs/measurements.md, "Opening and recovery of logs")."""
 _SHORTEST_BACKOFF: Final = 0.01  # seconds between two searches for logs to compact
@@ -50,7 +50,7 @@ class Upkeep:
         if config.boolean("log.cleaner.enable"):
             self._every("compaction", self._cleaner_backoff, self.compact)
         self._every("flush", _FLUSH_SECONDS, self._flush_due)
-        self._every("fetch sessions", STALE_SECONDS / 2, lambda: node.fetch_sessions.expire(node.clock.monotonic()))
+        self._every("fetch sessions", _SESSION_SECONDS, lambda: node.fetch_sessions.expire(node.clock.monotonic()))
         idle = config.seconds("connections.max.idle.ms")
         if idle > 0:
             self._every("idle connections", idle / _IDLE_CHECKS, lambda: self._close_idle(idle))

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from pyclient import errors
-from pyclient.broker_embedded.dispatch import SERVED
 from pyclient.broker_embedded.faults.answers import Failing
 from pyclient.broker_embedded.faults.items import Selection, items_of, mark, mentions, without_failed
 from pyclient.broker_embedded.faults.shapes import SHAPES, TOP, error_codes, place_of, shape_of
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.protocol import codec
 from pyclient.protocol.kinds import ArrayOf, Nested
 from pyclient.protocol.parts import blank, fields_of

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.protocol.versions import API_KEYS
 from tests.broker_embedded.odd.data import T
 from tests.broker_embedded.odd.wire import encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.protocol.kinds import ArrayOf, Kind, Nested, Text
 from pyclient.protocol.parts import fields_of
 from pyclient.protocol.versions import API_KEYS, request_class

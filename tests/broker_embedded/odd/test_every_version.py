@@ -11,7 +11,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.protocol.versions import API_KEYS
 from pyclient.records import build_batch
 from tests.broker_embedded.odd.wire import Connection, IdOf, Lost, Names

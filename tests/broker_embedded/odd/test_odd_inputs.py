@@ -12,7 +12,7 @@ import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.config.loggers import PACKAGE
-from pyclient.broker_embedded.dispatch import SERVED
+from pyclient.broker_embedded.served_apis import SERVED
 from tests.broker_embedded.odd.replay import ROOMS, SETTINGS, differences, read_answers, replay
 from tests.broker_embedded.odd.table import Scenario
 
