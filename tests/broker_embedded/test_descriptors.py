@@ -8,13 +8,14 @@ import resource
 import socket
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
-from pyclient.broker_embedded.network.descriptors import OTHERS, Descriptors
+from pyclient.broker_embedded.network.descriptors import LATE_MODULES, OTHERS, Descriptors
 from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
 from pyclient.protocol import framing
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -26,6 +27,11 @@ from tests.waiting import until
 
 ASK = MetadataRequest(topics=[])
 FEW = 400  # descriptors
+
+
+@pytest.mark.parametrize("name", LATE_MODULES)
+def test_modules_that_are_imported_late_exist(name: str) -> None:
+    assert import_module(name)
 
 
 class Now:

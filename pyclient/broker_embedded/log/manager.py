@@ -55,7 +55,7 @@ class LogManager:
     `log.cleaner.dedupe.buffer.size`).
     """
 
-    producer_expiration_ms = 86_400_000  # `producer.id.expiration.ms`, for the logs that are opened from now on
+    producer_expiration_ms = UnifiedLog.producer_expiration_ms  # for the logs that are opened from now on
     compaction_memory = 128 << 20
 
     def __init__(

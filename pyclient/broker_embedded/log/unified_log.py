@@ -46,6 +46,7 @@ from pyclient.broker_embedded.log.producer_state_manager import (
     replay_batch,
 )
 from pyclient.broker_embedded.log.retention import retention_steps
+from pyclient.config.broker import BROKER_OPTIONS
 from pyclient.net.file_region import FileRegion
 from pyclient.records import BatchHeader, stamp_offsets
 from pyclient.types import OffsetAndTimestamp, TopicPartition
@@ -70,7 +71,8 @@ class UnifiedLog:
     awaiting_flush: set[UnifiedLog] | None = None
     deleted = False
     """True if the topic was deleted: the log's files need not reach the disk."""
-    producer_expiration_ms = 86_400_000  # idle time after which a producer is removed (producer.id.expiration.ms)
+    producer_expiration_ms: int = BROKER_OPTIONS["producer.id.expiration.ms"].default
+    """Idle time after which a producer is removed."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ OTHERS: Final = 64
 
 _UNLIMITED: Final = 1 << 20
 _RESERVE: Final = 8
-_LATE_MODULES: Final = (
+LATE_MODULES: Final = (
     "pyclient.protocol.encoding",
     "pyclient.protocol.decoding",
     "pyclient.protocol.diagnosis",
@@ -92,7 +92,7 @@ class Descriptors:
                 log.error("no file descriptor to import the handler of %s: %s", name, error)
                 self._all_loaded = False
             yield None
-        for module in _LATE_MODULES:
+        for module in LATE_MODULES:
             with contextlib.suppress(ImportError, OSError):
                 import_module(module)
             yield None
