@@ -1,1 +1,5 @@
-"""The options of brokers, topics and groups: `BrokerConfig` checks what is set, the tables name the options."""
+"""A broker's configuration: `BrokerConfig` checks what is set against the tables of pyclient.config.
+
+It knows the profiles (`kafka`, `test`) and which options may change while the broker runs. `loggers.py` has the log
+levels that AlterConfigs sets.
+"""

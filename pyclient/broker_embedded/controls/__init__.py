@@ -1,1 +1,6 @@
-"""The controls of a running node for tests: in this process, over a Unix socket, or by HTTP."""
+"""What a test or an operator asks of a running node, beside Kafka's protocol.
+
+`Controls` is the table of endpoints (faults, requests, time, contents, verification). They are called through a
+`Channel`: in this process (`ThreadChannel`), over a Unix socket from the process that started the node
+(`SocketChannel`), or by HTTP (`ControlServer`).
+"""

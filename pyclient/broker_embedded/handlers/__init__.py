@@ -1,1 +1,6 @@
-"""The APIs, one module each, with a function `handle` that `@handles` declares."""
+"""The APIs, one module each, named like the API.
+
+The function `handle` of a module takes the decoded request and a `RequestContext` and returns the response; for a
+request of many items it is a generator that pauses. `@handles` (dispatch.py) says which request and versions it serves,
+what has to be on the disk before the answer leaves, and which logs have to be open before it runs.
+"""

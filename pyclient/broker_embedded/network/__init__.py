@@ -1,1 +1,6 @@
-"""The listening socket, its connections and their quotas: `Listener`, `BrokerConnection`, `Admission`, `ByteQuotas`."""
+"""The listening socket, its connections, and the limits on what clients may use.
+
+`Listener` accepts, `BrokerConnection` reads requests and writes answers in order. `Admission` counts connections and
+turns some away, `Descriptors` keeps files in reserve, `ByteQuotas` and `MutationQuotas` delay clients above a quota.
+`AnswerCache` keeps encoded Metadata answers; `LoneProduces` is the short way of a request with one batch.
+"""
