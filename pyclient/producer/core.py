@@ -30,6 +30,7 @@ from pyclient.producer.delivery import Delivery, DeliveryDesk
 from pyclient.producer.futures import DeliveryFuture
 from pyclient.producer.lane import LaneKeeper
 from pyclient.producer.lock import producer_lock
+from pyclient.producer.producer_batch import BatchState
 from pyclient.producer.record_accumulator import NO_LEADER, PartitionQueue, RecordAccumulator, TopicQueues, choose_queue
 from pyclient.producer.sender import Sender, why_unconfirmed
 from pyclient.producer.sender_thread import SenderLoop
@@ -248,7 +249,8 @@ class ProducerCore:
     def wake_for(self, queue: PartitionQueue) -> None:
         """Wake the sender if the partition's new or full batch is due before its next timer."""
         batch = queue.open
-        if batch is None or batch.ready or len(queue.waiting) > 1 or self.loop.next_look > batch.created + self._linger:
+        lingers = batch is not None and batch.state is BatchState.OPEN and len(queue.waiting) == 1
+        if batch is None or not lingers or self.loop.next_look > batch.created + self._linger:
             self.loop.wake()
 
     def choose(self, queues: TopicQueues, key: Any) -> int:

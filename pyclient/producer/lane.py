@@ -19,7 +19,7 @@ from pyclient.producer.delivery import Delivery, DeliveryDesk, State
 from pyclient.producer.futures import DeliveryFuture
 from pyclient.producer.lock import ProducerLock
 from pyclient.producer.metrics import LATENCY_BOUNDS_MS
-from pyclient.producer.producer_batch import ProducerBatch
+from pyclient.producer.producer_batch import BatchState, ProducerBatch
 from pyclient.producer.record_accumulator import ATOMIC_APPEND, PartitionQueue
 from pyclient.producer.sender import ProduceWork
 from pyclient.producer.sender_thread import SenderLoop
@@ -107,6 +107,8 @@ class LaneKeeper:
             )
             batch.builder.append(record.timestamp_ms, record.key, record.value, None)
             batch.builder.close()
+            batch.become(BatchState.CLOSED)
+            batch.become(BatchState.IN_FLIGHT)
             work = ProduceWork(number, [batch], batch.builder.size)
             outstanding, left = [*queue.outstanding, batch], self.lane.records[1:]
             # No calls in these lines: an interrupt comes before or after all of them.
@@ -118,7 +120,6 @@ class LaneKeeper:
             queue.wire_node, queue.wire_link = number, 0
             batch.attempts = 1
             queue.on_wire += 1
-            batch.closed = batch.on_wire = True
             node.in_flight += 1
             sender.metrics.requests += 1
             record.work, self.lane.records = work, left

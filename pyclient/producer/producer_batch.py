@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from pyclient.producer.buffer_pool import BufferPool
 from pyclient.producer.delivery import Delivery
@@ -26,6 +29,46 @@ if TYPE_CHECKING:
 NO_SEQUENCE = -1
 
 
+class BatchState(Enum):
+    """The states of a batch; `TRANSITIONS` has what may follow each."""
+
+    OPEN = "open"
+    """It takes records and may not be sent yet: it lingers."""
+    READY = "ready"
+    """It may be sent, and takes records until then."""
+    CLOSED = "closed"
+    """It takes no more records, and no request holds it: it waits to be sent (again), or for its outcome."""
+    IN_FLIGHT = "on the wire"
+    """A request with its bytes is in flight: the buffer must not be reused."""
+    EXPIRED_IN_FLIGHT = "expired on the wire"
+    """Its futures failed while it was in flight; the request still holds the buffer."""
+    EXPIRED = "expired"
+    """Its futures failed while it was in flight, and the request has ended."""
+    RELEASED = "released"
+    """Its buffer went back to the pool."""
+
+    following: tuple[BatchState, ...]
+
+
+TRANSITIONS: Final[Mapping[BatchState, tuple[BatchState, ...]]] = MappingProxyType(
+    {
+        BatchState.OPEN: (BatchState.READY, BatchState.CLOSED),
+        BatchState.READY: (BatchState.CLOSED,),
+        BatchState.CLOSED: (BatchState.IN_FLIGHT, BatchState.RELEASED),
+        BatchState.IN_FLIGHT: (BatchState.CLOSED, BatchState.EXPIRED_IN_FLIGHT),
+        BatchState.EXPIRED_IN_FLIGHT: (BatchState.EXPIRED,),
+        BatchState.EXPIRED: (BatchState.RELEASED,),
+        BatchState.RELEASED: (),
+    }
+)
+
+for _state, _following in TRANSITIONS.items():
+    _state.following = _following  # a look-up by the state would call Enum.__hash__, which is Python code
+
+_TAKE_RECORDS: Final = (BatchState.OPEN, BatchState.READY)
+_HELD_BY_REQUEST: Final = (BatchState.IN_FLIGHT, BatchState.EXPIRED_IN_FLIGHT)
+
+
 class ProducerBatch:
     """Records of one partition that are sent, succeed and fail together.
 
@@ -34,9 +77,8 @@ class ProducerBatch:
     """
 
     __slots__ = (
-        "_sealed", "attempts", "base_sequence", "buffer", "builder", "closed", "created", "deadline", "delivery",
-        "doubtful", "expired", "last_error", "on_wire", "part_of_doubtful", "position", "producer_epoch", "producer_id",
-        "queue", "ready", "retry_at",
+        "_sealed", "attempts", "base_sequence", "buffer", "builder", "created", "deadline", "delivery", "doubtful",
+        "last_error", "part_of_doubtful", "position", "producer_epoch", "producer_id", "queue", "retry_at", "state",
     )  # fmt: skip
 
     def __init__(
@@ -56,10 +98,7 @@ class ProducerBatch:
         self.position = position
         self.created = created
         self.deadline = deadline
-        self.closed = False  # takes no more records
-        self.ready = False  # may be sent though it still takes records
-        self.on_wire = False  # a request with its bytes is in flight: the buffer must not be reused
-        self.expired = False  # its futures failed while it was in flight
+        self.state = BatchState.OPEN  # changed by `become` only
         self.doubtful = False  # an attempt ended with unknown outcome: the batch may be written
         self.part_of_doubtful = False  # split from a doubtful batch: the broker may know that one's numbers, not these
         self.attempts = 0
@@ -71,8 +110,28 @@ class ProducerBatch:
         self._sealed: memoryview | None = None
 
     def __repr__(self) -> str:
-        state = "on the wire" if self.on_wire else "closed" if self.closed else "open"
-        return f"<ProducerBatch {self.queue.name} {state} records={self.count} sequence={self.base_sequence}>"
+        return (
+            f"<ProducerBatch {self.queue.name} {self.state.value} records={self.count} sequence={self.base_sequence}>"
+        )
+
+    def become(self, state: BatchState) -> None:
+        """Change the state; raise `RuntimeError` if it may not follow the present one.
+
+        An interrupt comes before the change, not between it and the caller's next lines if those make no calls.
+        """
+        if state not in self.state.following:
+            raise RuntimeError(f"{self!r} cannot become {state.name}: a defect of pyclient, please report it")
+        self.state = state
+
+    @property
+    def closed(self) -> bool:
+        """True if the batch takes no more records."""
+        return self.state not in _TAKE_RECORDS
+
+    @property
+    def on_wire(self) -> bool:
+        """True if a request with its bytes is in flight."""
+        return self.state in _HELD_BY_REQUEST
 
     @property
     def count(self) -> int:
@@ -150,7 +209,7 @@ def _part(
     for record in records:
         written = part.builder.append(record.timestamp_ms, record.key, record.value, record.headers)
         assert written is not None
-    part.closed = True
+    part.become(BatchState.CLOSED)
     part.last_error = batch.last_error
     if batch.base_sequence != NO_SEQUENCE:
         part.number(batch.producer_id, batch.producer_epoch, add_sequence(batch.base_sequence, start))

@@ -12,7 +12,7 @@ from pyclient.producer.buffer_pool import BufferPool
 from pyclient.producer.delivery import Delivery, DeliveryDesk
 from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.partitioner import StickyPartitioner
-from pyclient.producer.producer_batch import ProducerBatch
+from pyclient.producer.producer_batch import BatchState, ProducerBatch
 from pyclient.producer.transaction_manager import EVERYTHING, PartitionSequence
 from pyclient.records import HEADER_SIZE, TopicLanes, compiled_only, partition_for_key
 
@@ -70,8 +70,9 @@ class PartitionQueue:
         if batch is None:
             return None
         batch.builder.close()
-        count = batch.count  # no calls in the next lines: an interrupt comes before or after all of them
-        batch.closed = True
+        count = batch.count
+        # No calls but the first: an interrupt comes before or after all of these lines.
+        batch.become(BatchState.CLOSED)
         self.append = refuse
         self.open = None
         self.records += count
@@ -103,7 +104,7 @@ class PartitionQueue:
     @property
     def head_is_ready(self) -> bool:
         """True if the first waiting batch may be sent."""
-        return bool(self.waiting) and (self.waiting[0].closed or self.waiting[0].ready)
+        return bool(self.waiting) and self.waiting[0].state is not BatchState.OPEN
 
 
 class TopicQueues:
@@ -292,8 +293,8 @@ class RecordAccumulator:
         self._count_new(batch)
         batch.builder.close()
         queue, count = batch.queue, batch.builder.count
-        # No calls until the batch is queued: an interrupt comes before or after all of these lines.
-        batch.closed = True
+        # No calls but the first until the batch is queued: an interrupt comes before or after all of these lines.
+        batch.become(BatchState.CLOSED)
         queue.records += count
         self.pool.unowned = self.incomplete[batch] = None
         queue.waiting.append(batch)
@@ -327,8 +328,8 @@ class RecordAccumulator:
 
     def make_ready(self, batch: ProducerBatch) -> None:
         """Allow an open batch to be sent; it takes records until then."""
-        if not batch.ready and not batch.closed:
-            batch.ready = True
+        if batch.state is BatchState.OPEN:
+            batch.become(BatchState.READY)
             self._aging.append(batch)
             self.mark_ready(batch.queue)
 
@@ -397,7 +398,7 @@ class RecordAccumulator:
         assert removed is batch
         ready = self._ready.setdefault(queue.leader, {})
         ready.pop(queue, None)
-        if waiting and (waiting[0].closed or waiting[0].ready):
+        if queue.head_is_ready:
             ready[queue] = None  # after the others
 
     def put_back(self, batches: Sequence[ProducerBatch]) -> None:
@@ -427,15 +428,16 @@ class RecordAccumulator:
         if batch.queue.open is batch:
             self.close_open(batch.queue)  # first: appends take no lock
         if not batch.count:
-            batch.closed = True
+            if not batch.closed:
+                batch.become(BatchState.CLOSED)
             if batch in batch.queue.waiting:
                 self.remove(batch)
             self.release(batch)
 
     def release(self, batch: ProducerBatch, *, patient: bool = False) -> None:
         """Return the buffer of a completed batch, which no request holds, to the pool; see `BufferPool.release`."""
-        assert not batch.on_wire
         self.incomplete.pop(batch, None)
+        batch.become(BatchState.RELEASED)
         buffer = batch.take_buffer()
         if buffer is not None:
             self.pool.release(buffer, patient=patient)

@@ -26,7 +26,7 @@ from pyclient.producer.produce_response import (
     with_detail,
     with_doubt,
 )
-from pyclient.producer.producer_batch import NO_SEQUENCE, ProducerBatch, split_batch
+from pyclient.producer.producer_batch import NO_SEQUENCE, BatchState, ProducerBatch, split_batch
 from pyclient.producer.record_accumulator import NEVER, NO_LEADER, PartitionQueue, RecordAccumulator
 from pyclient.producer.transaction_manager import KNOWN_SECONDS, Phase, TransactionManager
 
@@ -248,7 +248,7 @@ class Sender:
 
     def _sendable(self, queue: PartitionQueue, node: int, now: float, link: int) -> ProducerBatch | None:
         batch = queue.waiting[0] if queue.waiting else None
-        if batch is None or not (batch.closed or batch.ready):
+        if batch is None or batch.state is BatchState.OPEN:
             self.accumulator.unmark(queue)
             return None
         if batch.retry_at > now:
@@ -276,7 +276,7 @@ class Sender:
         if self._idempotent and batch.base_sequence == NO_SEQUENCE:
             queue.sequence.assign(batch)
             queue.outstanding.append(batch)
-        batch.on_wire = True
+        batch.become(BatchState.IN_FLIGHT)
         batch.attempts += 1
         queue.on_wire += 1
         queue.wire_node, queue.wire_link = node, link
@@ -328,7 +328,8 @@ class Sender:
         if not node.in_flight and not self.accumulator.ready_at(work.node):
             node.rested()
         for batch in work.batches:
-            batch.on_wire = False
+            expired = batch.state is BatchState.EXPIRED_IN_FLIGHT
+            batch.become(BatchState.EXPIRED if expired else BatchState.CLOSED)
             batch.queue.on_wire -= 1
 
     def _settle(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> list[Settlement]:
@@ -351,7 +352,7 @@ class Sender:
         else:
             queue.sequence.doubted()
         settlements: list[Settlement] = []
-        if batch.expired:
+        if batch.state is BatchState.EXPIRED:
             self._drop(batch)
         elif verdict is Verdict.SPLIT:
             self._split(batch)
@@ -370,7 +371,7 @@ class Sender:
         sequence.doubted()
         settlements: list[Settlement] = []
         first = queue.first_unsettled is batch
-        if batch.expired:
+        if batch.state is BatchState.EXPIRED:
             self._drop(batch)
         elif not first:  # refused because of an earlier batch: this does not count as an attempt
             batch.attempts -= 1
@@ -441,7 +442,7 @@ class Sender:
         batch.last_error = error
         queue.sequence.doubted()
         settlements: list[Settlement] = []
-        if batch.expired:
+        if batch.state is BatchState.EXPIRED:
             self._drop(batch)
         elif batch.attempts > self._retries or not (written or error.retriable):
             settlements = [self._failed(batch, error)]
@@ -505,7 +506,7 @@ class Sender:
         if not batch.on_wire:
             self.accumulator.remove(batch)
             return self._failed(batch, error)
-        batch.expired = True
+        batch.become(BatchState.EXPIRED_IN_FLIGHT)
         self.accumulator.incomplete.pop(batch, None)
         fresh = with_doubt(error, True)
         return Settlement(batch.delivery, batch.count, error=fresh)
