@@ -109,32 +109,13 @@ class ProducerCore:
 
     # -- one record
 
-    def begin_with(
+    def try_append(
         self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None
     ) -> DeliveryFuture | None:
-        """Append a record as the first of a new batch; raise one of `WRONG_RECORD` if it is invalid.
-
-        Fast path for linger 0 and few records. Return None if it cannot complete without waiting, or for a topic or
-        partition to check; the caller then uses `append`.
-        """
-        if partition is not None and (type(partition) is not int or partition < 0):
-            return None
-        with self.lock:
-            queues = self.topics.get(topic)
-            if queues is None or (partition is not None and partition >= queues.count):
-                return None
-            queue = choose_queue(queues, key, partition)
-            size = self.accumulator.batch_size
-            try:
-                if queue.open is not None or HEADER_SIZE + record_size_bound(key, value, headers) > size:
-                    return None
-                buffer = self.accumulator.pool.try_acquire(size)
-                if buffer is None:
-                    return None
-                return self._begin_batch(queue, buffer, timestamp_ms, key, value, headers)
-            except BaseException as error:
-                self.cut_short(queue, error)
-                raise
+        """Append a record like `append`; return None if that must wait for metadata or memory."""
+        while (result := self._append_or_close(topic, timestamp_ms, key, value, headers, partition, None)) is _AGAIN:
+            continue
+        return result  # type: ignore[no-any-return]  # one of several kinds, for `append`
 
     def append(
         self,
@@ -157,9 +138,19 @@ class ProducerCore:
         return result  # type: ignore[no-any-return]
 
     def _append_or_close(
-        self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None, waiter: Waiter
+        self,
+        topic: str,
+        timestamp_ms: int,
+        key: Any,
+        value: Any,
+        headers: Any,
+        partition: int | None,
+        waiter: Waiter | None,
     ) -> Any:
-        """Make one attempt of `append`; return _AGAIN to repeat it, as the sticky partition may have changed."""
+        """Make one attempt of `append`; return _AGAIN to repeat it, as the sticky partition may have changed.
+
+        Without a waiter return None if there is no memory now.
+        """
         with self.lock:
             self.check_open()
             queues = self.topics.get(topic)
@@ -177,7 +168,7 @@ class ProducerCore:
                     return _AGAIN
                 buffer = self.take_buffer(size, waiter)
                 if buffer is None:
-                    return self.wait_for_buffer(size, waiter)
+                    return None if waiter is None else self.wait_for_buffer(size, waiter)
                 future = self._begin_batch(queue, buffer, timestamp_ms, key, value, headers)
             except BaseException as error:
                 self.cut_short(queue, error)
@@ -196,10 +187,10 @@ class ProducerCore:
             )
         return self.accumulator.buffer_size(bound)
 
-    def take_buffer(self, size: int, waiter: Waiter) -> bytearray | None:
+    def take_buffer(self, size: int, waiter: Waiter | None) -> bytearray | None:
         """Return the buffer granted to the waiter, or a free one, or None; the caller holds the lock."""
         pool = self.accumulator.pool
-        if waiter.size:  # it was enqueued before
+        if waiter is not None and waiter.size:  # it was enqueued before
             if waiter.buffer is not None and len(waiter.buffer) >= size:
                 return pool.take(waiter)
             pool.abandon(waiter)

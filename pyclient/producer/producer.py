@@ -90,7 +90,7 @@ class Producer(RecordSender[DeliveryFuture]):
             headers = pairs(headers)
         if timestamp_ms is not None and (type(timestamp_ms) is not int or timestamp_ms < 0):
             timestamp_ms = check_timestamp(timestamp_ms)
-        if partition is not None and type(partition) is not int:
+        if partition is not None and (type(partition) is not int or partition < 0):
             partition = check_partition(partition)
         try:
             future: DeliveryFuture | None = self._append(topic, timestamp_ms, key, value, headers, partition)
@@ -100,7 +100,7 @@ class Producer(RecordSender[DeliveryFuture]):
                 self._check_process()
                 if self._core.accumulator.pool.far_ahead:
                     self._engine.keep_pace()
-                future = self._core.begin_with(topic, timestamp_ms, key, value, headers, partition)
+                future = self._core.try_append(topic, timestamp_ms, key, value, headers, partition)
                 if future is None:
                     if deadline is None:
                         deadline = self._deadline()

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
@@ -34,6 +34,10 @@ from pyclient.protocol.messages.produce import (
 from pyclient.records import Compression
 
 logger: Final = logging.getLogger("pyclient.producer")
+
+_IDLE_CHECK_SECONDS: Final = 30.0
+_GRANT_SECONDS: Final = 0.001  # delay before little free memory is granted to waiters
+_SMALL_REQUEST: Final = 65_536  # bytes; smaller requests are written together, larger ones while the next is sealed
 
 
 class SenderTasks:
@@ -192,46 +196,6 @@ class ProducerIdSearch:
         return None
 
 
-class Lost(Protocol):
-    """Handles a request that failed; `written`: its bytes may have been sent."""
-
-    def __call__(self, work: ProduceWork, error: KafkaError, *, written: bool) -> None: ...
-
-
-class UnansweredSend:
-    """Sends requests on the event loop and calls `taken` or `lost` when each has ended."""
-
-    def __init__(self, tasks: SenderTasks, *, taken: Callable[[ProduceWork], object], lost: Lost) -> None:
-        self._tasks = tasks
-        self._taken = taken
-        self._lost = lost
-
-    def send(self, connection: Connection, request: ProduceRequest, work: ProduceWork) -> None:
-        """Send the request of this work."""
-        try:
-            connection.send_only(request)
-        except KafkaError as error:
-            self._lost(work, error, written=False)
-            return
-        self._tasks.spawn(self._until_taken(connection, work))
-
-    async def _until_taken(self, connection: Connection, work: ProduceWork) -> None:
-        try:
-            await connection.drain()
-        except KafkaError as error:
-            self._lost(work, error, written=True)
-            return
-        except asyncio.CancelledError:
-            self._lost(work, ConnectionFailed("the producer was closed"), written=True)
-            raise
-        self._taken(work)
-
-
-_IDLE_CHECK_SECONDS: Final = 30.0
-_GRANT_SECONDS: Final = 0.001  # delay before little free memory is granted to waiters
-_SMALL_REQUEST: Final = 65_536  # bytes; smaller requests are written together, larger ones while the next is sealed
-
-
 class SenderLoop:
     """Runs a `Sender` on the event loop; only `wake` may be called from other threads.
 
@@ -265,7 +229,6 @@ class SenderLoop:
         self._id_search = ProducerIdSearch(
             sender.transaction_manager, cluster, lock, backoff, rng, refused=self._no_producer_id, ended=self.nudge
         )
-        self._unanswered = UnansweredSend(self._tasks, taken=self._taken, lost=self._lost)
         self._compression = Compression.from_name(config.compression_type)
         self._level = config.compression_level
         self.scheduled = False  # `_step` runs in the loop's next iteration
@@ -446,7 +409,7 @@ class SenderLoop:
         return batch.seal(self._compression, self._level)
 
     def send(self, connection: Connection, work: ProduceWork) -> None:
-        """Send a drained request; its batches fail or are retried if that is not possible."""
+        """Put the batches of a drained request on the wire; they fail or are retried if that is not possible."""
         try:
             sealed = [self.seal(batch) for batch in work.batches]
         except Exception as error:  # a compression library may raise anything: only these records fail
@@ -456,10 +419,11 @@ class SenderLoop:
         if connection.closed:
             self._lost(work, ConnectionFailed(f"{connection.address}: the connection ended"), written=False)
             return
-        if self._config.acks == 0:
-            self._unanswered.send(connection, request_of(work, sealed, self._config), work)
-            return
         try:
+            if self._config.acks == 0:
+                connection.send_only(request_of(work, sealed, self._config))
+                self._tasks.spawn(self._until_taken(connection, work))
+                return
             version = connection.version_for(ProduceRequest)
             if len(sealed) == 1:
                 lone = self._lone(work.batches[0].queue, version)
@@ -532,8 +496,16 @@ class SenderLoop:
         self.tell(settlements)
         self.nudge()
 
-    def _taken(self, work: ProduceWork) -> None:
-        """Complete an acks=0 request, whose bytes the network has taken."""
+    async def _until_taken(self, connection: Connection, work: ProduceWork) -> None:
+        """Complete an acks=0 request when the network has taken its bytes from the buffers."""
+        try:
+            await connection.drain()
+        except KafkaError as error:
+            self._lost(work, error, written=True)
+            return
+        except asyncio.CancelledError:
+            self._lost(work, ConnectionFailed("the producer was closed"), written=True)
+            raise
         with self._lock:
             settlements = self.sender.unanswered(work, self._clock.monotonic())
         self._complete_delivered(settlements)
