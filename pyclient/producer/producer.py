@@ -73,6 +73,12 @@ class Producer(RecordSender[DeliveryFuture]):
 
     # -- sending
 
+    send = RecordSender.send
+    """Compiled, if the codec is: it appends a record to an open batch, without a lock, and calls `_send` for all else.
+
+    A call of Python code for each record would take longer than that append (docs/measurements.md, "Calls of send").
+    """
+
     def _send(
         self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
     ) -> DeliveryFuture:
