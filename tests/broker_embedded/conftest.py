@@ -13,6 +13,7 @@ import pytest
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.protocol import codec, framing
 from pyclient.records import build_batch
+from tests.broker_embedded.topics import create
 
 
 class RawClient:
@@ -117,12 +118,8 @@ def client(broker: EmbeddedCluster, connect: Callable[[EmbeddedCluster], RawClie
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, client: RawClient) -> str:
     """A fresh topic with two partitions."""
-    from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-
     name = f"t{abs(hash(request.node.nodeid))}"
-    wanted = CreatableTopic(name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[])
-    response = client.call(CreateTopicsRequest(topics=[wanted]), 7)
-    assert response.topics[0].error_code == 0, response
+    create(client, name, 2)
     return name
 
 

@@ -25,7 +25,8 @@ from pyclient.clock import SYSTEM_CLOCK
 from pyclient.net.loop_thread import LoopThread
 from pyclient.protocol.messages.metadata_log import TopicRecord
 from pyclient.records import iter_batches
-from tests.broker_embedded.test_data_directories import create, end_of, tree
+from tests.broker_embedded.test_data_directories import tree
+from tests.broker_embedded.topics import create, end_of
 
 FS = RealFileSystem(durable=False)
 SEGMENT = f"__cluster_metadata-0/{0:020}.log"

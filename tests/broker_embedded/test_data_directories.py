@@ -12,35 +12,18 @@ import pytest
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.log.checkpoints import render_topic_id
-from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
-from pyclient.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker_embedded.topics import create, end_of
 
 ENDS = pytest.mark.parametrize("end", ["stopped", "killed"])
 HEX = "0123456789abcdef" * 2
 SEGMENT = f"{0:020}.log"
 
 
-def create(client: Any, name: str, partitions: int = 1) -> uuid.UUID:
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
-    [made] = client.call(CreateTopicsRequest(topics=[topic]), 7).topics
-    assert made.error_code == 0, made
-    topic_id: uuid.UUID = made.topic_id
-    return topic_id
-
-
 def delete(client: Any, name: str) -> None:
     [answer] = client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5).responses
     assert answer.error_code == 0, answer
-
-
-def end_of(client: Any, name: str, partition: int = 0) -> tuple[int, int]:
-    """(error, offset) of a partition's end, when its log is open."""
-    wanted = ListOffsetsPartition(partition_index=partition, timestamp=-1)
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[wanted])])
-    [answer] = client.call(request, 5).topics[0].partitions
-    return answer.error_code, answer.offset
 
 
 def tree(directory: Path) -> dict[str, bytes]:
@@ -167,7 +150,7 @@ def test_a_partition_whose_metadata_file_is_damaged_is_offline_and_kept(
 ) -> None:
     with EmbeddedCluster(data_dir=data_dir) as cluster:
         client = connect(cluster)
-        topic_id = create(client, "t", 2)
+        topic_id = create(client, "t", 2).topic_id
         for partition in (0, 1):
             assert produce(client, "t", batch(b"a"), partition=partition).error_code == 0
         end_it(cluster, end)
@@ -221,7 +204,7 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(
     root = Path(data_dir)
     with EmbeddedCluster(data_dir=data_dir) as cluster:
         client = connect(cluster)
-        topic_id = create(client, "t")
+        topic_id = create(client, "t").topic_id
         produce(client, "t", batch(b"a"))
         content = tree(root / "t-0")
         delete(client, "t")

@@ -18,11 +18,11 @@ from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.network.descriptors import LATE_MODULES, OTHERS, Descriptors
 from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
 from pyclient.protocol import framing
-from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.fetch import FetchRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker_embedded.nodes import node_of
+from tests.broker_embedded.topics import create
 from tests.waiting import until
 
 ASK = MetadataRequest(topics=[])
@@ -127,10 +127,7 @@ def test_one_slow_reader_of_many_partitions_leaves_descriptors_to_others(connect
     partitions = FEW
     with EmbeddedCluster() as cluster:
         client = connect(cluster)
-        wanted = CreatableTopic(
-            name="many", num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
-        )
-        assert client.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == 0
+        create(client, "many", partitions)
         records = batch(bytes(40_000))
         for first in range(0, partitions, 50):
             data = [PartitionProduceData(index=index, records=records) for index in range(first, first + 50)]

@@ -17,6 +17,7 @@ from pyclient.broker_embedded.replication.fetch_sessions import STALE_SECONDS, F
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from tests.broker_embedded.nodes import node_of
+from tests.broker_embedded.topics import create
 from tests.waiting import until
 
 READ = 1 << 20
@@ -434,15 +435,13 @@ def test_session_never_changes_between_ids_and_names(client: Any, broker: Any, t
 def test_session_does_not_follow_name_to_recreated_topic(
     client: Any, broker: Any, topic: str, produce: Any, batch: Any
 ) -> None:
-    from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
     from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     old = topic_id_of(broker, topic)
     session = client.call(by_id(old, {0: 0}), 17).session_id
     gone = DeleteTopicState(name=None, topic_id=old)
     assert client.call(DeleteTopicsRequest(topics=[gone], timeout_ms=1000), 6).responses[0].error_code == 0
-    again = CreatableTopic(name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=[])
-    assert client.call(CreateTopicsRequest(topics=[again]), 7).topics[0].error_code == 0
+    create(client, topic)
     produce(client, topic, batch(b"of the new topic"))
     response = client.call(by_id(old, {}, session=(session, 1)), 17)
     assert response.responses[0].partitions[0].error_code == errors.UnknownTopicId.code

@@ -14,10 +14,10 @@ import pytest
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.cluster.foreground import GarbageCollections
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
-from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.broker_embedded.nodes import node_of
+from tests.broker_embedded.topics import create
 from tests.waiting import until
 
 
@@ -85,9 +85,7 @@ def test_closed_connection_is_freed_without_collection(connect: Any) -> None:
 def test_log_of_deleted_topic_is_freed_after_a_fetch_waited_for_it(connect: Any, fetch_request: Any) -> None:
     with EmbeddedCluster() as cluster:
         client = connect(cluster)
-        topic = CreatableTopic(name="short-lived", num_partitions=1, replication_factor=1, assignments=[], configs=[])
-        [created] = client.call(CreateTopicsRequest(topics=[topic]), 5).topics
-        assert created.error_code == 0
+        create(client, "short-lived")
         gc.disable()
         try:
             waited = client.call(fetch_request("short-lived", {0: 0}, max_wait_ms=10), 11)

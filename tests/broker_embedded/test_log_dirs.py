@@ -17,7 +17,6 @@ from pyclient.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -27,6 +26,7 @@ from pyclient.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pyclient.protocol.messages.offset_fetch import OffsetFetchRequest
 from pyclient.records import decode_key_values, iter_batches
+from tests.broker_embedded.topics import create
 from tests.waiting import until
 
 HEX = "0123456789abcdef" * 2
@@ -34,11 +34,6 @@ HEX = "0123456789abcdef" * 2
 
 def dirs(tmp_path: Path, names: str = "ab") -> dict[str, str]:
     return {"log.dirs": ",".join(str(tmp_path / name) for name in names)}
-
-
-def create(client: Any, name: str, partitions: int = 1) -> None:
-    new = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
-    assert client.call(CreateTopicsRequest(topics=[new]), 7).topics[0].error_code == 0
 
 
 def where(client: Any, topic: str) -> dict[str, list[int]]:

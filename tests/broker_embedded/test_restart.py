@@ -15,12 +15,10 @@ from pyclient.broker_embedded.controller.image import MetadataImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.clock import SYSTEM_CLOCK
-from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
-from pyclient.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pyclient.protocol.messages.metadata_log import PartitionChangeRecord
 from pyclient.protocol.messages.offset_commit import (
@@ -30,6 +28,7 @@ from pyclient.protocol.messages.offset_commit import (
 )
 from pyclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from pyclient.records import check_crc, decode_key_values, iter_batches
+from tests.broker_embedded.topics import create, end_offset
 
 ENDS = pytest.mark.parametrize("end", ["restart", "kill", "kill the process"])
 
@@ -42,31 +41,9 @@ def bring_back(cluster: EmbeddedCluster, end: str) -> None:
         cluster.start()
 
 
-def create(client: Any, name: str, partitions: int = 2, **configs: str) -> Any:
-    wanted = CreatableTopic(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=1,
-        assignments=[],
-        configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
-    )
-    [made] = client.call(CreateTopicsRequest(topics=[wanted]), 7).topics
-    assert made.error_code == 0, made
-    return made
-
-
 def describe(client: Any, name: str) -> Any:
     wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     return client.call(wanted, 12).topics[0]
-
-
-def end_offset(client: Any, name: str, partition: int = 0) -> int:
-    wanted = ListOffsetsPartition(partition_index=partition, timestamp=-1)
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[wanted])])
-    [answer] = client.call(request, 5).topics[0].partitions
-    assert answer.error_code == 0, answer
-    offset: int = answer.offset
-    return offset
 
 
 @ENDS
@@ -75,7 +52,7 @@ def test_topics_options_and_records_are_restored(
 ) -> None:
     with EmbeddedCluster(processes=end == "kill the process") as cluster:
         client = connect(cluster)
-        before = create(client, "kept", retention_ms="3600000000")
+        before = create(client, "kept", 2, retention_ms="3600000000")
         for value in (b"a", b"b", b"c"):
             assert produce(client, "kept", batch(value), partition=1).error_code == 0
         bring_back(cluster, end)
@@ -103,14 +80,14 @@ def test_topics_options_and_records_are_restored(
 def test_deleted_topic_stays_deleted(connect: Any, produce: Any, batch: Any, end: str) -> None:
     with EmbeddedCluster(processes=end == "kill the process") as cluster:
         client = connect(cluster)
-        create(client, "gone")
+        create(client, "gone", 2)
         produce(client, "gone", batch(b"a", b"b"))
         client.call(DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1000), 5)
         bring_back(cluster, end)
 
         client = connect(cluster)
         assert describe(client, "gone").error_code == errors.UnknownTopicOrPartition.code
-        create(client, "gone")
+        create(client, "gone", 2)
         assert end_offset(client, "gone") == 0
 
 
@@ -127,7 +104,7 @@ def test_producer_ids_continue_after_restart(connect: Any, end: str) -> None:
 def test_last_batch_of_producer_is_deduplicated_after_restart(connect: Any, produce: Any, batch: Any, end: str) -> None:
     with EmbeddedCluster(processes=end == "kill the process") as cluster:
         client = connect(cluster)
-        create(client, "idempotent", message_timestamp_before_max_ms=str(2**62))
+        create(client, "idempotent", 2, message_timestamp_before_max_ms=str(2**62))
         first = batch(b"a", b"b", producer_id=4, producer_epoch=0, base_sequence=0)
         assert produce(client, "idempotent", first).base_offset == 0
         bring_back(cluster, end)
@@ -143,7 +120,7 @@ def test_last_batch_of_producer_is_deduplicated_after_restart(connect: Any, prod
 def test_committed_offsets_are_restored(connect: Any, end: str) -> None:
     with EmbeddedCluster(processes=end == "kill the process") as cluster:
         client = connect(cluster)
-        create(client, "read")
+        create(client, "read", 2)
         while client.call(FindCoordinatorRequest(key="group", key_type=0), 2).error_code:
             pass
         partition = OffsetCommitRequestPartition(partition_index=1, committed_offset=42, committed_metadata="note")
@@ -179,8 +156,8 @@ def test_torn_batch_is_truncated_after_crash(connect: Any, produce: Any, batch: 
 def test_torn_metadata_log_keeps_complete_batches(connect: Any, data_dir: str) -> None:
     with EmbeddedCluster(data_dir=data_dir) as cluster:
         client = connect(cluster)
-        create(client, "first")
-        create(client, "second")
+        create(client, "first", 2)
+        create(client, "second", 2)
         cluster.kill()
         segment = Path(data_dir, "__cluster_metadata-0", f"{0:020}.log")
         segment.write_bytes(segment.read_bytes()[:-1])
@@ -188,7 +165,7 @@ def test_torn_metadata_log_keeps_complete_batches(connect: Any, data_dir: str) -
         client = connect(cluster)
         assert describe(client, "first").error_code == 0
         assert describe(client, "second").error_code == errors.UnknownTopicOrPartition.code
-        create(client, "second")
+        create(client, "second", 2)
 
 
 def test_start_increments_quorum_epoch(connect: Any, data_dir: str) -> None:
@@ -204,7 +181,7 @@ def test_start_increments_quorum_epoch(connect: Any, data_dir: str) -> None:
 
 def test_only_crash_increments_leader_epochs(connect: Any, produce: Any, batch: Any, fetch_request: Any) -> None:
     with EmbeddedCluster() as cluster:
-        create(connect(cluster), "led")
+        create(connect(cluster), "led", 2)
         epochs = []
         for end in ("restart", "kill", "restart", "kill"):
             bring_back(cluster, end)

@@ -11,12 +11,12 @@ import pytest
 
 from pyclient import Consumer, TopicPartition
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
-from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from pyclient.protocol.messages.fetch import FetchRequest
 from pyclient.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pyclient.records import ControlType, build_batch, control_key, iter_batches
 from tests.broker_embedded.log.slow_disks import SECONDS, NodeOnDisk
+from tests.broker_embedded.topics import create
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:kafka"),
@@ -76,8 +76,7 @@ def broker(start: Callable[[], NodeOnDisk[RealFileSystem]], connect: Any, produc
     """A node with `HISTORY` in topic `t`."""
     made = start()
     client = connect(made)
-    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
-    assert client.call(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0
+    create(client, "t")
     first, *others = HISTORY
     assert produce(client, "t", build_batch([(None, str(first).encode())], timestamp_ms=NOW)).error_code == 0
     for number, what in enumerate(others, 1):

@@ -14,12 +14,12 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyclient.records import Compression, build_batch
 from tests.broker_embedded.nodes import node_of
+from tests.broker_embedded.topics import create
 from tests.records.raw_batches import batch as raw_batch
 from tests.records.raw_batches import field, record
 
@@ -115,16 +115,12 @@ def test_topic_deleted_during_check_is_unknown(
 
 
 def test_large_batch_is_answered_once_it_is_on_disk(client: Any, topic: str) -> None:
-    config = CreatableTopicConfig(name="flush.messages", value="1")
-    wanted = CreatableTopic(name=f"{topic}-f", num_partitions=1, replication_factor=1, assignments=[], configs=[config])
-    assert client.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == 0
+    create(client, f"{topic}-f", flush_messages="1")
     assert answers_of(client.call(request_of(f"{topic}-f", LARGE), 9)) == [(0, 0, 0)]
 
 
 def test_large_batch_is_recompressed_for_its_topic(client: Any, topic: str, fetch_request: Any) -> None:
-    configs = [CreatableTopicConfig(name="compression.type", value="zstd")]
-    wanted = CreatableTopic(name=f"{topic}-z", num_partitions=1, replication_factor=1, assignments=[], configs=configs)
-    assert client.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == 0
+    create(client, f"{topic}-z", compression_type="zstd")
     assert answers_of(client.call(request_of(f"{topic}-z", LARGE), 9)) == [(0, 0, 0)]
     [found] = client.call(fetch_request(f"{topic}-z", {0: 0}), 11).responses
     assert found.partitions[0].records[22] & 7 == Compression.ZSTD
@@ -139,8 +135,7 @@ def test_broker_process_reuses_memory_of_decompressed_batches(connect: Callable[
     batch = build_batch(values, timestamp_ms=1_700_000_000_000, compression=Compression.LZ4)
     with EmbeddedCluster(processes=True) as cluster:
         client = connect(cluster)
-        wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
-        assert client.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == 0
+        create(client, "t")
 
         def faults() -> int:
             return int(Path(f"/proc/{cluster.pid}/stat").read_text().rpartition(") ")[2].split()[7])

@@ -14,6 +14,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.errors import ClientError, ClosedError, ConfigError
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
+from tests.broker_embedded.topics import create
 
 ASK = MetadataRequest(topics=[])
 WRITERS = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
@@ -27,7 +28,7 @@ def test_killed_or_stopped_broker_comes_back_with_its_port_and_data(
     with EmbeddedCluster(processes=processes) as cluster:
         [broker] = cluster.brokers
         address, seen = broker.address, [broker.state]
-        make_topic(connect(cluster), "orders")
+        create(connect(cluster), "orders")
         for end in (broker.kill, broker.stop):
             client = connect(cluster)
             assert produce(client, "orders", batch(b"a")).error_code == 0
@@ -44,13 +45,6 @@ def test_killed_or_stopped_broker_comes_back_with_its_port_and_data(
         assert (broker.address, broker.id, cluster.bootstrap_servers) == (address, 1, address)
         assert seen == ["running", "down", "running", "down", "running"]
         assert produce(connect(cluster), "orders", batch(b"a")).base_offset == 2
-
-
-def make_topic(client: Any, name: str) -> None:
-    from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-
-    wanted = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
-    assert client.call(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7).topics[0].error_code == 0
 
 
 @MODES

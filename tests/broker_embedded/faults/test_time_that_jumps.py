@@ -12,19 +12,13 @@ from pyclient import Consumer
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.scheduling.timers import ShiftedClock, Timers
 from pyclient.errors import ConfigError, KafkaTimeout
-from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pyclient.protocol.messages.fetch import FetchRequest
 from pyclient.testing.clock import ManualClock
 from tests.broker_embedded.nodes import node_of
+from tests.broker_embedded.topics import create
 from tests.waiting import until
 
 MODES = pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
-
-
-def create(client: Any, name: str, **configs: str) -> None:
-    entries = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
-    wanted = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=entries)
-    assert client.call(CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7).topics[0].error_code == 0
 
 
 def test_a_clock_is_ahead_by_what_it_was_told() -> None:

@@ -15,6 +15,7 @@ from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.produce import ProduceRequest
 from pyclient.records import iter_batches
 from tests.broker_embedded.log.slow_disks import SECONDS, HeldFileSystem, NodeOnDisk
+from tests.broker_embedded.topics import create
 from tests.readable import is_readable
 
 
@@ -152,9 +153,7 @@ def test_flush_of_a_deleted_log_is_dropped(
 ) -> None:
     client, other = connect(broker), connect(broker)
     broker.create(client, 1)
-    flush = [CreatableTopicConfig(name="flush.messages", value="1")]
-    late = CreatableTopic(name="late", num_partitions=1, replication_factor=1, assignments=[], configs=flush)
-    assert client.call(CreateTopicsRequest(topics=[late]), 7).topics[0].error_code == 0
+    create(client, "late", flush_messages="1")
     client.send(request_of("held", b"a"), 9)
     assert broker.fs.reached.acquire(timeout=SECONDS)
     other.send(request_of("late", b"b"), 9)  # its flush waits for that of the other topic

@@ -12,17 +12,16 @@ from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.log.filesystem import RealFile, RealFileSystem
 from pyclient.protocol import codec, framing
-from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from pyclient.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyclient.records import build_batch, iter_batches
 from pyclient.types import TopicPartition
 from tests.broker_embedded.log.slow_disks import SECONDS, NodeOnDisk
 from tests.broker_embedded.nodes import node_of
+from tests.broker_embedded.topics import create, end_offset
 from tests.readable import is_readable
 
 SLOW = TopicPartition("slow", 0)
@@ -77,12 +76,8 @@ def node(data_dir: str, connect: Any) -> Iterator[Restarted]:
     """A node that was killed with batches in two logs, and cannot read one of them yet."""
     with EmbeddedCluster(data_dir=data_dir) as cluster:
         client = connect(cluster)
-        topics = [
-            CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
-            for name in ("slow", "quick")
-        ]
-        client.call(CreateTopicsRequest(topics=topics), 7)
         for topic in ("slow", "quick"):
+            create(client, topic)
             for n in range(BATCHES):
                 assert client.call(produce(topic, b"%d" % n), 9).responses[0].partition_responses[0].error_code == 0
         cluster.kill()
@@ -110,13 +105,6 @@ def fetch(*topics: str, wait: float, offset: int = 0, min_bytes: int = 1) -> Fet
 
 def answers(response: Any) -> dict[str, Any]:
     return {topic.topic: topic.partitions[0] for topic in response.responses}
-
-
-def end_offset(client: Any, topic: str) -> int:
-    wanted = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
-    [answer] = client.call(ListOffsetsRequest(replica_id=-1, topics=[wanted]), 5).topics[0].partitions
-    assert answer.error_code == 0
-    return int(answer.offset)
 
 
 def has_answer(client: Any) -> bool:
@@ -216,8 +204,7 @@ def test_a_topic_may_be_deleted_and_made_again_while_its_log_is_recovered(node: 
     node.until(lambda: waits(node, waiter))
     [deleted] = client.call(DeleteTopicsRequest(topic_names=["slow"], timeout_ms=1000), 4).responses
     assert deleted.error_code == 0
-    topic = CreatableTopic(name="slow", num_partitions=1, replication_factor=1, assignments=[], configs=[])
-    assert client.call(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0
+    create(client, "slow")
     assert end_offset(client, "slow") == 0
     node.fs.gate.set()
     answer = waiter.receive(ProduceRequest, 9)[0].responses[0].partition_responses[0]

@@ -21,7 +21,7 @@ from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.broker_embedded.log.slow_disks import HeldFileSystem, NodeOnDisk
 from tests.broker_embedded.log.test_full_disk_on_a_node import SmallFileSystem
-from tests.broker_embedded.test_data_directories import create, end_of
+from tests.broker_embedded.topics import create, end_of
 
 MARK = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
