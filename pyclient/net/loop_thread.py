@@ -162,7 +162,7 @@ class LoopThread:
 class _Call(Generic[T]):
     """A coroutine on the loop that another thread waits for.
 
-    Uses a bare lock and nothing like `concurrent.futures.Future`, which has a lock inside: an interrupt between
+    Uses a `Latch` and not `concurrent.futures.Future`, which has a lock inside: an interrupt between
     acquiring that lock and entering its `with` would leave it held, and the loop's thread would hang.
     """
 
