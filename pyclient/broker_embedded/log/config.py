@@ -127,10 +127,10 @@ def _parse(option: Option, text: str) -> Any:
 
 
 def check_asked(configs: Mapping[str, str]) -> None:
-    """Raise `InvalidConfig` if an option is unknown, or if it enables tiered storage."""
+    """Raise `InvalidConfig` if an option is unknown, or if `remote.storage.enable` is true or no boolean."""
     for name in configs:
         if name not in TOPIC_OPTIONS:
             raise errors.InvalidConfig(f"{name}: unknown topic option{nearest(name, TOPIC_OPTIONS)}")
     tiered = "remote.storage.enable"
-    if tiered in configs and TOPIC_OPTIONS[tiered].parse(configs[tiered]):
+    if tiered in configs and _parse(TOPIC_OPTIONS[tiered], configs[tiered]):
         raise errors.InvalidConfig(f"{tiered}=true: there is no tiered storage here, as in a Kafka that disables it")

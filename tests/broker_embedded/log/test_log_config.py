@@ -73,6 +73,8 @@ def test_no_topic_can_be_tiered() -> None:
     check_asked({"remote.storage.enable": "false", "remote.log.copy.disable": "true"})
     with pytest.raises(errors.InvalidConfig, match="no tiered storage"):
         check_asked({"remote.storage.enable": "true"})
+    with pytest.raises(errors.InvalidConfig, match=r"remote\.storage\.enable is 'compact': it must be true or false"):
+        check_asked({"remote.storage.enable": "compact"})
     assert LogConfig.from_topic({"remote.storage.enable": "true"}).remote_storage_enable  # as a log of Kafka's may say
 
 
