@@ -1,0 +1,301 @@
+"""What must hold of every history: pure functions that return a sentence for each violation they find.
+
+They follow Jepsen's analysis of queues: offsets are the versions of a partition, and a value is written once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from tests.chaos.history import (
+    COMMITTED,
+    FAIL,
+    IDEMPOTENT,
+    INFO,
+    OK,
+    ONE,
+    PLAIN,
+    TRANSACTIONAL,
+    History,
+    Place,
+    Send,
+    Value,
+    by_client,
+)
+
+EXACTLY_ONCE: Final = frozenset({IDEMPOTENT, TRANSACTIONAL})
+SAFE: Final = frozenset({IDEMPOTENT, TRANSACTIONAL, PLAIN})
+"""Kinds of producers whose acknowledged records may not be lost: those with acks=all."""
+
+
+def lost_writes(history: History, kinds: frozenset[str] = SAFE) -> Iterator[str]:
+    """An acknowledged value was read by no consumer, although all partitions were read to their ends."""
+    seen = {read.value for read in history.reads if read.value is not None}
+    for send in acknowledged(history):
+        if send.kind in kinds and send.value not in seen:
+            yield f"{send.place}: {send.value} was acknowledged (offset {send.offset}) and is lost"
+
+
+def acknowledged(history: History) -> Iterator[Send]:
+    """Yield the sends that must be readable: those that are OK, and whose transaction was committed for certain.
+
+    A transaction with an unknown outcome has committed if any of its writes was read with read_committed.
+    """
+    outcomes = {each.name: each.outcome for each in history.transactions}
+    seen = {read.value for read in history.reads if read.isolation == COMMITTED}
+    proven = {send.transaction for send in history.sends if send.transaction and send.value in seen}
+    for send in history.sends:
+        if send.transaction is None:
+            committed = send.outcome == OK
+        else:
+            outcome = outcomes.get(send.transaction, INFO)
+            committed = send.outcome != FAIL and (outcome == OK or (outcome == INFO and send.transaction in proven))
+        if committed:
+            yield send
+
+
+def aborted_reads(history: History) -> Iterator[str]:
+    """A value whose send certainly failed, or whose transaction was aborted, was read with read_committed."""
+    aborted = {each.name for each in history.transactions if each.outcome == FAIL}
+    never = {send.value for send in history.sends if send.outcome == FAIL or send.transaction in aborted}
+    for read in history.reads:
+        if read.value in never and read.isolation == COMMITTED:
+            yield f"{read.place}@{read.offset}: {read.consumer} read {read.value}, which was aborted or never written"
+
+
+def failed_sends_that_were_written(history: History) -> Iterator[str]:
+    """A value whose send certainly failed outside of transactions was read by any consumer."""
+    never = {send.value for send in history.sends if send.outcome == FAIL and send.transaction is None}
+    for read in history.reads:
+        if read.value in never:
+            yield f"{read.place}@{read.offset}: {read.value} was reported as not written, and {read.consumer} read it"
+
+
+def torn_transactions(history: History) -> Iterator[str]:
+    """Some writes of a transaction were read with read_committed at the end, and some were not."""
+    seen = {read.value for read in history.reads if read.isolation == COMMITTED}
+    writes: dict[str, list[Send]] = defaultdict(list)
+    for send in history.sends:
+        if send.transaction is not None and send.outcome != FAIL:
+            writes[send.transaction].append(send)
+    for name, sends in writes.items():
+        missing = [str(send.value) for send in sends if send.value not in seen]
+        if 0 < len(missing) < len(sends):
+            yield f"transaction {name}: {len(sends) - len(missing)} writes are visible, {', '.join(missing)} not"
+
+
+def inconsistent_offsets(history: History) -> Iterator[str]:
+    """One offset of a partition has several values, by what sends, consumers and replicas say."""
+    for place, offsets in history.values_at().items():
+        for offset, values in sorted(offsets.items()):
+            if len(values) > 1:
+                yield f"{place}@{offset}: it is {' and '.join(sorted(map(str, values)))}"
+
+
+def misrouted_or_damaged(history: History) -> Iterator[str]:
+    """A record's value does not match its CRC, or was sent to another partition."""
+    for read in history.reads:
+        if read.value is None:
+            yield f"{read.place}@{read.offset}: the value that {read.consumer} read is damaged"
+        elif read.says != read.place:
+            yield f"{read.place}@{read.offset}: {read.value} was sent to {read.says}"
+
+
+def duplicates(history: History, kinds: frozenset[str] = EXACTLY_ONCE) -> Iterator[str]:
+    """A value has several offsets, although its producer is idempotent and was never asked to send it twice."""
+    kind_of = {send.value: send.kind for send in history.sends}
+    places: dict[Value, set[tuple[Place, int]]] = defaultdict(set)
+    for read in history.reads:
+        if read.value is not None and kind_of.get(read.value) in kinds:
+            places[read.value].add((read.place, read.offset))
+    for value, found in places.items():
+        if len(found) > 1:
+            yield f"{value} is at {', '.join(f'{place}@{offset}' for place, offset in sorted(found))}"
+
+
+def unordered_sends(history: History) -> Iterator[str]:
+    """The offsets of an idempotent producer's values in a partition are not in the order of its calls."""
+    found: dict[tuple[str, Place], list[tuple[Send, int]]] = defaultdict(list)
+    first_seen: dict[Value, int] = {}
+    for read in history.reads:
+        if read.value is not None:
+            first_seen[read.value] = min(read.offset, first_seen.get(read.value, read.offset))
+    for send in history.sends:
+        if send.kind in EXACTLY_ONCE:
+            offset = send.offset if send.outcome == OK and send.offset is not None else first_seen.get(send.value)
+            if offset is not None:
+                found[send.value.producer, send.place].append((send, offset))
+    for (_producer, place), sends in found.items():
+        for (earlier, low), (later, high) in itertools.pairwise(sends):
+            if low >= high:
+                yield f"{place}: {earlier.value} is at {low}, {later.value}, which was sent later, at {high}"
+
+
+def skipping_polls(history: History) -> Iterator[str]:
+    """A consumer went back, or passed over a value that is there, without having been moved."""
+    versions = {place: sorted(offsets) for place, offsets in _readable(history).items()}
+    for (consumer, place), reads in by_client(history.reads).items():
+        known = versions.get(place, [])
+        for before, read in itertools.pairwise(reads):
+            if read.jumped and read.poll != before.poll:
+                continue
+            if read.offset <= before.offset:
+                yield f"{place}: {consumer} read {read.offset} after {before.offset}"
+                continue
+            at = bisect_right(known, before.offset)
+            if at < len(known) and known[at] < read.offset:
+                yield f"{place}: {consumer} read {read.offset} after {before.offset} and skipped {known[at]}"
+
+
+def _readable(history: History) -> dict[Place, dict[int, Value]]:
+    """Return the values that every consumer has to see: acknowledged ones outside of transactions, and all reads with
+    read_committed."""
+    found: dict[Place, dict[int, Value]] = defaultdict(dict)
+    for send in history.sends:
+        if send.transaction is None and send.outcome == OK and send.offset is not None and send.kind in SAFE:
+            found[send.place][send.offset] = send.value
+    for read in history.reads:
+        if read.isolation == COMMITTED and read.value is not None:
+            found[read.place][read.offset] = read.value
+    return found
+
+
+def unaccounted_sends(history: History, longest: float) -> Iterator[str]:
+    """A send had no outcome or several, took longer than its time limit plus a second, or is OK at no offset."""
+    for send in history.sends:
+        if send.completions != 1:
+            yield f"{send.place}: {send.value} has {send.completions} outcomes"
+        elif send.ended - send.began > longest + 1:
+            yield f"{send.place}: {send.value} took {send.ended - send.began:.1f} s, its limit is {longest:g} s"
+        if send.outcome == OK and (send.offset is None or send.offset < 0) and send.kind not in EXACTLY_ONCE:
+            yield f"{send.place}: {send.value} is acknowledged at offset {send.offset}"
+
+
+def broken_replicas(history: History) -> Iterator[str]:
+    """Replicas disagree: two leaders of an epoch, an ISR outside of the replicas, offsets that go back or are out of
+    order, or different batches below the high watermark."""
+    yield from _leaders(history)
+    yield from _offsets(history)
+    yield from _batches(history)
+
+
+def _leaders(history: History) -> Iterator[str]:
+    leaders: dict[tuple[Place, int], set[int]] = defaultdict(set)
+    told: set[tuple[Place, int, tuple[int, ...]]] = set()
+    for state in history.states:
+        if state.leader < 0:
+            continue
+        leaders[state.place, state.leader_epoch].add(state.leader)
+        key = (state.place, state.leader, state.isr)
+        if key not in told and (state.leader not in state.isr or not {*state.isr} <= {*state.replicas}):
+            told.add(key)
+            yield f"{state.place}: the leader is {state.leader}, the ISR {state.isr}, the replicas {state.replicas}"
+    for (place, epoch), found in leaders.items():
+        if len(found) > 1:
+            yield f"{place}: epoch {epoch} has the leaders {sorted(found)}"
+
+
+def _offsets(history: History) -> Iterator[str]:
+    last: dict[tuple[int, int, Place], tuple[int, int]] = {}
+    for state in sorted(history.states, key=lambda each: each.at):
+        if not state.stable_offset <= state.high_watermark <= state.end_offset:
+            yield (
+                f"{state.place} at node {state.node}: last stable offset {state.stable_offset}, "
+                f"high watermark {state.high_watermark}, end {state.end_offset}"
+            )
+        key = (state.node, state.life, state.place)
+        epoch, watermark = last.get(key, (-1, -1))
+        if state.leader_epoch < epoch:
+            yield f"{state.place} at node {state.node}: leader epoch {state.leader_epoch} after {epoch}"
+        if state.high_watermark < watermark:
+            yield f"{state.place} at node {state.node}: high watermark {state.high_watermark} after {watermark}"
+        last[key] = (state.leader_epoch, state.high_watermark)
+
+
+def _batches(history: History) -> Iterator[str]:
+    logs: dict[Place, dict[int, dict[int, tuple[int, int]]]] = defaultdict(lambda: defaultdict(dict))
+    for batch in history.batches:
+        if batch.below_high_watermark:
+            logs[batch.place][batch.node][batch.offset] = (batch.last_offset, batch.crc)
+    for place, nodes in logs.items():
+        reference = max(nodes, key=lambda node: len(nodes[node]))
+        for node, batches in nodes.items():
+            first = max(min(batches), min(nodes[reference]))  # older segments may have been deleted
+            end = min(max(batches), max(nodes[reference]))
+            for offset in sorted({*batches, *nodes[reference]}):
+                if first <= offset <= end and batches.get(offset) != nodes[reference].get(offset):
+                    yield f"{place}@{offset}: the logs of nodes {node} and {reference} differ"
+                    break
+
+
+def broken_groups(history: History) -> Iterator[str]:
+    """A partition had two members in a generation, or a commit was ahead of its position, went back, or was made by a
+    member without the partition."""
+    owners: dict[tuple[str, int, Place], str] = {}
+    for each in history.assignments:
+        for place in each.places:
+            owner = owners.setdefault((each.group, each.generation, place), each.member)
+            if owner != each.member:
+                yield f"group {each.group}, generation {each.generation}: {owner} and {each.member} have {place}"
+    last: dict[tuple[str, Place], int] = {}
+    for commit in history.commits:
+        where = f"group {commit.group}, {commit.place}: {commit.member} committed {commit.offset}"
+        if not commit.owned:
+            yield f"{where} without owning the partition"
+        if commit.offset > commit.position:
+            yield f"{where} at position {commit.position}"
+        before = last.get((commit.group, commit.place), -1)
+        if commit.offset < before:
+            yield f"{where} after {before}"
+        last[commit.group, commit.place] = max(before, commit.offset)
+
+
+def stalls(history: History, longest: float) -> Iterator[str]:
+    """Producers made no progress during a fault that left a majority connected, or for too long after it was healed."""
+    times = sorted(send.ended for send in history.sends if send.outcome == OK)
+    last = max((send.ended for send in history.sends), default=0.0)
+    for fault in history.faults:
+        at = bisect_right(times, fault.ended)
+        if last > fault.ended + longest and (at == len(times) or times[at] - fault.ended > longest):
+            yield f"{fault.name}: no send succeeded within {longest:g} s after it was healed"
+        if fault.majority and fault.ended - fault.began > longest and at == bisect_right(times, fault.began):
+            yield f"{fault.name}: no send succeeded in its {fault.ended - fault.began:.1f} s"
+
+
+Checker = Callable[[History], Iterable[str]]
+
+
+def checkers(*, delivery_timeout: float, recovery: float) -> Mapping[str, Checker]:
+    """Return all checkers by name, for clients with that time limit (seconds) for a send, and a cluster that must
+    take records again `recovery` seconds after a fault was healed."""
+    return {
+        "lost": lost_writes,
+        "aborted reads": aborted_reads,
+        "failed but written": failed_sends_that_were_written,
+        "torn transactions": torn_transactions,
+        "inconsistent offsets": inconsistent_offsets,
+        "misrouted or damaged": misrouted_or_damaged,
+        "duplicated": duplicates,
+        "unordered sends": unordered_sends,
+        "skipping polls": skipping_polls,
+        "unaccounted sends": lambda history: unaccounted_sends(history, delivery_timeout),
+        "replicas": broken_replicas,
+        "groups": broken_groups,
+        "stalls": lambda history: stalls(history, recovery),
+    }
+
+
+def check(history: History, *, delivery_timeout: float, recovery: float) -> dict[str, list[str]]:
+    """Return the violations by checker; checkers without any are left out."""
+    made = checkers(delivery_timeout=delivery_timeout, recovery=recovery)
+    found = {name: list(checker(history)) for name, checker in made.items()}
+    return {name: each for name, each in found.items() if each}
+
+
+def lost_by_one(history: History) -> list[str]:
+    """Return what the producers with acks=1 lost: the control, which shows that the faults are real."""
+    return list(lost_writes(history, frozenset({ONE})))

@@ -1,0 +1,251 @@
+"""What happened in a run: sends, reads, transactions, states of replicas and their logs; one line of JSON each."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+OK: Final = "ok"
+FAIL: Final = "fail"
+"""Certainly not written."""
+INFO: Final = "info"
+"""Written or not: nobody can tell from the answer."""
+
+IDEMPOTENT: Final = "idempotent"
+PLAIN: Final = "plain"
+ONE: Final = "acks=1"
+TRANSACTIONAL: Final = "transactional"
+
+COMMITTED: Final = "read_committed"
+UNCOMMITTED: Final = "read_uncommitted"
+
+
+class Place(NamedTuple):
+    """A partition."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Value(NamedTuple):
+    """What a record's value says: the producer that sent it, and its number there. No two sends have the same."""
+
+    producer: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.producer}/{self.number}"
+
+
+def payload(value: Value, place: Place, size: int = 0) -> bytes:
+    """Return a record's value, which carries a CRC of itself and the partition that it is for."""
+    body = f"{value.producer} {value.number} {place.topic} {place.partition}".encode()
+    body = body.ljust(max(0, size - 9), b".") if size else body
+    return body + b" %08x" % zlib.crc32(body)
+
+
+def parsed(content: bytes | None) -> tuple[Value, Place] | None:
+    """Return what a record's value says; None if it is damaged."""
+    body, separator, crc = (content or b"").rpartition(b" ")
+    try:
+        if not separator or int(crc, 16) != zlib.crc32(body):
+            return None
+        producer, number, topic, partition = body.rstrip(b".").decode().split(" ")
+        return Value(producer, int(number)), Place(topic, int(partition))
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One call of `send`. Times are in seconds of one clock; `completions` counts its outcomes, which must be one.
+
+    `offset` is None where the answer had none, and for a send that is not OK.
+    """
+
+    value: Value
+    place: Place
+    kind: str
+    outcome: str
+    offset: int | None = None
+    began: float = 0.0
+    ended: float = 0.0
+    completions: int = 1
+    transaction: str | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One record that a consumer got in its `poll`-th call. `value` is None if the record's value is damaged.
+
+    `jumped`: the position was set, or the partition newly assigned, since the consumer's last record of it.
+    """
+
+    consumer: str
+    poll: int
+    place: Place
+    offset: int
+    value: Value | None
+    says: Place | None
+    isolation: str = UNCOMMITTED
+    jumped: bool = False
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The end of a transaction as its producer saw it: OK (committed), FAIL (aborted) or INFO."""
+
+    name: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """What a node said of a partition of its own at a time; `life` counts its starts."""
+
+    node: int
+    life: int
+    place: Place
+    at: float
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    high_watermark: int
+    end_offset: int
+    stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A record batch in the log of a replica at the end of a run, with its checksum."""
+
+    node: int
+    place: Place
+    offset: int
+    last_offset: int
+    crc: int
+    below_high_watermark: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A committed offset of a group as the group's member saw it succeed. `owned`: the member had the partition."""
+
+    group: str
+    member: str
+    generation: int
+    place: Place
+    offset: int
+    position: int
+    owned: bool = True
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The partitions of a member in a generation of its group."""
+
+    group: str
+    member: str
+    generation: int
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault and the times at which it began and was healed."""
+
+    name: str
+    began: float
+    ended: float
+    majority: bool = True
+
+
+Event = Send | Read | Transaction | ReplicaState | Batch | Commit | Assignment | Fault
+_KINDS: Final = {
+    kind.__name__: kind for kind in (Send, Read, Transaction, ReplicaState, Batch, Commit, Assignment, Fault)
+}
+
+
+@dataclass(slots=True)
+class History:
+    """Everything that happened, by kind. Reads and sends of one client are in the order of its calls."""
+
+    sends: list[Send] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
+    states: list[ReplicaState] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+
+    def add(self, *events: Event) -> History:
+        """Add events and return the history."""
+        for event in events:
+            self._list_of(event).append(event)
+        return self
+
+    def _list_of(self, event: Event) -> list[Any]:
+        name = type(event).__name__
+        names = {"ReplicaState": "states", "Batch": "batches"}
+        found: list[Any] = getattr(self, names.get(name, f"{name.lower()}s"))
+        return found
+
+    def __iter__(self) -> Iterator[Event]:
+        for name in self.__slots__:
+            yield from getattr(self, name)
+
+    def write(self, path: Path) -> None:
+        """Write one line of JSON per event."""
+        lines = (json.dumps({"event": type(event).__name__, **asdict(event)}) for event in self)
+        path.write_text("".join(f"{line}\n" for line in lines))
+
+    @classmethod
+    def read(cls, path: Path) -> History:
+        """Return the history in a file."""
+        history = cls()
+        for line in path.read_text().splitlines():
+            values = json.loads(line)
+            history.add(_KINDS[values.pop("event")](**{name: _restored(name, each) for name, each in values.items()}))
+        return history
+
+    def values_at(self) -> dict[Place, dict[int, set[Value]]]:
+        """Return the values that sends and reads name for each offset."""
+        found: dict[Place, dict[int, set[Value]]] = defaultdict(lambda: defaultdict(set))
+        for send in self.sends:
+            if send.outcome == OK and send.offset is not None:
+                found[send.place][send.offset].add(send.value)
+        for read in self.reads:
+            if read.value is not None:
+                found[read.place][read.offset].add(read.value)
+        return found
+
+
+def _restored(name: str, value: Any) -> Any:
+    if name in ("place", "says") and value is not None:
+        return Place(*value)
+    if name == "value" and value is not None:
+        return Value(*value)
+    if name == "places":
+        return tuple(Place(*each) for each in value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def by_client(reads: Iterable[Read]) -> dict[tuple[str, Place], list[Read]]:
+    """Return the reads of each consumer from each partition, in the order of its calls."""
+    found: dict[tuple[str, Place], list[Read]] = defaultdict(list)
+    for read in reads:
+        found[read.consumer, read.place].append(read)
+    return found

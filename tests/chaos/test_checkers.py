@@ -1,0 +1,330 @@
+"""Each checker finds what was planted in a history, and nothing in a history of a cluster that keeps its promises."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.chaos.checkers import check, checkers, lost_by_one
+from tests.chaos.history import (
+    COMMITTED,
+    FAIL,
+    IDEMPOTENT,
+    INFO,
+    OK,
+    ONE,
+    PLAIN,
+    TRANSACTIONAL,
+    UNCOMMITTED,
+    Assignment,
+    Batch,
+    Commit,
+    Fault,
+    History,
+    Place,
+    Read,
+    ReplicaState,
+    Send,
+    Transaction,
+    Value,
+    parsed,
+    payload,
+)
+
+A, B = Place("a", 0), Place("b", 0)
+TIMEOUT, RECOVERY = 30.0, 10.0
+
+
+def send(number: int, place: Place = A, producer: str = "p1", kind: str = IDEMPOTENT, outcome: str = OK) -> Send:
+    """The `number`-th send of a producer, at the offset of that number."""
+    offset = number if outcome == OK else None
+    return Send(Value(producer, number), place, kind, outcome, offset, began=number, ended=number + 0.01)
+
+
+def reads(*sends: Send, consumer: str = "c1", isolation: str = COMMITTED) -> list[Read]:
+    return [
+        Read(consumer, at // 3, each.place, each.value.number, each.value, each.place, isolation)
+        for at, each in enumerate(sends)
+    ]
+
+
+def state(node: int = 1, at: float = 0.0, **changes: object) -> ReplicaState:
+    plain = ReplicaState(node, 1, A, at, 1, 5, (1, 2, 3), (1, 2, 3), 10, 12, 10)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def clean() -> History:
+    """Sends of every kind and outcome, read by two consumers, in a cluster that keeps its promises."""
+    sends = [send(number) for number in range(30)]
+    sends[7] = send(7, outcome=INFO)
+    sends[20] = send(20, outcome=FAIL)
+    own = [send(number, B, "p2", PLAIN) for number in range(5)]
+    twice = replace(own[2], value=Value("p2", 2))
+    in_transaction = [
+        replace(send(number, B, "t1", TRANSACTIONAL), transaction=name)
+        for number, name in ((5, "t1-1"), (6, "t1-1"), (7, "t1-2"), (8, "t1-3"), (9, "t1-3"))
+    ]
+    history = History().add(*sends, *own, *in_transaction)
+    history.add(Transaction("t1-1", OK), Transaction("t1-2", FAIL), Transaction("t1-3", INFO))
+    written = [each for each in sends if each.outcome != FAIL]
+    for consumer in ("c1", "c2"):
+        history.add(*reads(*written, consumer=consumer))
+        visible = [each for each in in_transaction if each.transaction != "t1-2"]
+        history.add(*reads(*own, *visible, consumer=consumer))
+    history.add(Read("c1", 9, B, 20, twice.value, B, COMMITTED))  # a producer that is not idempotent may write twice
+    history.add(*reads(*own, *in_transaction, consumer="c3", isolation=UNCOMMITTED))
+    history.add(*(state(node, at=at) for node in (1, 2, 3) for at in (0.0, 1.0)))
+    history.add(*(Batch(node, A, at * 10, at * 10 + 9, 7 + at) for node in (1, 2, 3) for at in range(3)))
+    history.add(Assignment("g", "m1", 1, (A,)), Assignment("g", "m2", 1, (B,)), Assignment("g", "m2", 2, (A, B)))
+    history.add(Commit("g", "m1", 1, A, 4, 4), Commit("g", "m2", 2, A, 6, 8))
+    return history.add(Fault("kill a leader", 5.0, 6.0))
+
+
+def violations(history: History) -> dict[str, list[str]]:
+    return check(history, delivery_timeout=TIMEOUT, recovery=RECOVERY)
+
+
+def test_checkers_find_nothing_in_a_clean_history() -> None:
+    assert violations(clean()) == {}
+
+
+def lose(history: History) -> None:
+    history.reads = [read for read in history.reads if read.value != Value("p1", 29)]
+
+
+def lose_in_committed_transaction(history: History) -> None:
+    history.reads = [read for read in history.reads if read.value not in (Value("t1", 5), Value("t1", 6))]
+
+
+def read_an_aborted_value(history: History) -> None:
+    history.add(Read("c1", 9, B, 7, Value("t1", 7), B, COMMITTED, jumped=True))
+
+
+def read_a_failed_value(history: History) -> None:
+    history.add(Read("c1", 99, A, 31, Value("p1", 20), A, UNCOMMITTED, jumped=True))
+
+
+def tear_a_transaction(history: History) -> None:
+    history.reads = [read for read in history.reads if read.value != Value("t1", 9)]
+
+
+def put_two_values_at_an_offset(history: History) -> None:
+    history.add(Read("c4", 0, A, 3, Value("p1", 3), A), Read("c5", 0, A, 3, Value("p9", 1), A))
+
+
+def move_a_value_between_replicas(history: History) -> None:
+    """One consumer reads from a leader that has other values at the same offsets."""
+    history.add(Read("c4", 0, A, 5, Value("p1", 6), A))
+
+
+def misroute(history: History) -> None:
+    history.add(Read("c4", 0, B, 40, Value("p9", 1), A))
+
+
+def damage(history: History) -> None:
+    history.add(Read("c4", 0, B, 40, None, None))
+
+
+def duplicate(history: History) -> None:
+    history.add(Read("c1", 99, A, 35, Value("p1", 29), A))
+
+
+def swap_two_sends(history: History) -> None:
+    first, second = history.sends[10], history.sends[11]
+    history.sends[10:12] = replace(first, offset=11), replace(second, offset=10)
+
+
+def swap_an_unknown_one(history: History) -> None:
+    """The seventh has no known outcome, and its value is found before that of the sixth."""
+    history.reads = [read for read in history.reads if read.value != Value("p1", 7)]
+    history.add(Read("c4", 0, A, 5, Value("p1", 7), A))
+
+
+def skip_across_polls(history: History) -> None:
+    history.reads = [read for read in history.reads if not (read.consumer == "c2" and read.value == Value("p1", 12))]
+
+
+def go_back(history: History) -> None:
+    history.add(Read("c2", 50, A, 12, Value("p1", 12), A))
+
+
+def go_back_in_a_poll(history: History) -> None:
+    """A jump excuses only what comes in a later call of poll."""
+    history.add(Read("c6", 0, A, 12, Value("p1", 12), A), Read("c6", 0, A, 11, Value("p1", 11), A, jumped=True))
+
+
+def forget_a_send(history: History) -> None:
+    history.sends[3] = replace(history.sends[3], completions=0)
+
+
+def complete_a_send_twice(history: History) -> None:
+    history.sends[3] = replace(history.sends[3], completions=2)
+
+
+def answer_late(history: History) -> None:
+    history.sends[3] = replace(history.sends[3], ended=history.sends[3].began + TIMEOUT + 1.5)
+
+
+def acknowledge_at_no_offset(history: History) -> None:
+    history.sends[31] = replace(history.sends[31], offset=-1)
+
+
+def elect_two_leaders(history: History) -> None:
+    history.add(state(2, at=2.0, leader=2))
+
+
+def lead_from_outside_of_the_isr(history: History) -> None:
+    history.add(state(2, at=2.0, leader=1, isr=(2, 3)))
+
+
+def let_a_stranger_into_the_isr(history: History) -> None:
+    history.add(state(2, at=2.0, isr=(1, 2, 4)))
+
+
+def lower_the_high_watermark(history: History) -> None:
+    history.add(state(3, at=2.0, high_watermark=9, stable_offset=9))
+
+
+def raise_the_high_watermark_over_the_end(history: History) -> None:
+    history.add(state(3, at=2.0, high_watermark=13))
+
+
+def lower_the_epoch(history: History) -> None:
+    history.add(state(3, at=2.0, leader_epoch=4))
+
+
+def diverge(history: History) -> None:
+    history.batches[4] = replace(history.batches[4], crc=99)
+
+
+def lose_a_batch(history: History) -> None:
+    del history.batches[4]
+
+
+def share_a_partition(history: History) -> None:
+    history.add(Assignment("g", "m3", 2, (A,)))
+
+
+def commit_what_was_not_read(history: History) -> None:
+    history.add(Commit("g", "m2", 2, A, 9, 8))
+
+
+def commit_backwards(history: History) -> None:
+    history.add(Commit("g", "m1", 1, A, 5, 5))
+
+
+def commit_as_a_zombie(history: History) -> None:
+    history.add(Commit("g", "m1", 1, A, 7, 8, owned=False))
+
+
+def stand_still_after_a_fault(history: History) -> None:
+    history.sends = [each for each in history.sends if not 6.0 < each.ended < 20.0]
+
+
+def stand_still_during_a_fault(history: History) -> None:
+    history.add(Fault("cut a follower", 40.0, 55.0)).add(send(60))
+    history.add(*reads(send(60), consumer="c9"))
+
+
+PLANTS: dict[Callable[[History], None], str] = {
+    lose: "lost",
+    lose_in_committed_transaction: "lost",
+    read_an_aborted_value: "aborted reads",
+    read_a_failed_value: "failed but written",
+    tear_a_transaction: "torn transactions",
+    put_two_values_at_an_offset: "inconsistent offsets",
+    move_a_value_between_replicas: "inconsistent offsets",
+    misroute: "misrouted or damaged",
+    damage: "misrouted or damaged",
+    duplicate: "duplicated",
+    swap_two_sends: "unordered sends",
+    swap_an_unknown_one: "unordered sends",
+    skip_across_polls: "skipping polls",
+    go_back: "skipping polls",
+    go_back_in_a_poll: "skipping polls",
+    forget_a_send: "unaccounted sends",
+    complete_a_send_twice: "unaccounted sends",
+    answer_late: "unaccounted sends",
+    acknowledge_at_no_offset: "unaccounted sends",
+    elect_two_leaders: "replicas",
+    lead_from_outside_of_the_isr: "replicas",
+    let_a_stranger_into_the_isr: "replicas",
+    lower_the_high_watermark: "replicas",
+    raise_the_high_watermark_over_the_end: "replicas",
+    lower_the_epoch: "replicas",
+    diverge: "replicas",
+    lose_a_batch: "replicas",
+    share_a_partition: "groups",
+    commit_what_was_not_read: "groups",
+    commit_backwards: "groups",
+    commit_as_a_zombie: "groups",
+    stand_still_after_a_fault: "stalls",
+    stand_still_during_a_fault: "stalls",
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+def test_checker_finds_the_planted_violation(plant: Callable[[History], None]) -> None:
+    history = clean()
+    plant(history)
+    assert PLANTS[plant] in violations(history)
+
+
+def test_every_checker_has_a_planted_violation() -> None:
+    assert {*PLANTS.values()} == {*checkers(delivery_timeout=TIMEOUT, recovery=RECOVERY)}
+
+
+def test_jumps_between_polls_are_allowed() -> None:
+    history = clean()
+    history.add(Read("c2", 50, A, 12, Value("p1", 12), A, jumped=True))
+    assert violations(history) == {}
+
+
+def test_the_control_loses_records_without_a_violation() -> None:
+    history = clean().add(send(0, Place("c", 0), "p5", ONE))
+    assert violations(history) == {}
+    assert len(lost_by_one(history)) == 1
+
+
+def test_a_transaction_that_was_seen_has_committed() -> None:
+    """Its producer does not know; one of its writes was read, so that the other one is lost."""
+    history = clean()
+    history.reads = [read for read in history.reads if read.value != Value("t1", 8)]
+    assert violations(history)["lost"] == ["b-0: t1/8 was acknowledged (offset 8) and is lost"]
+
+
+def test_a_history_is_the_same_after_it_was_written_and_read(tmp_path: Path) -> None:
+    clean().write(tmp_path / "history.jsonl")
+    assert History.read(tmp_path / "history.jsonl") == clean()
+
+
+@given(st.integers(0, 10**9), st.integers(0, 100), st.integers(0, 300), st.data())
+def test_payload_says_what_it_is_and_notices_damage(
+    number: int, partition: int, size: int, data: st.DataObject
+) -> None:
+    value, place = Value("p1", number), Place("orders", partition)
+    content = payload(value, place, size)
+    assert parsed(content) == (value, place)
+    assert size == 0 or len(content) >= size
+    at = data.draw(st.integers(0, len(content) - 1))
+    changed = bytes([*content[:at], content[at] ^ data.draw(st.integers(1, 255)), *content[at + 1 :]])
+    assert parsed(changed) in (None, (value, place))  # the hexadecimal digits of a CRC may change their case
+
+
+@given(st.integers(0, 60))
+def test_payload_cut_short_is_damaged(size: int) -> None:
+    content = payload(Value("p", 1), A)
+    assert parsed(content[:size]) == ((Value("p", 1), A) if size >= len(content) else None)
+    assert parsed(None) is None
+
+
+def test_interleaved_consumers_are_checked_by_themselves() -> None:
+    sends = [send(number) for number in range(10)]
+    both = zip(reads(*sends, consumer="c1"), reads(*sends, consumer="c2"), strict=True)
+    assert violations(History().add(*sends, *itertools.chain.from_iterable(both))) == {}
