@@ -15,6 +15,7 @@ from pyclient.errors import MalformedMessage, ProtocolError, UnsupportedVersion
 from pyclient.protocol.messages.metadata_log import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
     NoOpRecord,
@@ -68,6 +69,7 @@ RECORDS = [
     BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=9, fenced=-1),
     UnregisterBrokerRecord(broker_id=1, broker_epoch=9),
     RemoveTopicRecord(topic_id=ID),
+    ClearElrRecord(topic_name="t"),
 ]
 
 
@@ -204,3 +206,36 @@ def test_topic_names_that_differ_in_dot_collide(name: str, other: str) -> None:
     image = image_of(TopicRecord(name=other, topic_id=ID))
     assert image.colliding_topic(name) == other
     assert image.colliding_topic(other) is None
+
+
+def test_partition_change_sets_recovery_state_and_eligible_leaders() -> None:
+    image = image_of(TopicRecord(name="t", topic_id=ID), partition(0, eligible_leader_replicas=[2], last_known_elr=[3]))
+    found = image.topics["t"].partitions[0]
+    assert (found.leader_recovery_state, found.elr, found.last_known_elr) == (0, (2,), (3,))
+    image.apply(PartitionChangeRecord(partition_id=0, topic_id=ID, leader=2, isr=[2], leader_recovery_state=1))
+    assert (found.leader_recovery_state, found.elr, found.last_known_elr) == (1, (2,), (3,))
+    image.apply(
+        PartitionChangeRecord(partition_id=0, topic_id=ID, eligible_leader_replicas=[], leader_recovery_state=0)
+    )
+    assert (found.leader_recovery_state, found.elr, found.last_known_elr) == (0, (), (3,))
+
+
+@pytest.mark.parametrize(("name", "cleared"), [("t", True), ("", True), ("other", False)])
+def test_clearing_eligible_leader_replicas_of_a_topic_or_of_all(name: str, cleared: bool) -> None:
+    image = image_of(TopicRecord(name="t", topic_id=ID), partition(0, eligible_leader_replicas=[2], last_known_elr=[3]))
+    image.apply(ClearElrRecord(topic_name=name))
+    found = image.topics["t"].partitions[0]
+    assert (found.elr, found.last_known_elr) == (((), ()) if cleared else ((2,), (3,)))
+
+
+def test_registration_change_sets_only_what_it_names() -> None:
+    first, second = uuid.UUID(int=5), uuid.UUID(int=6)
+    image = image_of(registration(log_dirs=[first, second]))
+    broker = image.brokers[1]
+    assert (broker.fenced, broker.active, broker.log_dirs, broker.incarnation) == (True, False, (first, second), ID)
+    image.apply(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=9, fenced=-1))
+    assert broker.active
+    image.apply(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=9, in_controlled_shutdown=1))
+    assert (broker.active, broker.fenced, broker.log_dirs) == (False, False, (first, second))
+    image.apply(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=9, log_dirs=[second], cordoned_log_dirs=[]))
+    assert (broker.log_dirs, broker.cordoned) == ((second,), ())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controller.scram import Credential
+from pyclient.protocol.fields import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.scram import Key
     from pyclient.protocol.messages.metadata_log import (
         BrokerRegistrationChangeRecord,
+        ClearElrRecord,
         ClientQuotaRecord,
         ConfigRecord,
         FeatureLevelRecord,
@@ -37,12 +39,20 @@ LOGGER_RESOURCE: Final = 8
 METRICS_RESOURCE: Final = 16
 GROUP_RESOURCE: Final = 32
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+NO_LEADER: Final = -1
 NO_LEADER_CHANGE: Final = -2
+RECOVERED: Final = 0
+RECOVERING: Final = 1
 
 
 @dataclass(slots=True)
 class PartitionImage:
-    """One partition; `leader` is -1 if it has none."""
+    """One partition; `leader` is -1 if it has none.
+
+    `leader_recovery_state` is `RECOVERING` from an unclean election until that leader reports `RECOVERED`. `elr` are
+    the eligible leader replicas (KIP-966): outside the ISR, but with all committed records. `last_known_elr` is the
+    last leader of a partition whose ISR became empty.
+    """
 
     partition: int
     replicas: list[int]
@@ -53,6 +63,19 @@ class PartitionImage:
     removing: list[int] = field(default_factory=list)
     adding: list[int] = field(default_factory=list)
     directories: list[UUID] = field(default_factory=list)
+    leader_recovery_state: int = RECOVERED
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+    @property
+    def preferred(self) -> int:
+        """Return the preferred leader, which is the first replica."""
+        return self.replicas[0] if self.replicas else NO_LEADER
+
+    @property
+    def reassigning(self) -> bool:
+        """True while replicas are added or removed."""
+        return bool(self.adding or self.removing)
 
     def directory_of(self, node_id: int) -> UUID | None:
         """Return the id of the log directory with a node's replica; None if unknown."""
@@ -77,13 +100,26 @@ class TopicImage:
 
 @dataclass(slots=True)
 class BrokerImage:
-    """One registered broker; `epoch` is the offset of its registration."""
+    """One registered broker; `epoch` is the offset of its registration, `incarnation` the id of its process.
+
+    `log_dirs` are its online log directories, `cordoned` those that get no new replicas. A broker of an old
+    metadata.version reports no directories.
+    """
 
     node_id: int
     epoch: int
     endpoints: list[tuple[str, str, int]]
     rack: str | None
     fenced: bool
+    in_controlled_shutdown: bool = False
+    incarnation: UUID = ZERO_UUID
+    log_dirs: tuple[UUID, ...] = ()
+    cordoned: tuple[UUID, ...] = ()
+
+    @property
+    def active(self) -> bool:
+        """True for a broker that may lead partitions and be in their ISR."""
+        return not self.fenced and not self.in_controlled_shutdown
 
 
 class NewPartitions:
@@ -113,6 +149,9 @@ def _partition_of(record: PartitionRecord) -> PartitionImage:
         list(record.removing_replicas),
         list(record.adding_replicas),
         list(record.directories),
+        record.leader_recovery_state,
+        tuple(record.eligible_leader_replicas or ()),
+        tuple(record.last_known_elr or ()),
     )
 
 
@@ -165,15 +204,32 @@ class MetadataImage:
     def _register_broker(self, record: RegisterBrokerRecord) -> None:
         endpoints = [(point.name, point.host, point.port) for point in record.end_points]
         self.brokers[record.broker_id] = BrokerImage(
-            record.broker_id, record.broker_epoch, endpoints, record.rack, record.fenced
+            record.broker_id,
+            record.broker_epoch,
+            endpoints,
+            record.rack,
+            record.fenced,
+            record.in_controlled_shutdown,
+            record.incarnation_id,
+            tuple(record.log_dirs),
+            tuple(record.cordoned_log_dirs or ()),
         )
 
     def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:
         self.brokers.pop(record.broker_id, None)
 
     def _change_registration(self, record: BrokerRegistrationChangeRecord) -> None:
+        broker = self.brokers.get(record.broker_id)
+        if broker is None:
+            return
         if record.fenced:
-            self._set_fenced(record.broker_id, record.fenced > 0)
+            broker.fenced = record.fenced > 0
+        if record.in_controlled_shutdown:
+            broker.in_controlled_shutdown = record.in_controlled_shutdown > 0
+        if record.log_dirs:
+            broker.log_dirs = tuple(record.log_dirs)
+        if record.cordoned_log_dirs is not None:
+            broker.cordoned = tuple(record.cordoned_log_dirs)
 
     def _fence_broker(self, record: FenceBrokerRecord) -> None:
         self._set_fenced(record.id, True)
@@ -214,7 +270,24 @@ class MetadataImage:
         if record.leader != NO_LEADER_CHANGE:
             partition.leader = record.leader
             partition.leader_epoch += 1
+        if record.leader_recovery_state >= 0:
+            partition.leader_recovery_state = record.leader_recovery_state
+        if record.eligible_leader_replicas is not None:
+            partition.elr = tuple(record.eligible_leader_replicas)
+        if record.last_known_elr is not None:
+            partition.last_known_elr = tuple(record.last_known_elr)
         partition.partition_epoch += 1
+
+    def _clear_elr(self, record: ClearElrRecord) -> None:
+        """Forget the eligible leader replicas of a topic, or with an empty name of all."""
+        if record.topic_name:
+            topic = self.topics.get(record.topic_name)
+            topics = [] if topic is None else [topic]
+        else:
+            topics = list(self.topics.values())
+        for each in topics:
+            for partition in each.partitions.values():
+                partition.elr = partition.last_known_elr = ()
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self.topics_by_id.pop(record.topic_id)
@@ -281,5 +354,6 @@ _CHANGES: Final[dict[int, Callable[[MetadataImage, Any], None]]] = {
     15: MetadataImage._set_producer_ids,
     17: MetadataImage._change_registration,
     22: MetadataImage._remove_scram_credential,
+    28: MetadataImage._clear_elr,
 }
 """The method that applies each record type."""

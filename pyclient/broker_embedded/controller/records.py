@@ -31,6 +31,7 @@ _CLASS_NAMES: Final[dict[int, str]] = {
     23: "BeginTransactionRecord",
     24: "EndTransactionRecord",
     25: "AbortTransactionRecord",
+    28: "ClearElrRecord",
 }
 """The record types that this broker interprets; other types stay in the log unchanged."""
 
