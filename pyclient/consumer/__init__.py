@@ -3,7 +3,7 @@
 from pyclient.consumer.async_consumer import AsyncConsumer
 from pyclient.consumer.config import ConsumerConfig, ConsumerOptions
 from pyclient.consumer.consumer import Consumer
-from pyclient.consumer.listener import RebalanceListener
+from pyclient.consumer.rebalance_listener import RebalanceListener
 from pyclient.consumer.records import Records
 from pyclient.consumer.subscription import SubscriptionPattern
 

@@ -10,7 +10,7 @@ from operator import index
 from typing import Any, Final
 
 from pyclient.consumer.deserialization import ON_ERROR, Deserializers
-from pyclient.consumer.listener import RebalanceListener
+from pyclient.consumer.rebalance_listener import RebalanceListener
 from pyclient.consumer.subscription import SubscriptionPattern
 from pyclient.errors import ConfigError, InvalidTopic
 from pyclient.serialization import Deserializer

@@ -24,17 +24,14 @@ from pyclient.consumer.arguments import (
     as_times,
     check_topic,
 )
-from pyclient.consumer.batches import BatchSlice
+from pyclient.consumer.base_consumer import SECONDS_AFTER_ERROR, BaseConsumer, GuardedCall
+from pyclient.consumer.client import ConsumerClient
+from pyclient.consumer.completed_fetch import BatchSlice
 from pyclient.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
-from pyclient.consumer.core import ConsumerCore
-from pyclient.consumer.deserialization import OnError, PolledSlices
-from pyclient.consumer.face import SECONDS_AFTER_ERROR, ConsumerFace, GuardedCall
-from pyclient.consumer.iteration import Chunk
-from pyclient.consumer.listener import calling
-from pyclient.consumer.rebalance import CommitNow, Step
-from pyclient.consumer.records import Records
+from pyclient.consumer.deserialization import Chunk, OnError, PolledSlices
+from pyclient.consumer.rebalance_listener import CommitNow, Step, calling
+from pyclient.consumer.records import K, Records, V
 from pyclient.consumer.subscription import Mode
-from pyclient.consumer.typevars import K, V
 from pyclient.errors import DeserializationError, KafkaError
 from pyclient.records import Record
 from pyclient.serialization import Deserializer
@@ -47,7 +44,7 @@ log = logging.getLogger("pyclient.consumer")
 _abandoned: set[asyncio.Task[None]] = set()
 
 
-class AsyncConsumer(ConsumerFace[K, V]):
+class AsyncConsumer(BaseConsumer[K, V]):
     """Reads records from Kafka on the caller's event loop; used by one task at a time.
 
         async with AsyncConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -118,7 +115,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
     async def _next_chunk(self) -> Chunk:
         with self._use():
             slices = await self._poll_for_ever(self._config.max_poll_records, deserialized=False)
-            self._chunk = Chunk(self._core, slices)
+            self._chunk = Chunk(self._core.give_back, slices)
             self._core.undelivered = False
             return self._chunk
 
@@ -380,7 +377,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
             await self._close(SECONDS_AFTER_ERROR, after_error=True)
 
     def __del__(self) -> None:
-        core: ConsumerCore | None = getattr(self, "_core", None)
+        core: ConsumerClient | None = getattr(self, "_core", None)
         if core is None or core.loop is None or core.ended or not self._is_mine():
             return
         text = f"{self!r} was not closed: use it in `async with`, or await close()"
@@ -390,7 +387,7 @@ class AsyncConsumer(ConsumerFace[K, V]):
 
     # ---- inside
 
-    async def _started(self) -> ConsumerCore:
+    async def _started(self) -> ConsumerClient:
         core = self._core
         if core.loop is None:
             await core.start()
@@ -413,7 +410,7 @@ def _current_task() -> asyncio.Task[Any] | None:
         return None
 
 
-def _shut_down_in_background(core: ConsumerCore) -> None:
+def _shut_down_in_background(core: ConsumerClient) -> None:
     task = asyncio.get_running_loop().create_task(core.shut_down())
     _abandoned.add(task)
     task.add_done_callback(_abandoned.discard)

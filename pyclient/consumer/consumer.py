@@ -23,17 +23,14 @@ from pyclient.consumer.arguments import (
     as_times,
     check_topic,
 )
-from pyclient.consumer.batches import BatchSlice
+from pyclient.consumer.base_consumer import SECONDS_AFTER_ERROR, BaseConsumer, GuardedCall
+from pyclient.consumer.client import ConsumerClient
+from pyclient.consumer.completed_fetch import BatchSlice
 from pyclient.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
-from pyclient.consumer.core import ConsumerCore
-from pyclient.consumer.deserialization import OnError, PolledSlices
-from pyclient.consumer.face import SECONDS_AFTER_ERROR, ConsumerFace, GuardedCall
-from pyclient.consumer.iteration import Chunk
-from pyclient.consumer.listener import calling, refuse_coroutine
-from pyclient.consumer.rebalance import CommitNow, Step
-from pyclient.consumer.records import Records
+from pyclient.consumer.deserialization import Chunk, OnError, PolledSlices
+from pyclient.consumer.rebalance_listener import CommitNow, Step, calling, refuse_coroutine
+from pyclient.consumer.records import K, Records, V
 from pyclient.consumer.subscription import Mode
-from pyclient.consumer.typevars import K, V
 from pyclient.errors import ConcurrentUse, DeserializationError, KafkaError
 from pyclient.net.latch import Flag
 from pyclient.net.loop_thread import LoopThread
@@ -51,7 +48,7 @@ _EXIT_SECONDS: Final = 2.0
 _GRACE: Final = 1.0
 
 
-class Consumer(ConsumerFace[K, V]):
+class Consumer(BaseConsumer[K, V]):
     """Reads records from Kafka; used by one thread at a time.
 
         with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -144,7 +141,7 @@ class Consumer(ConsumerFace[K, V]):
     def _next_chunk(self) -> Chunk:
         with self._use():
             slices = self._poll_for_ever(self._config.max_poll_records, _unchanged)
-            self._chunk = Chunk(self._core, slices)
+            self._chunk = Chunk(self._core.give_back, slices)
             self._core.undelivered = False
             return self._chunk
 
@@ -461,7 +458,7 @@ class Consumer(ConsumerFace[K, V]):
     def _begin(self) -> None:
         self._started()
 
-    def _started(self) -> ConsumerCore:
+    def _started(self) -> ConsumerClient:
         if self._core.loop is None:
             self._start()
         return self._core

@@ -1,13 +1,14 @@
-"""Deserialization of keys and values, and the handling of records that cannot be deserialized."""
+"""Records of a poll on their way to the user: deserialized, or taken one by one; unread ones are given back."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from operator import length_hint
+from typing import Any, Final, Literal, Protocol
 
-from pyclient.consumer.batches import BatchSlice, RawRecord
+from pyclient.consumer.completed_fetch import BatchSlice, RawRecord
 from pyclient.errors import DeserializationError
 from pyclient.records import Record
 from pyclient.types import TopicPartition
@@ -110,3 +111,48 @@ class PolledSlices:
 
     def _give_back(self, pieces: Iterable[BatchSlice]) -> None:
         self.unread += [(piece, piece.records()[0].offset) for piece in pieces]
+
+
+class GiveBack(Protocol):
+    """Takes slices of the last poll back, each from an offset on; moves the partition `last` after all others."""
+
+    def __call__(self, unread: Sequence[tuple[BatchSlice, int]], *, last: TopicPartition | None = None) -> None: ...
+
+
+class Chunk:
+    """The records of one poll while a `for` loop goes through them.
+
+    A record counts as polled when the loop requests it. `settle` gives the rest back to the fetch buffer and empties
+    the list, so that the loop requests the next chunk: commits and seeks inside the loop apply to the record it is at,
+    and the loop has no cost per record. `making` is True while the last record is deserialized: one that fails counts
+    as not read, and its partition then moves after the others.
+    """
+
+    __slots__ = ("_give_back", "_last", "_pieces", "_records", "_unread", "iterator", "making")
+
+    def __init__(self, give_back: GiveBack, slices: Sequence[BatchSlice]) -> None:
+        self._give_back = give_back
+        self._pieces = [(piece, piece.records()) for piece in slices]
+        self._records: list[RawRecord] = [record for _, records in self._pieces for record in records]
+        self._unread: list[tuple[BatchSlice, int]] | None = None
+        self._last: TopicPartition | None = None
+        self.making = False
+        self.iterator: Iterator[RawRecord] = iter(self._records)
+
+    def settle(self) -> None:
+        """Give back unread records. Repeatable after Ctrl-C: the read records are counted once."""
+        if self._unread is None:
+            unread = self._find_unread(len(self._records) - length_hint(self.iterator) - self.making)
+            self._last = unread[0][0].topic_partition if self.making else None
+            self._unread = unread
+        self._records.clear()
+        self._give_back(self._unread, last=self._last)
+
+    def _find_unread(self, read: int) -> list[tuple[BatchSlice, int]]:
+        """Return the slices with unread records, each with the offset of the first of them."""
+        left = []
+        for piece, records in self._pieces:
+            if read < len(records):
+                left.append((piece, records[max(read, 0)].offset))
+            read -= len(records)
+        return left

@@ -1,50 +1,65 @@
-"""Fetched data that is not yet polled: parts of responses in order of arrival, and the memory they hold."""
+"""Fetched data that is not yet polled, the memory it holds, and how responses are added to it; no I/O."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import islice
+from typing import Final
 
-from pyclient.consumer.batches import BatchSlice, FetchedBatch, ParsedRecords
+from pyclient.consumer.completed_fetch import (
+    BatchSlice,
+    CompletedFetch,
+    FetchedBatch,
+    Frame,
+    ParsedRecords,
+    Target,
+    parse_records,
+)
+from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.subscription import AssignedPartition, SubscriptionState
-from pyclient.errors import CorruptBatch
+from pyclient.errors import (
+    CorruptBatch,
+    CorruptMessage,
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailable,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    ReplicaNotAvailable,
+    TopicAuthorizationFailed,
+    UnknownLeaderEpoch,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    from_code,
+)
+from pyclient.protocol.messages.fetch import FetchResponse, PartitionData
 from pyclient.types import TopicPartition
+
+_STALE: Final = frozenset(
+    error.code
+    for error in (
+        NotLeaderOrFollower,
+        LeaderNotAvailable,
+        ReplicaNotAvailable,
+        KafkaStorageError,
+        FencedLeaderEpoch,
+        OffsetNotAvailable,
+        UnknownTopicOrPartition,
+        UnknownTopicId,
+        InconsistentTopicId,
+    )
+)
+"""The metadata is out of date: refresh it, then fetch again."""
+_TRANSIENT: Final = frozenset((UnknownLeaderEpoch.code, UnknownServerError.code))
 
 Moved = tuple[AssignedPartition, int, int]
 """A partition whose position `take` moved, its version and its new position."""
-
-
-class Frame:
-    """The memory of one response, held until none of its parts is needed any more."""
-
-    __slots__ = ("node", "parts", "size")
-
-    def __init__(self, node: int, size: int) -> None:
-        self.node = node
-        self.size = size
-        self.parts = 0
-
-
-class FetchedPart:
-    """One partition's batches in one response."""
-
-    __slots__ = ("batches", "error", "frame", "index", "next_offset", "size", "state", "version")
-
-    def __init__(self, state: AssignedPartition, parsed: ParsedRecords, size: int, frame: Frame) -> None:
-        self.state = state
-        self.version = state.version
-        self.batches: Sequence[FetchedBatch] = parsed.batches
-        self.index = 0
-        self.next_offset = parsed.next_offset
-        self.error = parsed.error
-        self.size = size
-        self.frame = frame
-
-    @property
-    def finished(self) -> bool:
-        """Return True if everything was taken; an error stays until the user seeks."""
-        return self.index == len(self.batches) and self.error is None
 
 
 class FetchBuffer:
@@ -62,13 +77,13 @@ class FetchBuffer:
         self._low_bytes = low_bytes
         self._high_bytes = high_bytes
         self._check_crcs = check_crcs
-        self._queue: deque[FetchedPart] = deque()
+        self._queue: deque[CompletedFetch] = deque()
         self._held: dict[int, int] = {}
         self._moved: dict[TopicPartition, Moved] = {}
         self.wants_more = False
         self.polls = 1
 
-    def add(self, part: FetchedPart) -> None:
+    def add(self, part: CompletedFetch) -> None:
         """Append a part."""
         self._retain_frame(part.frame)
         self._add_buffered(part.state, part.size)
@@ -161,7 +176,7 @@ class FetchBuffer:
     def put_back(self, state: AssignedPartition, piece: BatchSlice, offset: int) -> None:
         """Put the rest of a slice back, from `offset` on, as the first part, and move the position there."""
         size = piece.batch.size
-        part = FetchedPart(state, ParsedRecords([piece.batch], piece.stop), size, Frame(-1, size))
+        part = CompletedFetch(state, ParsedRecords([piece.batch], piece.stop), size, Frame(-1, size))
         epoch = self._epoch_before(state, piece, offset)
         self._retain_frame(part.frame)
         self._add_buffered(state, size)
@@ -204,10 +219,10 @@ class FetchBuffer:
             if not self._is_valid(part):
                 self._release(part)
 
-    def _is_valid(self, part: FetchedPart) -> bool:
+    def _is_valid(self, part: CompletedFetch) -> bool:
         return self._subscription.holds(part.state, part.version)
 
-    def _take_from(self, part: FetchedPart, limit: int, slices: list[BatchSlice]) -> int:
+    def _take_from(self, part: CompletedFetch, limit: int, slices: list[BatchSlice]) -> int:
         state, batches, taken = part.state, part.batches, 0
         if state.polled_in != self.polls:
             state.polled_in, state.polled_from = self.polls, state.position
@@ -238,7 +253,7 @@ class FetchBuffer:
         state.changes.stocked[state] = None
         state.buffered += size
 
-    def _consumed(self, part: FetchedPart, size: int) -> None:
+    def _consumed(self, part: CompletedFetch, size: int) -> None:
         size = min(size, part.size)
         part.size -= size
         before = part.state.buffered
@@ -247,7 +262,7 @@ class FetchBuffer:
             part.state.touch()
             self.wants_more = True
 
-    def _release(self, part: FetchedPart) -> None:
+    def _release(self, part: CompletedFetch) -> None:
         """Release a part; its memory is free once its whole response is."""
         if self._is_valid(part):
             part.state.touch()
@@ -264,7 +279,7 @@ class FetchBuffer:
         if frame.parts == 0:
             self._add_held(frame.node, -frame.size)
 
-    def _detach(self, part: FetchedPart) -> None:
+    def _detach(self, part: CompletedFetch) -> None:
         """Copy a paused part out of a response that it would keep in memory nearly alone."""
         frame = part.frame
         if frame.size <= 2 * part.size or not part.batches:
@@ -288,3 +303,119 @@ class FetchBuffer:
 
     def __repr__(self) -> str:
         return f"<FetchBuffer parts={len(self._queue)} bytes={sum(self._held.values())}>"
+
+
+@dataclass(slots=True)
+class FetchOutcome:
+    """The consequences of a response besides its records, and the bytes of those.
+
+    `moved` is True if some partition is to be fetched from another node from now on.
+    """
+
+    size: int = 0
+    refresh_metadata: bool = False
+    moved: bool = False
+    records: bool = False
+    trouble: bool = False
+    errors: list[KafkaError] = field(default_factory=list)
+
+
+def memory_of(response: FetchResponse) -> tuple[int, int]:
+    """Return the bytes of records in a response, and of the frame that they keep in memory."""
+    records = [data.records for topic in response.responses for data in topic.partitions if data.records]
+    size = sum(map(len, records))
+    frame = memoryview(memoryview(records[0]).obj).nbytes if records else 0
+    return size, max(size, frame)
+
+
+class FetchCollector:
+    """Adds the partitions of one node's response to the buffer. Its owner holds the lock."""
+
+    def __init__(
+        self, subscription: SubscriptionState, buffer: FetchBuffer, config: ConsumerConfig, backoff: float
+    ) -> None:
+        self._subscription = subscription
+        self._buffer = buffer
+        self._config = config
+        self._backoff = backoff
+
+    def take(self, target: Target, data: PartitionData, frame: Frame, now: float, outcome: FetchOutcome) -> None:
+        """Process one partition of a response; drop it if a seek or a rebalance has invalidated it."""
+        state = target.state
+        if not self._subscription.holds(state, target.version) or state.fetch_offset != target.offset:
+            return
+        if state.retry_at:
+            state.touch()
+            state.retry_at = 0.0
+        if data.error_code:
+            self._failed(target, data, now, outcome)
+            return
+        state.high_watermark = data.high_watermark
+        state.last_stable_offset = data.last_stable_offset
+        state.log_start_offset = data.log_start_offset
+        if data.preferred_read_replica >= 0 and not target.from_replica:
+            state.touch()
+            state.preferred_replica = data.preferred_read_replica
+            state.preferred_until = now + self._config.metadata_max_age_ms / 1000
+            outcome.moved = True
+        if data.records is not None and len(data.records):
+            self._take_records(target, data, memoryview(data.records), frame, now, outcome)
+
+    def _take_records(
+        self,
+        target: Target,
+        data: PartitionData,
+        records: memoryview,
+        frame: Frame,
+        now: float,
+        outcome: FetchOutcome,
+    ) -> None:
+        state = target.state
+        state.touch()
+        aborted: Sequence[tuple[int, int]] = ()
+        if self._config.read_committed and data.aborted_transactions:
+            aborted = [(transaction.producer_id, transaction.first_offset) for transaction in data.aborted_transactions]
+        parsed = parse_records(records, *state.topic_partition, target.offset, aborted)
+        if parsed.next_offset == target.offset and parsed.error is None:
+            state.retry_at = now + self._backoff  # a truncated batch: the first partition of a response gets it whole
+            return
+        state.fetch_offset = parsed.next_offset
+        self._buffer.add(CompletedFetch(state, parsed, len(records), frame))
+        if parsed.error is not None:
+            state.retry_at = float("inf")  # nothing after it can be read: the user has to seek
+        outcome.records = True
+
+    def _failed(self, target: Target, data: PartitionData, now: float, outcome: FetchOutcome) -> None:
+        state, code = target.state, data.error_code
+        partition = state.topic_partition
+        state.touch()
+        state.retry_at = now + self._backoff
+        if target.from_replica:
+            state.preferred_replica = -1  # fall back to the leader
+        if code == OffsetOutOfRange.code:
+            self._out_of_range(target, outcome)
+        elif code in _STALE:
+            outcome.refresh_metadata = True
+        elif code == TopicAuthorizationFailed.code:
+            outcome.errors.append(from_code(code, f"reading {partition} is not allowed"))
+        elif code == CorruptMessage.code:
+            message = f"{partition}: the broker's own log is corrupt at offset {target.offset}"
+            state.stop(CorruptBatch(message, *partition, target.offset, target.offset + 1))
+        elif code not in _TRANSIENT:
+            outcome.errors.append(from_code(code, f"fetching {partition} from offset {target.offset}"))
+        outcome.trouble = True
+
+    def _out_of_range(self, target: Target, outcome: FetchOutcome) -> None:
+        """Apply the reset policy to an offset that is not in the log, once the user has polled the earlier data."""
+        state = target.state
+        if target.from_replica or state.position != target.offset:
+            return
+        if self._config.auto_offset_reset != "none":
+            state.reset(None)
+            return
+        state.stop(
+            OffsetOutOfRange(
+                f"{state.topic_partition}: the log does not have offset {target.offset}, and auto_offset_reset is "
+                "'none': seek to an offset that beginning_offsets() and end_offsets() include"
+            )
+        )

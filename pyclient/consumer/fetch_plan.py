@@ -1,57 +1,21 @@
-"""Decide what to fetch next from one node, and interpret its response; no I/O."""
+"""Decide what to fetch next from one node; no I/O."""
 
 from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isinf
 from typing import Final
 
-from pyclient.consumer.batches import parse_records
+from pyclient.consumer.completed_fetch import Target
 from pyclient.consumer.config import ConsumerConfig
-from pyclient.consumer.fetch_buffer import FetchBuffer, FetchedPart, Frame
-from pyclient.consumer.fetch_session import FetchPosition
+from pyclient.consumer.fetch_buffer import FetchBuffer
+from pyclient.consumer.fetch_session_handler import FetchPosition
 from pyclient.consumer.subscription import AssignedPartition, Phase, SubscriptionState
-from pyclient.errors import (
-    CorruptBatch,
-    CorruptMessage,
-    FencedLeaderEpoch,
-    InconsistentTopicId,
-    KafkaError,
-    KafkaStorageError,
-    LeaderNotAvailable,
-    NotLeaderOrFollower,
-    OffsetNotAvailable,
-    OffsetOutOfRange,
-    ReplicaNotAvailable,
-    TopicAuthorizationFailed,
-    UnknownLeaderEpoch,
-    UnknownServerError,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-    from_code,
-)
-from pyclient.protocol.messages.fetch import FetchResponse, PartitionData
 from pyclient.types import TopicPartition
 
-_STALE: Final = frozenset(
-    error.code
-    for error in (
-        NotLeaderOrFollower,
-        LeaderNotAvailable,
-        ReplicaNotAvailable,
-        KafkaStorageError,
-        FencedLeaderEpoch,
-        OffsetNotAvailable,
-        UnknownTopicOrPartition,
-        UnknownTopicId,
-        InconsistentTopicId,
-    )
-)
-"""The metadata is out of date: refresh it, then fetch again."""
-_TRANSIENT: Final = frozenset((UnknownLeaderEpoch.code, UnknownServerError.code))
 _NO_TOPIC_ID: Final = uuid.UUID(int=0)
 _LOW_SHARES: Final = 2
 _MAX_SHARES: Final = 3
@@ -59,16 +23,6 @@ _MAX_SHARES: Final = 3
 fetched: with one less, broker and client wait for each other in turn (docs/measurements.md, "Fetch depth")."""
 _ROUND_BYTES: Final = 8 * 1024 * 1024
 """A larger response would be evicted from the CPU's cache before the user reads it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One partition to fetch, in its state at the time of the request."""
-
-    state: AssignedPartition
-    version: int
-    offset: int
-    from_replica: bool
 
 
 @dataclass(slots=True)
@@ -278,119 +232,3 @@ def high_bytes(config: ConsumerConfig) -> int:
 
 def _one_share(config: ConsumerConfig) -> int:
     return min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
-
-
-@dataclass(slots=True)
-class FetchOutcome:
-    """The consequences of a response besides its records, and the bytes of those.
-
-    `moved` is True if some partition is to be fetched from another node from now on.
-    """
-
-    size: int = 0
-    refresh_metadata: bool = False
-    moved: bool = False
-    records: bool = False
-    trouble: bool = False
-    errors: list[KafkaError] = field(default_factory=list)
-
-
-def memory_of(response: FetchResponse) -> tuple[int, int]:
-    """Return the bytes of records in a response, and of the frame that they keep in memory."""
-    records = [data.records for topic in response.responses for data in topic.partitions if data.records]
-    size = sum(map(len, records))
-    frame = memoryview(memoryview(records[0]).obj).nbytes if records else 0
-    return size, max(size, frame)
-
-
-class AnswerReader:
-    """Adds the partitions of one node's response to the buffer. Its owner holds the lock."""
-
-    def __init__(
-        self, subscription: SubscriptionState, buffer: FetchBuffer, config: ConsumerConfig, backoff: float
-    ) -> None:
-        self._subscription = subscription
-        self._buffer = buffer
-        self._config = config
-        self._backoff = backoff
-
-    def take(self, target: Target, data: PartitionData, frame: Frame, now: float, outcome: FetchOutcome) -> None:
-        """Process one partition of a response; drop it if a seek or a rebalance has invalidated it."""
-        state = target.state
-        if not self._subscription.holds(state, target.version) or state.fetch_offset != target.offset:
-            return
-        if state.retry_at:
-            state.touch()
-            state.retry_at = 0.0
-        if data.error_code:
-            self._failed(target, data, now, outcome)
-            return
-        state.high_watermark = data.high_watermark
-        state.last_stable_offset = data.last_stable_offset
-        state.log_start_offset = data.log_start_offset
-        if data.preferred_read_replica >= 0 and not target.from_replica:
-            state.touch()
-            state.preferred_replica = data.preferred_read_replica
-            state.preferred_until = now + self._config.metadata_max_age_ms / 1000
-            outcome.moved = True
-        if data.records is not None and len(data.records):
-            self._take_records(target, data, memoryview(data.records), frame, now, outcome)
-
-    def _take_records(
-        self,
-        target: Target,
-        data: PartitionData,
-        records: memoryview,
-        frame: Frame,
-        now: float,
-        outcome: FetchOutcome,
-    ) -> None:
-        state = target.state
-        state.touch()
-        aborted: Sequence[tuple[int, int]] = ()
-        if self._config.read_committed and data.aborted_transactions:
-            aborted = [(transaction.producer_id, transaction.first_offset) for transaction in data.aborted_transactions]
-        parsed = parse_records(records, *state.topic_partition, target.offset, aborted)
-        if parsed.next_offset == target.offset and parsed.error is None:
-            state.retry_at = now + self._backoff  # a truncated batch: the first partition of a response gets it whole
-            return
-        state.fetch_offset = parsed.next_offset
-        self._buffer.add(FetchedPart(state, parsed, len(records), frame))
-        if parsed.error is not None:
-            state.retry_at = float("inf")  # nothing after it can be read: the user has to seek
-        outcome.records = True
-
-    def _failed(self, target: Target, data: PartitionData, now: float, outcome: FetchOutcome) -> None:
-        state, code = target.state, data.error_code
-        partition = state.topic_partition
-        state.touch()
-        state.retry_at = now + self._backoff
-        if target.from_replica:
-            state.preferred_replica = -1  # fall back to the leader
-        if code == OffsetOutOfRange.code:
-            self._out_of_range(target, outcome)
-        elif code in _STALE:
-            outcome.refresh_metadata = True
-        elif code == TopicAuthorizationFailed.code:
-            outcome.errors.append(from_code(code, f"reading {partition} is not allowed"))
-        elif code == CorruptMessage.code:
-            message = f"{partition}: the broker's own log is corrupt at offset {target.offset}"
-            state.stop(CorruptBatch(message, *partition, target.offset, target.offset + 1))
-        elif code not in _TRANSIENT:
-            outcome.errors.append(from_code(code, f"fetching {partition} from offset {target.offset}"))
-        outcome.trouble = True
-
-    def _out_of_range(self, target: Target, outcome: FetchOutcome) -> None:
-        """Apply the reset policy to an offset that is not in the log, once the user has polled the earlier data."""
-        state = target.state
-        if target.from_replica or state.position != target.offset:
-            return
-        if self._config.auto_offset_reset != "none":
-            state.reset(None)
-            return
-        state.stop(
-            OffsetOutOfRange(
-                f"{state.topic_partition}: the log does not have offset {target.offset}, and auto_offset_reset is "
-                "'none': seek to an offset that beginning_offsets() and end_offsets() include"
-            )
-        )

@@ -14,10 +14,11 @@ from math import isinf
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
+from pyclient.consumer.completed_fetch import Frame
 from pyclient.consumer.config import ConsumerConfig
-from pyclient.consumer.fetch_buffer import FetchBuffer, Frame
-from pyclient.consumer.fetch_plan import AnswerReader, FetchOutcome, FetchPlan, FetchPlanner, memory_of
-from pyclient.consumer.fetch_session import FetchSession, SessionRequest
+from pyclient.consumer.fetch_buffer import FetchBuffer, FetchCollector, FetchOutcome, memory_of
+from pyclient.consumer.fetch_plan import FetchPlan, FetchPlanner
+from pyclient.consumer.fetch_session_handler import FetchSessionHandler, SessionRequest
 from pyclient.consumer.metrics import ConsumerMetrics
 from pyclient.consumer.subscription import SubscriptionState, split_by_topic
 from pyclient.errors import (
@@ -68,7 +69,7 @@ class _FetchSlot:
         self.node = node
         self.number = number
         self.event = asyncio.Event()
-        self.session = FetchSession()
+        self.session = FetchSessionHandler()
         self.reserved = 0  # the bytes that the request in flight may bring
 
     @property
@@ -126,7 +127,7 @@ class Fetcher:
         self._on_trouble = on_trouble
         self._metrics = metrics
         self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        self._reader = AnswerReader(subscription, buffer, config, self._backoff.initial)
+        self._reader = FetchCollector(subscription, buffer, config, self._backoff.initial)
         self._planner = FetchPlanner(subscription, buffer, config)
         self._slots: dict[int, tuple[_FetchSlot, _FetchSlot]] = {}
         self._tasks: list[asyncio.Task[None]] = []

@@ -6,13 +6,23 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from operator import attrgetter
-from typing import Any, Generic, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
-from pyclient.consumer.batches import BatchSlice, FetchedBatch
-from pyclient.consumer.typevars import K, V
+from pyclient.consumer.completed_fetch import BatchSlice, FetchedBatch
 from pyclient.errors import CorruptRecord
 from pyclient.records import ColumnsBuilder, Record, RecordChain, RecordColumns
 from pyclient.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:  # the types of keys and values: bytes, unless a deserializer says otherwise
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 
 class Records(Sequence[Record[K, V]], Generic[K, V]):

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pyclient import errors
-from pyclient.consumer.group import Member, State
-from pyclient.consumer.group_events import (
+from pyclient.consumer.member import Member, State
+from pyclient.consumer.member_events import (
     Action,
-    Adopt,
-    Adopted,
+    ApplyAssignment,
+    AssignmentApplied,
     CoordinatorFound,
     CoordinatorLost,
     Event,
     FindCoordinator,
-    Lose,
-    LossNoted,
+    LossAcknowledged,
+    PartitionsLost,
     Polled,
     Refused,
     Released,
@@ -66,13 +66,13 @@ class AnyOrder(RuleBasedStateMachine):
     @property
     def losing(self) -> bool:
         """Return True if the thread has not yet processed a loss."""
-        return any(isinstance(task, Lose) for task in self.thread)
+        return any(isinstance(task, PartitionsLost) for task in self.thread)
 
     def step(self, event: Event) -> None:
         for action in self.member.step(event, self.now):
-            if isinstance(action, (Revoke, Adopt, Lose)):
-                if isinstance(action, Lose):
-                    self.thread = [task for task in self.thread if isinstance(task, Lose)]
+            if isinstance(action, (Revoke, ApplyAssignment, PartitionsLost)):
+                if isinstance(action, PartitionsLost):
+                    self.thread = [task for task in self.thread if isinstance(task, PartitionsLost)]
                 self.thread.append(action)
             else:
                 self.begin(action)
@@ -96,14 +96,14 @@ class AnyOrder(RuleBasedStateMachine):
             case Revoke(partitions):
                 self.held -= set(partitions)
                 self.step(Released())
-            case Adopt(number, assigned, added, revoked):
+            case ApplyAssignment(number, assigned, added, revoked):
                 assert not set(added) & self.held
                 assert set(revoked) <= self.held
                 self.held = set(assigned)
-                self.step(Adopted(number))
-            case Lose():
+                self.step(AssignmentApplied(number))
+            case PartitionsLost():
                 self.held = set()
-                self.step(LossNoted())
+                self.step(LossAcknowledged())
 
     @rule()
     def poll(self) -> None:

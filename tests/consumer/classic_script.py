@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyclient import errors
 from pyclient.assignment import MemberSubscription
-from pyclient.consumer.group import MemberOptions, State
-from pyclient.consumer.group_classic import ClassicMember
-from pyclient.consumer.group_events import (
+from pyclient.consumer.classic_member import ClassicMember
+from pyclient.consumer.member import MemberOptions, State
+from pyclient.consumer.member_events import (
     Action,
     CoordinatorFound,
     Joined,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyclient.consumer.batches import FetchedBatch, parse_records
+from pyclient.consumer.completed_fetch import FetchedBatch, parse_records
 from pyclient.consumer.subscription import AssignedPartition, SubscriptionState
 from pyclient.records import BatchBuilder, Compression, build_batch, read_header, stamp_offsets
 from pyclient.types import TopicPartition

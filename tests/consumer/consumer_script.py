@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 
 from pyclient import errors
-from pyclient.consumer.group import MemberOptions, State
-from pyclient.consumer.group_consumer import ConsumerMember
-from pyclient.consumer.group_events import (
+from pyclient.consumer.consumer_member import ConsumerMember
+from pyclient.consumer.member import MemberOptions, State
+from pyclient.consumer.member_events import (
     Action,
     ConsumerHeartbeatAnswered,
     CoordinatorFound,

@@ -7,17 +7,10 @@ from typing import Any
 from consumer_samples import T0, T1, assigned, batch_of, parse_records
 
 from pyclient.config import resolve
+from pyclient.consumer.completed_fetch import CompletedFetch, Frame, Target
 from pyclient.consumer.config import ConsumerConfig
-from pyclient.consumer.fetch_buffer import FetchBuffer, FetchedPart, Frame
-from pyclient.consumer.fetch_plan import (
-    AnswerReader,
-    FetchOutcome,
-    FetchPlan,
-    FetchPlanner,
-    Target,
-    high_bytes,
-    low_bytes,
-)
+from pyclient.consumer.fetch_buffer import FetchBuffer, FetchCollector, FetchOutcome
+from pyclient.consumer.fetch_plan import FetchPlan, FetchPlanner, high_bytes, low_bytes
 from pyclient.consumer.subscription import AssignedPartition
 from pyclient.protocol.messages.fetch import PartitionData
 from pyclient.types import TopicPartition
@@ -33,7 +26,7 @@ class FetchFixture:
         self.buffer = FetchBuffer(
             self.subscription, low_bytes=low_bytes(self.config), high_bytes=high_bytes(self.config), check_crcs=True
         )
-        self.reader = AnswerReader(self.subscription, self.buffer, self.config, 0.1)
+        self.reader = FetchCollector(self.subscription, self.buffer, self.config, 0.1)
         self.leaders = dict.fromkeys(self.subscription.assignment(), 1)
         self.planner = FetchPlanner(self.subscription, self.buffer, self.config)
 
@@ -55,7 +48,7 @@ class FetchFixture:
         data = batch_of(state.fetch_offset, 1)
         parsed = parse_records(memoryview(data), *state.topic_partition, state.fetch_offset)
         state.fetch_offset = parsed.next_offset
-        self.buffer.add(FetchedPart(state, parsed, size, Frame(1, size)))
+        self.buffer.add(CompletedFetch(state, parsed, size, Frame(1, size)))
 
     def answer(
         self, state: AssignedPartition, now: float = 0.0, from_replica: bool = False, **data: Any

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyclient.consumer.group import Member
-from pyclient.consumer.group_events import Action, Adopt, Adopted, Event, Fail, FindCoordinator, Lose, Ticked
+from pyclient.consumer.member import Member
+from pyclient.consumer.member_events import (
+    Action,
+    ApplyAssignment,
+    AssignmentApplied,
+    Event,
+    Fail,
+    FindCoordinator,
+    PartitionsLost,
+    Ticked,
+)
 from pyclient.types import TopicPartition
 
 
@@ -17,9 +26,9 @@ def show_in_any_protocol(action: Action) -> str:
     match action:
         case FindCoordinator():
             return "find coordinator"
-        case Adopt():
+        case ApplyAssignment():
             return f"ADOPT {names(action.assigned)}, added {names(action.added)}, revoked {names(action.revoked)}"
-        case Lose():
+        case PartitionsLost():
             return f"LOSE {names(action.partitions)}"
         case Fail():
             return f"FAIL {type(action.error).__name__}"
@@ -53,4 +62,4 @@ class MemberScript:
         return self.step(Ticked())
 
     def adopted(self) -> list[str]:
-        return self.step(Adopted(self.last[Adopt].number))
+        return self.step(AssignmentApplied(self.last[ApplyAssignment].number))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient import serialization
-from pyclient.consumer.batches import BatchSlice
+from pyclient.consumer.completed_fetch import BatchSlice
 from pyclient.consumer.deserialization import Deserializers, PolledSlices
 from pyclient.errors import DeserializationError, PoisonRecord, SerializationError
 from pyclient.records import Record, build_batch

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient import errors
-from pyclient.consumer.fetch_plan import FetchOutcome, Target, memory_of
+from pyclient.consumer.completed_fetch import Target
+from pyclient.consumer.fetch_buffer import FetchOutcome, memory_of
 from pyclient.consumer.subscription import Phase
 from pyclient.protocol.messages.fetch import (
     AbortedTransaction,

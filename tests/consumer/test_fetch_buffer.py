@@ -9,8 +9,8 @@ from consumer_samples import T0, T1, assigned, batch_of, compacted, marker, pars
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient.consumer.batches import BatchSlice
-from pyclient.consumer.fetch_buffer import FetchBuffer, FetchedPart, Frame
+from pyclient.consumer.completed_fetch import BatchSlice, CompletedFetch, Frame
+from pyclient.consumer.fetch_buffer import FetchBuffer
 from pyclient.consumer.subscription import AssignedPartition, SubscriptionState
 from pyclient.errors import CorruptBatch
 from pyclient.records import build_batch, count_intact
@@ -30,7 +30,7 @@ def answer(buffer: FetchBuffer, parts: Sequence[tuple[AssignedPartition, bytes]]
     for state, data in parts:
         parsed = parse_records(memoryview(data), *state.topic_partition, max(state.fetch_offset, 0))
         state.fetch_offset = parsed.next_offset
-        buffer.add(FetchedPart(state, parsed, len(data), frame))
+        buffer.add(CompletedFetch(state, parsed, len(data), frame))
 
 
 def offsets(slices: Sequence[BatchSlice]) -> list[tuple[int, int]]:

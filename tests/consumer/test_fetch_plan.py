@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient import errors
-from pyclient.consumer.fetch_plan import FetchOutcome, FetchPlan
+from pyclient.consumer.fetch_buffer import FetchOutcome
+from pyclient.consumer.fetch_plan import FetchPlan
 from pyclient.consumer.subscription import AssignedPartition, Phase
 from pyclient.errors import KafkaError
 from pyclient.types import TopicPartition

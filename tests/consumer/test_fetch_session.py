@@ -8,7 +8,7 @@ from consumer_samples import T0, T1
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient.consumer.fetch_session import FetchPosition, FetchSession, SessionRequest
+from pyclient.consumer.fetch_session_handler import FetchPosition, FetchSessionHandler, SessionRequest
 from pyclient.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from pyclient.types import TopicPartition
 
@@ -24,14 +24,14 @@ def parts(request: SessionRequest) -> tuple[int, int, list[TopicPartition], list
 
 
 def test_first_request_is_full_and_opens_a_session() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     request = session.request({T1: at(0), T0: at(0)}, by_id=False)
     assert parts(request) == (0, 0, [T1, T0], [])
     assert request.full
 
 
 def test_later_requests_send_changes_and_forget_removed_partitions() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.request({T0: at(0), T1: at(0)}, by_id=False)
     session.answered(77)
     assert parts(session.request({T0: at(5), T1: at(0)}, by_id=False)) == (77, 1, [T0], [])
@@ -42,7 +42,7 @@ def test_later_requests_send_changes_and_forget_removed_partitions() -> None:
 
 
 def test_broker_without_sessions_gets_full_requests() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     for offset in range(3):
         assert parts(session.request({T0: at(offset)}, by_id=False)) == (0, 0, [T0], [])
         session.answered(0)
@@ -50,7 +50,7 @@ def test_broker_without_sessions_gets_full_requests() -> None:
 
 def test_unknown_session_is_replaced() -> None:
     for error in (FetchSessionIdNotFound, FetchSessionTopicIdError):
-        session = FetchSession()
+        session = FetchSessionHandler()
         session.request({T0: at(0)}, by_id=False)
         session.answered(77)
         session.request({T0: at(1)}, by_id=False)
@@ -60,7 +60,7 @@ def test_unknown_session_is_replaced() -> None:
 
 def test_wrong_epoch_or_lost_response_closes_the_old_session_next() -> None:
     for lose in (lambda s: s.refused(InvalidFetchSessionEpoch.code), lambda s: s.failed()):
-        session = FetchSession()
+        session = FetchSessionHandler()
         session.request({T0: at(0)}, by_id=False)
         session.answered(77)
         session.request({T0: at(1)}, by_id=False)
@@ -69,14 +69,14 @@ def test_wrong_epoch_or_lost_response_closes_the_old_session_next() -> None:
 
 
 def test_switch_between_names_and_ids_starts_a_new_session() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.request({T0: at(0)}, by_id=False)
     session.answered(77)
     assert session.request({T0: at(0)}, by_id=True).full
 
 
 def test_recreated_topic_is_forgotten_by_old_id_and_sent_by_new_one() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.request({T0: at(9, ID_1)}, by_id=True)
     session.answered(77)
     request = session.request({T0: at(0, ID_2)}, by_id=True)
@@ -84,7 +84,7 @@ def test_recreated_topic_is_forgotten_by_old_id_and_sent_by_new_one() -> None:
 
 
 def test_epoch_wraps_to_one() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.request({}, by_id=False)
     session.answered(77)
     session.epoch = 2**31 - 1
@@ -101,7 +101,7 @@ wanted = st.dictionaries(partitions, st.builds(at, st.integers(0, 3)))
 def test_session_state_at_the_broker_equals_the_wanted_partitions(
     script: list[tuple[dict[TopicPartition, FetchPosition], str]],
 ) -> None:
-    session, sessions, next_id = FetchSession(), dict[int, dict[TopicPartition, FetchPosition]](), 1
+    session, sessions, next_id = FetchSessionHandler(), dict[int, dict[TopicPartition, FetchPosition]](), 1
     epochs: dict[int, int] = {}
     for want, outcome in script:
         request = session.request(want, by_id=False)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from pyclient import errors
-from pyclient.consumer.group import Member, MemberOptions
-from pyclient.consumer.group_classic import ClassicMember
-from pyclient.consumer.group_consumer import ConsumerMember
-from pyclient.consumer.group_events import (
+from pyclient.consumer.classic_member import ClassicMember
+from pyclient.consumer.consumer_member import ConsumerMember
+from pyclient.consumer.member import Member, MemberOptions
+from pyclient.consumer.member_events import (
     Action,
     ConsumerHeartbeatAnswered,
     CoordinatorFound,

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from pyclient import errors
-from pyclient.consumer.group import State
-from pyclient.consumer.group_events import (
+from pyclient.consumer.member import State
+from pyclient.consumer.member_events import (
     CoordinatorFound,
     CoordinatorLost,
-    Doubted,
     FindCoordinator,
     HeartbeatAnswered,
     Joined,
     PlanAssignment,
     Planned,
     Polled,
+    RecheckMembership,
     Refused,
     SendHeartbeat,
     SendJoin,
@@ -189,5 +189,5 @@ def test_commit_error_may_report_the_move_first() -> None:
 
 def test_refused_commit_triggers_a_heartbeat() -> None:
     script = Script().stable()
-    assert script.step(Doubted()) == ["heartbeat to node 1 as m1, generation 1"]
-    assert script.step(Doubted()) == []
+    assert script.step(RecheckMembership()) == ["heartbeat to node 1 as m1, generation 1"]
+    assert script.step(RecheckMembership()) == []

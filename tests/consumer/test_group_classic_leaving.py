@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from pyclient import errors
-from pyclient.consumer.group import State
-from pyclient.consumer.group_events import (
-    Adopt,
-    Adopted,
+from pyclient.consumer.member import State
+from pyclient.consumer.member_events import (
+    ApplyAssignment,
+    AssignmentApplied,
     CoordinatorFound,
     Departing,
     Fail,
     Joined,
-    LossNoted,
+    LossAcknowledged,
     Polled,
     RejoinWanted,
     Released,
@@ -40,7 +40,7 @@ def test_removed_member_loses_its_partitions_and_rejoins(error: type[errors.Kafk
     script.synced("a1")
     with pytest.raises(errors.CommitFailed, match="m2, generation 7"):
         script.member.commit_identity()  # the user may still be at work on what is lost
-    script.step(LossNoted())
+    script.step(LossAcknowledged())
     assert script.member.commit_identity() == (7, "m2")
 
 
@@ -50,10 +50,10 @@ def test_lost_assignment_is_not_applied() -> None:
     script.step(CoordinatorFound(1))
     script.joined()
     script.synced("a0")
-    stale = script.last[Adopt].number
+    stale = script.last[ApplyAssignment].number
     script.tick()
     assert script.refused(SendHeartbeat, errors.UnknownMemberId) == ["LOSE nothing"]
-    assert script.step(Adopted(stale)) == []
+    assert script.step(AssignmentApplied(stale)) == []
     assert script.member.owned == ()
 
 
@@ -69,7 +69,7 @@ def test_overdue_member_leaves_raises_and_rejoins_at_the_next_poll() -> None:
     with pytest.raises(errors.CommitFailed, match="poll overdue"):
         script.member.commit_identity()
     assert script.member.deadline() is None
-    script.step(LossNoted())
+    script.step(LossAcknowledged())
     assert script.step(Polled(), after=5.0) == [
         "join node 1 as ?, topics a, owning nothing of generation -1: poll was called again"
     ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pyclient import errors
-from pyclient.consumer.group import State
-from pyclient.consumer.group_events import (
+from pyclient.consumer.member import State
+from pyclient.consumer.member_events import (
     CoordinatorFound,
     RejoinWanted,
     Released,

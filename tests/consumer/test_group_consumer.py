@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pyclient import errors
-from pyclient.consumer.group import State
-from pyclient.consumer.group_events import (
+from pyclient.consumer.member import State
+from pyclient.consumer.member_events import (
     ConsumerHeartbeatAnswered,
     CoordinatorFound,
     CoordinatorLost,
-    Doubted,
     FindCoordinator,
     Polled,
+    RecheckMembership,
     SendConsumerHeartbeat,
     Subscribed,
 )
@@ -192,5 +192,5 @@ def test_loading_coordinator_delays_heartbeats() -> None:
 
 def test_refused_commit_triggers_a_heartbeat() -> None:
     script = Script().stable()
-    assert script.step(Doubted()) == ["heartbeat: node 1, epoch 1"]
-    assert script.step(Doubted()) == []
+    assert script.step(RecheckMembership()) == ["heartbeat: node 1, epoch 1"]
+    assert script.step(RecheckMembership()) == []

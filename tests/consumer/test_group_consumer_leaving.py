@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pyclient import errors
-from pyclient.consumer.group import State
-from pyclient.consumer.group_events import (
-    Adopt,
-    Adopted,
+from pyclient.consumer.member import State
+from pyclient.consumer.member_events import (
+    ApplyAssignment,
+    AssignmentApplied,
     ConsumerHeartbeatAnswered,
     Departing,
-    LossNoted,
+    LossAcknowledged,
     Polled,
     Refused,
     SendConsumerHeartbeat,
@@ -35,7 +35,7 @@ def test_removed_member_loses_its_partitions_and_rejoins_under_its_id(
     script.heartbeat_answered(9, "a1")
     with pytest.raises(errors.CommitFailed, match="member epoch 9"):
         script.member.commit_identity()  # the user may still be at work on what is lost
-    script.step(LossNoted())
+    script.step(LossAcknowledged())
     assert script.member.commit_identity() == (9, "m")
 
 
@@ -43,10 +43,10 @@ def test_lost_assignment_is_not_applied() -> None:
     script = Script().joining()
     script.heartbeat_answered(1, "a0")
     script.resolved("a")
-    stale = script.last[Adopt].number
+    stale = script.last[ApplyAssignment].number
     script.tick()
     assert script.refused(errors.FencedMemberEpoch) == ["LOSE nothing"]
-    assert script.step(Adopted(stale)) == []
+    assert script.step(AssignmentApplied(stale)) == []
     assert script.member.owned == ()
 
 
@@ -61,7 +61,7 @@ def test_overdue_member_leaves_raises_and_rejoins_at_the_next_poll() -> None:
     with pytest.raises(errors.CommitFailed, match="poll overdue"):
         script.member.commit_identity()
     assert script.member.deadline() is None
-    script.step(LossNoted())
+    script.step(LossAcknowledged())
     assert script.step(Polled(), after=5.0) == [JOIN]
 
 

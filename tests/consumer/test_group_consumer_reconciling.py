@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from pyclient import errors
-from pyclient.consumer.group import State
-from pyclient.consumer.group_events import (
-    ResolveTopics,
-    TopicsResolved,
-)
+from pyclient.consumer.member import State
+from pyclient.consumer.member_events import ResolveTopics, TopicsResolved
 from tests.consumer.consumer_script import Script, topic_id
 
 # ---- reconciling

@@ -10,7 +10,7 @@ from consumer_factory import ConsumerFactory, poll_until, read, shares
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.consumer.group_metrics import GroupMetrics
+from pyclient.consumer.metrics import GroupMetrics
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]

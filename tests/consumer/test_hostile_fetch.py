@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient.config import resolve
+from pyclient.consumer.completed_fetch import Frame, Target
 from pyclient.consumer.config import ConsumerConfig
-from pyclient.consumer.fetch_buffer import FetchBuffer, Frame
-from pyclient.consumer.fetch_plan import AnswerReader, FetchOutcome, Target
+from pyclient.consumer.fetch_buffer import FetchBuffer, FetchCollector, FetchOutcome
 from pyclient.consumer.records import Records
 from pyclient.errors import PoisonRecord
 from pyclient.protocol.messages.fetch import AbortedTransaction, PartitionData
@@ -37,7 +37,7 @@ class Reader:
         config = resolve(ConsumerConfig, {"bootstrap_servers": "h:1", "isolation_level": level})
         self.subscription, (self.state,) = assigned(TopicPartition("t", 0), position=FIRST)
         self.buffer = FetchBuffer(self.subscription, low_bytes=1, high_bytes=10**9, check_crcs=True)
-        self.reader = AnswerReader(self.subscription, self.buffer, config, 0.1)
+        self.reader = FetchCollector(self.subscription, self.buffer, config, 0.1)
         self.poison: list[PoisonRecord] = []
         self.offsets: list[int] = []
 

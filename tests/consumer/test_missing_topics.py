@@ -14,7 +14,7 @@ from consumer_factory import ConsumerFactory, poll_until, read, values
 from pyclient import Admin, NewTopic, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.cluster.metadata import ClusterMetadata, PartitionInfo, TopicInfo
-from pyclient.consumer.topic_watch import TopicWatch
+from pyclient.consumer.consumer_metadata import TopicWatch
 from pyclient.types import TopicPartition
 
 Produce = Callable[..., None]

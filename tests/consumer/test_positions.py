@@ -14,7 +14,7 @@ from consumer_samples import T0, T1
 from pyclient import errors
 from pyclient.config import resolve
 from pyclient.consumer.config import ConsumerConfig
-from pyclient.consumer.offsets import PositionFinder
+from pyclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pyclient.consumer.subscription import AssignedPartition, Phase, SubscriptionState
 from pyclient.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -59,7 +59,7 @@ class Script:
         metadata = SimpleNamespace(leader=lambda *partition: self.leaders.get(TopicPartition(*partition), 1))
         cluster: Any = SimpleNamespace(metadata=metadata, request=self._request, request_refresh=self._refresh)
         finder: Any = SimpleNamespace(once=self.once)
-        positions = PositionFinder(
+        positions = OffsetsRequestManager(
             cluster,
             self.subscription,
             threading.Lock(),

@@ -18,9 +18,9 @@ from tests.producer.test_interrupts import interrupted
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 PLACES = (
-    "consumer/consumer.py", "consumer/face.py", "consumer/core.py", "consumer/fetch_buffer.py", "consumer/iteration.py",
-    "consumer/subscription.py", "consumer/batches.py", "consumer/rebalance.py", "consumer/records.py",
-    "consumer/deserialization.py", "consumer/commit_desk.py", "consumer/waiting.py",
+    "consumer/consumer.py", "consumer/base_consumer.py", "consumer/client.py", "consumer/fetch_buffer.py",
+    "consumer/deserialization.py", "consumer/subscription.py", "consumer/completed_fetch.py",
+    "consumer/rebalance_listener.py", "consumer/records.py", "consumer/commit_request_manager.py",
 )  # fmt: skip
 RECORDS = 40
 # Every so many moments are tried, of calls that take long.

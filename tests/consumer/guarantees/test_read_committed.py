@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient.consumer.batches import parse_records
+from pyclient.consumer.completed_fetch import parse_records
 from tests.consumer.consumer_samples import ABORT, COMMIT, batch_of, marker
 
 PRODUCERS = st.integers(1, 5)

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from pyclient.consumer.group_events import (
+from pyclient.consumer.member_events import (
     Action,
-    Adopt,
+    ApplyAssignment,
     CoordinatorFound,
     CoordinatorLost,
     Departing,
-    Doubted,
     Event,
     Fail,
     FindCoordinator,
-    Lose,
-    LossNoted,
+    LossAcknowledged,
     Partitions,
+    PartitionsLost,
     Polled,
+    RecheckMembership,
     SendLeave,
     Ticked,
 )
@@ -104,7 +104,7 @@ class Member(ABC):
         self._failures = 0
         self._retry_at = 0.0
         self._search_sent: int | None = None
-        self._adopting: Adopt | None = None
+        self._adopting: ApplyAssignment | None = None
         self._losses = 0
         self._reason = ""
         self._heartbeat_due = 0.0
@@ -163,9 +163,9 @@ class Member(ABC):
                 return self._found(node, now)
             case CoordinatorLost():
                 return self._seek_again() if self.state in HEARTBEATING else []
-            case Doubted():
+            case RecheckMembership():
                 return self._heartbeat_now(now)
-            case LossNoted():
+            case LossAcknowledged():
                 self._losses -= 1
                 return []
             case _:
@@ -290,7 +290,7 @@ class Member(ABC):
         if not lost and adopting is None:
             return []
         self._losses += 1
-        return [Lose(lost)]
+        return [PartitionsLost(lost)]
 
     def _forget_membership(self, *, keep_id: bool) -> None:
         self.member_id = self.member_id if keep_id else ""

@@ -31,15 +31,14 @@ from pyclient.consumer.arguments import (
     topic_names,
     topics_of,
 )
-from pyclient.consumer.batches import BatchSlice
-from pyclient.consumer.commit_desk import CommitCallback
+from pyclient.consumer.client import ConsumerClient
+from pyclient.consumer.commit_request_manager import CommitCallback
+from pyclient.consumer.completed_fetch import BatchSlice
 from pyclient.consumer.config import EARLIEST, LATEST, ConsumerConfig
-from pyclient.consumer.core import ConsumerCore
-from pyclient.consumer.deserialization import Deserializers, PolledSlices
-from pyclient.consumer.iteration import Chunk
-from pyclient.consumer.listener import RebalanceListener
+from pyclient.consumer.deserialization import Chunk, Deserializers, PolledSlices
+from pyclient.consumer.rebalance_listener import RebalanceListener
+from pyclient.consumer.records import K, V
 from pyclient.consumer.subscription import Mode, SubscriptionPattern
-from pyclient.consumer.typevars import K, V
 from pyclient.errors import ClosedError, ConcurrentUse, ConfigError, DeserializationError, ForkError
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
@@ -104,7 +103,7 @@ def _no_call() -> None:
     return None
 
 
-class ConsumerFace(Generic[K, V]):
+class BaseConsumer(Generic[K, V]):
     """Options, subscription, positions and state. Nothing here waits for a broker."""
 
     def __init__(
@@ -130,7 +129,7 @@ class ConsumerFace(Generic[K, V]):
         self._closing = False
         self._pid = os.getpid()
         self._guard = Guard(identify)
-        self._core = ConsumerCore(self._config, clock=SYSTEM_CLOCK, notify=notify)
+        self._core = ConsumerClient(self._config, clock=SYSTEM_CLOCK, notify=notify)
         if subscription is not None:
             self._follow(subscription, None)
 

@@ -1,4 +1,4 @@
-"""Fetched batches, and the slices of them that polls return; decoded once, on first access."""
+"""Fetched batches, the slices of them that polls return, and one partition's part of a Fetch response."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
+from pyclient.consumer.subscription import AssignedPartition
 from pyclient.errors import CorruptBatch, CorruptRecord
 from pyclient.records import (
     ColumnsBuilder,
@@ -258,3 +259,45 @@ def _refuse_going_back(batch: FetchedBatch, next_offset: int, inside: bool) -> N
 def _is_abort(batch: FetchedBatch) -> bool:
     records = batch.records()
     return bool(records) and control_type(records[0].key) == ControlType.ABORT
+
+
+class Frame:
+    """The memory of one response, held until none of its parts is needed any more."""
+
+    __slots__ = ("node", "parts", "size")
+
+    def __init__(self, node: int, size: int) -> None:
+        self.node = node
+        self.size = size
+        self.parts = 0
+
+
+class CompletedFetch:
+    """One partition's batches in one response."""
+
+    __slots__ = ("batches", "error", "frame", "index", "next_offset", "size", "state", "version")
+
+    def __init__(self, state: AssignedPartition, parsed: ParsedRecords, size: int, frame: Frame) -> None:
+        self.state = state
+        self.version = state.version
+        self.batches: Sequence[FetchedBatch] = parsed.batches
+        self.index = 0
+        self.next_offset = parsed.next_offset
+        self.error = parsed.error
+        self.size = size
+        self.frame = frame
+
+    @property
+    def finished(self) -> bool:
+        """Return True if everything was taken; an error stays until the user seeks."""
+        return self.index == len(self.batches) and self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One partition to fetch, in its state at the time of the request."""
+
+    state: AssignedPartition
+    version: int
+    offset: int
+    from_replica: bool

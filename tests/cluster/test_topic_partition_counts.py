@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient import errors
-from pyclient.cluster.metadata import ClusterMetadata, PartitionInfo, TopicInfo
-from pyclient.consumer.topic_partitions import TopicPartitionCounts
+from pyclient.cluster.metadata import ClusterMetadata, PartitionInfo, TopicInfo, TopicPartitionCounts
 
 OLD, NEW, NONE = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=0)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyclient.consumer.group import AT_REST, COORDINATOR_GONE, NO_GENERATION, Member, MemberOptions, State
-from pyclient.consumer.group_events import (
+from pyclient.consumer.member import AT_REST, COORDINATOR_GONE, NO_GENERATION, Member, MemberOptions, State
+from pyclient.consumer.member_events import (
     Action,
-    Adopt,
-    Adopted,
+    ApplyAssignment,
+    AssignmentApplied,
     Event,
     HeartbeatAnswered,
     Joined,
@@ -77,7 +77,7 @@ class ClassicMember(Member):
                 return self._answered(event, now)
             case Released():
                 return self._released()
-            case Adopted(number):
+            case AssignmentApplied(number):
                 return self._adopted(number)
             case _:
                 return []
@@ -152,7 +152,7 @@ class ClassicMember(Member):
         held, wanted = set(self.owned), set(partitions)
         added = tuple(partition for partition in partitions if partition not in held)
         revoked = tuple(partition for partition in self.owned if partition not in wanted)
-        self._adopting = Adopt(self._attempt, partitions, added, revoked)
+        self._adopting = ApplyAssignment(self._attempt, partitions, added, revoked)
         self._last = partitions, self.generation
         return [self._adopting]
 

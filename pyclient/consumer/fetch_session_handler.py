@@ -39,7 +39,7 @@ class SessionRequest:
         return self.epoch == FIRST_EPOCH
 
 
-class FetchSession:
+class FetchSessionHandler:
     """This client's session with one broker. Call `answered`, `refused` or `failed` after each request."""
 
     def __init__(self) -> None:
@@ -102,4 +102,4 @@ class FetchSession:
         self.epoch = FIRST_EPOCH
 
     def __repr__(self) -> str:
-        return f"<FetchSession id={self.session_id} epoch={self.epoch} partitions={len(self._known)}>"
+        return f"<FetchSessionHandler id={self.session_id} epoch={self.epoch} partitions={len(self._known)}>"

@@ -1,17 +1,73 @@
-"""The polling thread's part of rebalances: commits, callbacks, and the new assignment."""
+"""Callbacks for partitions that are assigned or revoked, and the thread that polls calling them."""
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from pyclient.consumer.coordinator import ThreadTask
-from pyclient.consumer.group_events import Adopt, Adopted, Event, Lose, LossNoted, Partitions, Released, Revoke
+from pyclient.consumer.member_events import (
+    ApplyAssignment,
+    AssignmentApplied,
+    Event,
+    LossAcknowledged,
+    Partitions,
+    PartitionsLost,
+    Released,
+    Revoke,
+    ThreadTask,
+)
 from pyclient.consumer.subscription import SubscriptionState
 from pyclient.types import OffsetAndMetadata, TopicPartition
+
+
+class RebalanceListener:
+    """Give an instance of a subclass to `subscribe(topics, listener=...)`; the methods run in the thread that polls.
+
+    They may commit, seek, pause and ask for positions, but not poll. An exception does not prevent the other callbacks:
+    `poll` raises the first one when the rebalance is complete, with a note that says where it was raised, and logs
+    later ones. With `AsyncConsumer` they may be `async def`.
+    """
+
+    def on_assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
+        """Handle newly assigned partitions, of which nothing was read yet.
+
+        The last step of every rebalance, also of one without new partitions.
+        """
+        return None
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
+        """Handle partitions that are assigned to another member as soon as this returns: commit what is processed."""
+        return None
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
+        """Handle partitions that another member already owns, which cannot be committed; default: `on_revoked`."""
+        return self.on_revoked(partitions)
+
+
+@contextmanager
+def calling(listener: RebalanceListener, method: str, partitions: Sequence[TopicPartition]) -> Iterator[None]:
+    """Add a note to an error of the user's callback: where and when it was raised (PEP 678)."""
+    try:
+        yield
+    except Exception as error:  # the user's own code may raise anything
+        names = ", ".join(map(str, partitions)) or "no partitions"
+        error.add_note(
+            f"raised by {method} of the rebalance listener {listener!r} for {names}; the rebalance is complete"
+        )
+        raise
+
+
+def refuse_coroutine(result: Any, method: str) -> None:
+    """Raise `TypeError` for an `async def` method of a synchronous consumer."""
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError(f"{method} is `async def`, which only an AsyncConsumer awaits: make it a plain function")
 
 
 @dataclass(eq=False, slots=True)
@@ -68,7 +124,7 @@ class _Progress:
     started: bool = False
 
 
-class Rebalances:
+class RebalanceListenerInvoker:
     """The loop's tasks, carried out step by step in the polling thread.
 
     Ctrl-C may end any call, so a task stays first in the queue until its last stage is complete. A callback is complete
@@ -98,7 +154,7 @@ class Rebalances:
         """Add a task; a loss drops tasks that have not started."""
         progress = _Progress(task, _stages(task), Notice(_outcome(task)))
         with self._lock:
-            if isinstance(task, Lose):
+            if isinstance(task, PartitionsLost):
                 self._drop_not_started()
             self._tasks.append(progress)
 
@@ -111,7 +167,7 @@ class Rebalances:
         """Return the assignment after all queued tasks."""
         with self._lock:
             for progress in reversed(self._tasks):
-                if isinstance(progress.task, Adopt):
+                if isinstance(progress.task, ApplyAssignment):
                     return progress.task.assigned
             return self._subscription.assignment()
 
@@ -136,11 +192,11 @@ class Rebalances:
         """Replace the tasks that have not started by leaving the group; auto-commit commits `offsets`."""
         with self._lock:
             self._drop_not_started()
-            if not any(isinstance(progress.task, Lose | _Leave) for progress in self._tasks):
+            if not any(isinstance(progress.task, PartitionsLost | _Leave) for progress in self._tasks):
                 self._tasks.append(_Progress(_Leave(offsets), (_Stage.COMMIT, _Stage.REVOKED)))
 
     def _drop_not_started(self) -> None:
-        kept = (progress for progress in self._tasks if progress.started or isinstance(progress.task, Lose))
+        kept = (progress for progress in self._tasks if progress.started or isinstance(progress.task, PartitionsLost))
         self._tasks = deque(kept)
 
     def _start_stage(self, progress: _Progress) -> Step | None:
@@ -157,7 +213,7 @@ class Rebalances:
                 held = self._subscription.assignment()
                 return Call("on_lost", held) if held else None
             case _Stage.ASSIGNED:
-                return Call("on_assigned", task.added if isinstance(task, Adopt) else ())
+                return Call("on_assigned", task.added if isinstance(task, ApplyAssignment) else ())
             case _Stage.APPLY:
                 self._apply(task)
                 if progress.notice is not None:
@@ -176,7 +232,7 @@ class Rebalances:
         match task:
             case Revoke(partitions):
                 return partitions
-            case Adopt():
+            case ApplyAssignment():
                 return task.revoked
             case _:
                 return self._subscription.assignment()
@@ -186,9 +242,9 @@ class Rebalances:
             case Revoke(partitions):
                 gone = set(partitions)
                 self._set_assignment(kept for kept in self._subscription.assignment() if kept not in gone)
-            case Adopt():
+            case ApplyAssignment():
                 self._set_assignment(task.assigned)
-            case Lose():
+            case PartitionsLost():
                 self._set_assignment(())
 
     def _set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
@@ -202,9 +258,9 @@ def _stages(task: ThreadTask) -> tuple[_Stage, ...]:
     match task:
         case Revoke():
             return (*revoking, _Stage.APPLY)
-        case Adopt():
+        case ApplyAssignment():
             return (*(revoking if task.revoked else ()), _Stage.APPLY, _Stage.ASSIGNED)
-        case Lose():
+        case PartitionsLost():
             return _Stage.LOST, _Stage.APPLY
 
 
@@ -212,7 +268,7 @@ def _outcome(task: ThreadTask) -> Event:
     match task:
         case Revoke():
             return Released()
-        case Adopt():
-            return Adopted(task.number)
-        case Lose():
-            return LossNoted()
+        case ApplyAssignment():
+            return AssignmentApplied(task.number)
+        case PartitionsLost():
+            return LossAcknowledged()

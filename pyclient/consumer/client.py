@@ -6,28 +6,24 @@ import asyncio
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
 from pyclient.cluster.metadata import EMPTY
-from pyclient.consumer.batches import BatchSlice
+from pyclient.consumer.completed_fetch import BatchSlice
 from pyclient.consumer.config import ConsumerConfig
-from pyclient.consumer.coordinator import ThreadTask
+from pyclient.consumer.consumer_coordinator import ConsumerCoordinator
+from pyclient.consumer.consumer_metadata import ConsumerMetadata
 from pyclient.consumer.fetch_buffer import FetchBuffer
 from pyclient.consumer.fetch_plan import high_bytes, low_bytes
 from pyclient.consumer.fetcher import Fetcher
-from pyclient.consumer.group_events import Subscribed
-from pyclient.consumer.group_side import GroupSide
-from pyclient.consumer.list_offsets import OffsetFinder
+from pyclient.consumer.member_events import Subscribed, ThreadTask
 from pyclient.consumer.metrics import ConsumerMetrics
-from pyclient.consumer.offsets import PositionFinder
-from pyclient.consumer.state import health_of, numbers_of
+from pyclient.consumer.offsets_request_manager import OffsetFinder, OffsetsRequestManager
 from pyclient.consumer.subscription import Mode, SubscriptionPattern, SubscriptionState
-from pyclient.consumer.topics_side import TopicsSide
-from pyclient.consumer.waiting import Waiting
 from pyclient.errors import (
     ClosedError,
     CorruptBatch,
@@ -35,15 +31,86 @@ from pyclient.errors import (
     KafkaError,
     KafkaTimeout,
     NotAssigned,
+    Wakeup,
 )
 from pyclient.net.connect import Connector
-from pyclient.records import count_intact, log_pure_codec
+from pyclient.records import IMPLEMENTATION, count_intact, log_pure_codec
 from pyclient.types import OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _MAX_ERRORS: Final = 16
 
 
-class ConsumerCore:
+class Waiting:
+    """The waiters, and the flag of `wakeup()`. `pulse` runs on the loop, `wake_up` in any thread."""
+
+    def __init__(self, describe_failures: Callable[[], str]) -> None:
+        self.ended = False
+        self._describe_failures = describe_failures
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._woken = False
+
+    def pulse(self) -> None:
+        """Wake all waiters to check their conditions again."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def wake_up(self) -> None:
+        """End the current wait, or the next one, with `Wakeup`; a `pulse` has to follow."""
+        self._woken = True
+
+    def check_wakeup(self) -> None:
+        """Raise `Wakeup` if `wake_up` was called since the last check."""
+        if self._woken:
+            self._woken = False
+            raise Wakeup("wakeup() was called")
+
+    async def until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
+        """Return the condition's first value but None; raise `KafkaTimeout` with `what` after `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                while (value := condition()) is None:
+                    await self._change()
+                return value
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            failures = self._describe_failures()
+            reason = f"; last failures: {failures}" if failures else ""
+            raise KafkaTimeout(f"{what}: not done within {timeout:g} s{reason}") from None
+
+    async def interruptible(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts) -> T:
+        """Run `function(*args)`, which `wake_up` ends."""
+        task = asyncio.ensure_future(function(*args))
+        try:
+            while True:
+                self.check_wakeup()
+                change = asyncio.ensure_future(self._change())
+                try:
+                    await asyncio.wait({task, change}, return_when=asyncio.FIRST_COMPLETED)
+                    if task.done():
+                        return task.result()
+                    await change
+                finally:
+                    change.cancel()
+        finally:
+            task.cancel()
+
+    async def _change(self) -> None:
+        if self.ended:
+            raise ClosedError("the consumer is closed")
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+
+class ConsumerClient:
     """Subscription, fetch buffer, group member and cluster client around one lock.
 
     State shared by the polling thread and the event loop is accessed under the lock; the rest belongs to the loop.
@@ -88,8 +155,8 @@ class ConsumerCore:
         self._fatal: KafkaError | None = None
         self._raised: KafkaError | None = None  # the last `unreachable` error of the cluster that was raised
 
-    def _make_group(self, rng: Rng) -> GroupSide:
-        return GroupSide(
+    def _make_group(self, rng: Rng) -> ConsumerCoordinator:
+        return ConsumerCoordinator(
             self.cluster,
             self.config,
             self.subscription,
@@ -102,8 +169,8 @@ class ConsumerCore:
             on_assignment=self.assignment_changed,
         )
 
-    def _make_topics(self) -> TopicsSide:
-        return TopicsSide(
+    def _make_topics(self) -> ConsumerMetadata:
+        return ConsumerMetadata(
             self.cluster,
             self.config,
             self.subscription,
@@ -128,8 +195,8 @@ class ConsumerCore:
             metrics=self.metrics,
         )
 
-    def _make_position_finder(self) -> PositionFinder:
-        return PositionFinder(
+    def _make_position_finder(self) -> OffsetsRequestManager:
+        return OffsetsRequestManager(
             self.cluster,
             self.subscription,
             self.lock,
@@ -369,11 +436,51 @@ class ConsumerCore:
 
     def numbers(self) -> dict[str, Any]:
         """See `Consumer.metrics`."""
-        return numbers_of(self)
+        with self.lock:
+            committed = self.config.read_committed
+            lag = {state.topic_partition: state.lag(read_committed=committed) for state in self.subscription}
+            buffered = sum(state.buffered for state in self.subscription)
+        known = {str(partition): each for partition, each in lag.items() if each is not None}
+        return {
+            **self.metrics.snapshot(self.clock.monotonic()),
+            "buffered_bytes": buffered,
+            "fetched_bytes_by_node": dict(self.metrics.bytes_by_node),
+            "lag": known,
+            "lag_max": max(known.values(), default=0),
+            **self.group.metrics(),
+        }
 
     def health(self) -> dict[str, Any]:
         """See `Consumer.health`."""
-        return health_of(self)
+        cluster = self.cluster.health()
+        workers = {
+            "group": self.coordinator,
+            "fetch": self.fetcher,
+            "positions": self.positions_found,
+            "commit": self.committer,
+        }
+        errors = {name: worker.last_error for name, worker in workers.items() if worker is not None}
+        with self.lock:
+            return {
+                "state": "closed" if self.ended else "open",
+                "cluster_id": cluster.cluster_id,
+                "nodes": list(cluster.nodes),
+                "connected_nodes": list(cluster.connected),
+                "last_failures": dict(cluster.last_failures),
+                "record_codec": IMPLEMENTATION,
+                **self.group.health(),
+                "subscription": sorted(self.subscription.topics),
+                "topic_errors": dict(self.topics.problems),
+                "assignment": sorted(map(str, self.subscription.assignment())),
+                "lag": {
+                    str(state.topic_partition): state.lag(read_committed=self.config.read_committed)
+                    for state in self.subscription
+                },
+                "buffered_bytes": sum(state.buffered for state in self.subscription),
+                "last_errors": {
+                    name: f"{type(error).__name__}: {error}" for name, error in errors.items() if error is not None
+                },
+            }
 
 
 def _buffer(config: ConsumerConfig, subscription: SubscriptionState) -> FetchBuffer:

@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyclient.consumer.group import AT_REST, COORDINATOR_GONE, HEARTBEATING, Member, MemberOptions, State
-from pyclient.consumer.group_events import (
+from pyclient.consumer.member import AT_REST, COORDINATOR_GONE, HEARTBEATING, Member, MemberOptions, State
+from pyclient.consumer.member_events import (
     Action,
-    Adopt,
-    Adopted,
+    ApplyAssignment,
+    AssignmentApplied,
     ConsumerHeartbeatAnswered,
     Event,
     IdPartitions,
@@ -91,7 +91,7 @@ class ConsumerMember(Member):
                 return self._resolved(names, now)
             case Refused(attempt, error):
                 return self._refused(attempt, error, now)
-            case Adopted(number):
+            case AssignmentApplied(number):
                 return self._adopted(number, now)
             case _:
                 return []
@@ -238,7 +238,7 @@ class ConsumerMember(Member):
         if not added and not revoked and self._has_adopted:
             self._owned_ids = wanted  # a recreated topic has another id; its partitions handle that themselves
             return []
-        self._adopting = Adopt(self._next_attempt(), assigned, added, revoked)
+        self._adopting = ApplyAssignment(self._next_attempt(), assigned, added, revoked)
         self._adopting_ids = wanted
         self.state = State.RECONCILING
         return [self._adopting]

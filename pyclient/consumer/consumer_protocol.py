@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pyclient.assignment import Assignor, MemberSubscription
-from pyclient.consumer.group_events import Partitions, SendJoin
+from pyclient.consumer.member_events import Partitions, SendJoin
 from pyclient.consumer.subscription import split_by_topic
 from pyclient.errors import InconsistentGroupProtocol, MalformedMessage, ProtocolError
 from pyclient.protocol.codec import decode_versioned, encode_versioned

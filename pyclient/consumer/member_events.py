@@ -66,7 +66,7 @@ class CoordinatorLost:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubted:
+class RecheckMembership:
     """A request, for example a commit, was refused because of the membership or a rebalance."""
 
 
@@ -140,14 +140,14 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
-    """The polling thread has applied the `Adopt` of this number."""
+class AssignmentApplied:
+    """The polling thread has applied the `ApplyAssignment` of this number."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class LossNoted:
+class LossAcknowledged:
     """The polling thread has acknowledged the loss of its partitions."""
 
 
@@ -159,7 +159,7 @@ Event = (
     | Ticked
     | CoordinatorFound
     | CoordinatorLost
-    | Doubted
+    | RecheckMembership
     | Joined
     | Planned
     | Synced
@@ -168,8 +168,8 @@ Event = (
     | TopicsResolved
     | Refused
     | Released
-    | Adopted
-    | LossNoted
+    | AssignmentApplied
+    | LossAcknowledged
 )
 
 
@@ -274,8 +274,8 @@ class Revoke:
 
 
 @dataclass(frozen=True, slots=True)
-class Adopt:
-    """Revoke `revoked`, apply `assigned` and call `on_assigned` with `added`; then `Adopted(number)`."""
+class ApplyAssignment:
+    """Revoke `revoked`, apply `assigned` and call `on_assigned` with `added`; then `AssignmentApplied(number)`."""
 
     number: int
     assigned: Partitions
@@ -284,10 +284,10 @@ class Adopt:
 
 
 @dataclass(frozen=True, slots=True)
-class Lose:
-    """Call `on_lost` and revoke the whole assignment, which others own now; then `LossNoted`.
+class PartitionsLost:
+    """Call `on_lost` and revoke the whole assignment, which others own now; then `LossAcknowledged`.
 
-    `Revoke` and `Adopt` actions that were not started before it are dropped.
+    `Revoke` and `ApplyAssignment` actions that were not started before it are dropped.
     """
 
     partitions: Partitions
@@ -303,4 +303,7 @@ class Fail:
 Request = FindCoordinator | SendJoin | PlanAssignment | SendSync | SendHeartbeat | SendConsumerHeartbeat | ResolveTopics
 """Actions that end in an event: their result, or `Refused`."""
 
-Action = Request | SendLeave | Revoke | Adopt | Lose | Fail
+Action = Request | SendLeave | Revoke | ApplyAssignment | PartitionsLost | Fail
+
+ThreadTask = Revoke | ApplyAssignment | PartitionsLost
+"""A task that only the polling thread may carry out."""
