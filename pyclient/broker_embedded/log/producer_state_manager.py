@@ -1,7 +1,6 @@
 """The producers of one partition: sequences, epochs and open transactions (KIP-98), and their snapshot files.
 
-An append first checks (`duplicate_of`, `check_batch`, `check_marker` change nothing), writes, and then records the
-batch (`add_batch`, `add_marker`).
+An append first checks (`check_append` changes nothing), writes, and then records the batch (`add`).
 """
 
 from __future__ import annotations
@@ -12,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient import errors
+from pyclient.broker_embedded.log.end_transaction_marker import EndTransactionMarker, read_marker
 from pyclient.broker_embedded.log.filesystem import Buffer, FileSystem
 from pyclient.broker_embedded.log.incremental_task import IncrementalTask, run_here
 from pyclient.broker_embedded.log.indexes import AbortedTransaction
 from pyclient.broker_embedded.log.partition_directories import DATA_FILE
-from pyclient.records import BatchHeader, ControlType, control_type, decode_key_values
+from pyclient.records import BatchHeader
 from pyclient.records.crc import crc32c
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 KEPT_BATCHES: Final = 5
+EPOCH_PER_TRANSACTION: Final = 2
+"""The transaction.version from which on every transaction has its own epoch (KIP-890)."""
 _NONE: Final = -1
 _SEQUENCES: Final = 1 << 31
 
@@ -59,9 +61,20 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerStateEntry:
-    """One producer: its epoch, its last batches (oldest first) and its open transaction's first offset (-1: none)."""
+    """One producer: its epoch, its last batches (oldest first) and its open transaction's first offset (-1: none).
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_start")
+    `markers` is the number of transaction markers since the log was opened (see `ProducerStateManager.guard`).
+    """
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp",
+        "markers",
+        "producer_id",
+        "transaction_start",
+    )
 
     def __init__(
         self,
@@ -79,6 +92,7 @@ class ProducerStateEntry:
         self.coordinator_epoch = coordinator_epoch
         self.last_timestamp = last_timestamp
         self.transaction_start = transaction_start
+        self.markers = 0
 
     @property
     def last_sequence(self) -> int:
@@ -137,17 +151,69 @@ class ProducerStateManager:
                 return batch
         return None
 
-    def check_batch(self, header: BatchHeader) -> None:
+    def guard(self, producer_id: int) -> int:
+        """Return a number that changes when a transaction of the producer ends here.
+
+        A batch that was verified to belong to a transaction may begin one here only if no marker came since then.
+        """
+        entry = self._entries.get(producer_id)
+        return 0 if entry is None else entry.markers
+
+    def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Return True if the producer has an open transaction here with that epoch."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.transaction_start >= 0 and entry.epoch == epoch
+
+    def check_append(
+        self, batch: Buffer, header: BatchHeader, *, from_client: bool, transaction_version: int
+    ) -> EndTransactionMarker | BatchMetadata | None:
+        """Check a batch with a producer id. Return the marker in it, the stored batch that it repeats, or None.
+
+        Raises `InvalidRecord`, `InvalidProducerEpoch`, `OutOfOrderSequenceNumber`, `InvalidTxnState` or
+        `TransactionCoordinatorFenced`.
+        """
+        if header.is_control:
+            return self.checked_marker(batch, header, transaction_version)
+        if not from_client:  # the coordinator of groups writes offsets without sequences
+            self._check_epoch(header)
+            return None
+        duplicate = self.duplicate_of(header)
+        if duplicate is None:
+            self.check_batch(header, starts_at_zero=transaction_version >= EPOCH_PER_TRANSACTION)
+        return duplicate
+
+    def add(
+        self, header: BatchHeader, base_offset: int, checked: EndTransactionMarker | BatchMetadata | None
+    ) -> CompletedTransaction | None:
+        """Record a batch that was checked and is in the log at `base_offset`. Return the transaction that it ends."""
+        if not header.is_control:
+            self.add_batch(header, base_offset)
+        elif isinstance(checked, EndTransactionMarker):
+            epoch = checked.coordinator_epoch
+            return self.add_marker(header, base_offset, commit=checked.commit, coordinator_epoch=epoch)
+        return None
+
+    def _check_epoch(self, header: BatchHeader) -> ProducerStateEntry | None:
+        entry = self._entries.get(header.producer_id)
+        if entry is not None and header.producer_epoch < entry.epoch:
+            producer = f"{self.where}: producer {header.producer_id} epoch {header.producer_epoch}"
+            raise errors.InvalidProducerEpoch(f"{producer}: a newer instance has epoch {entry.epoch}")
+        return entry
+
+    def check_batch(self, header: BatchHeader, *, starts_at_zero: bool = False) -> None:
         """Check that a client's batch may follow the stored ones.
 
+        `starts_at_zero`: an unknown producer must begin with sequence 0, since its state cannot have expired.
         Raises `InvalidProducerEpoch`, `OutOfOrderSequenceNumber` or `InvalidTxnState`.
         """
-        entry = self._entries.get(header.producer_id)
+        entry = self._check_epoch(header)
         known = _NONE if entry is None else entry.epoch
         producer = f"{self.where}: producer {header.producer_id} epoch {header.producer_epoch}"
-        if header.producer_epoch < known:
-            raise errors.InvalidProducerEpoch(f"{producer}: a newer instance has epoch {known}")
         if entry is None:
+            if starts_at_zero and header.base_sequence:
+                raise errors.OutOfOrderSequenceNumber(
+                    f"{producer}: sequence {header.base_sequence} came, a new producer begins with 0"
+                )
             return  # new, expired, or its data deleted: any first sequence is valid
         expected = 0 if header.producer_epoch > entry.epoch else (entry.last_sequence + 1) % _SEQUENCES
         if header.base_sequence != expected and known != _NONE:  # without an epoch sequences mean nothing, as in Kafka
@@ -159,20 +225,27 @@ class ProducerStateManager:
                 f"{producer}: its transaction from offset {entry.transaction_start} is still open"
             )
 
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
-        """Check a transaction's marker. Raise `InvalidProducerEpoch` or `TransactionCoordinatorFenced`."""
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int = 0) -> None:
+        """Check a transaction's marker. Raise `InvalidProducerEpoch` or `TransactionCoordinatorFenced`.
+
+        From transaction version 2 on every marker has a new epoch (KIP-1228): one with the current epoch is a repeated
+        one, which changes nothing while no transaction is open, and would else end the next transaction.
+        """
         entry = self._entries.get(producer_id)
         if entry is None:
             return
         what = f"{self.where}: a marker of producer {producer_id}"
-        if epoch < entry.epoch:
+        late = transaction_version >= EPOCH_PER_TRANSACTION and epoch == entry.epoch and entry.transaction_start >= 0
+        if epoch < entry.epoch or late:
             raise errors.InvalidProducerEpoch(f"{what} has epoch {epoch}, its batches have {entry.epoch}")
         if coordinator_epoch < entry.coordinator_epoch:
             raise errors.TransactionCoordinatorFenced(
                 f"{what} comes from coordinator epoch {coordinator_epoch}, epoch {entry.coordinator_epoch} was here"
             )
 
-    def checked_marker(self, batch: Buffer, header: BatchHeader) -> EndTransactionMarker | None:
+    def checked_marker(
+        self, batch: Buffer, header: BatchHeader, transaction_version: int = 0
+    ) -> EndTransactionMarker | None:
         """Return the marker in a control batch, checked; None for other kinds.
 
         Raises `InvalidRecord`, `InvalidProducerEpoch` or `TransactionCoordinatorFenced`.
@@ -182,7 +255,8 @@ class ProducerStateManager:
         except errors.CorruptRecord as error:
             raise errors.InvalidRecord(f"{self.where}: {error}") from error
         if marker is not None:
-            self.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
+            epoch = marker.coordinator_epoch
+            self.check_marker(header.producer_id, header.producer_epoch, epoch, transaction_version)
         return marker
 
     def add_batch(self, header: BatchHeader, base_offset: int) -> None:
@@ -212,6 +286,7 @@ class ProducerStateManager:
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerStateEntry(producer_id, header.producer_epoch)
+        entry.markers += 1
         entry.raise_epoch(header.producer_epoch)
         entry.coordinator_epoch = max(entry.coordinator_epoch, coordinator_epoch)
         entry.last_timestamp = header.max_timestamp
@@ -358,30 +433,6 @@ def _entry(
         last_timestamp=timestamp,
         transaction_start=transaction_start,
     )
-
-
-_MARKER: Final = struct.Struct(">hi")  # version, coordinator epoch
-
-
-class EndTransactionMarker(NamedTuple):
-    """The end of a transaction."""
-
-    commit: bool
-    coordinator_epoch: int
-
-
-def read_marker(batch: Buffer, header: BatchHeader) -> EndTransactionMarker | None:
-    """Return the transaction marker in a control batch; None for other kinds. Raises `CorruptRecord`."""
-    for _offset, _timestamp, key, value in decode_key_values(batch, 0, header):
-        kind = control_type(key)
-        if kind not in (ControlType.ABORT, ControlType.COMMIT):
-            return None
-        if value is None or len(value) < _MARKER.size:
-            raise errors.CorruptRecord(
-                f"batch at offset {header.base_offset}: a transaction marker without a coordinator epoch"
-            )
-        return EndTransactionMarker(kind == ControlType.COMMIT, _MARKER.unpack_from(value)[1])
-    return None
 
 
 def replay_batch(

@@ -10,6 +10,7 @@ from typing import Final
 
 from pyclient import errors
 from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.end_transaction_marker import EndTransactionMarker
 from pyclient.broker_embedded.log.file_records import DamagedSegment
 from pyclient.broker_embedded.log.filesystem import Buffer
 from pyclient.broker_embedded.log.leader_epoch_cache import UNDEFINED
@@ -38,8 +39,8 @@ from pyclient.broker_embedded.log.log_validator import (
 )
 from pyclient.broker_embedded.log.partition_files import PartitionFiles
 from pyclient.broker_embedded.log.producer_state_manager import (
+    BatchMetadata,
     CompletedTransaction,
-    EndTransactionMarker,
     ProducerStateManager,
     aborted,
     load_producers,
@@ -48,7 +49,7 @@ from pyclient.broker_embedded.log.producer_state_manager import (
 from pyclient.broker_embedded.log.retention import retention_steps
 from pyclient.config.broker import BROKER_OPTIONS
 from pyclient.net.file_region import FileRegion
-from pyclient.records import BatchHeader, stamp_offsets
+from pyclient.records import stamp_offsets
 from pyclient.types import OffsetAndTimestamp, TopicPartition
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -197,12 +198,14 @@ class UnifiedLog:
         origin: AppendOrigin = "client",
         checked: CheckedBatch | None = None,
         on_loop: bool = False,
+        transaction_version: int = 0,
     ) -> LogAppendInfo:
         """Append batches. They are stamped in place if their memory is writable.
 
         "client": one batch, checked against every rule; `checked` is the result of an earlier check, valid while the
         log's configs are the same. "coordinator": one batch of the broker's own, which may be a marker. "replica": any
-        number, with the leader's offsets and epochs; a cut one at the end is ignored.
+        number, with the leader's offsets and epochs; a cut one at the end is ignored. `transaction_version` is that of
+        the batch's transaction, 0 without one.
         Raises the `BrokerError` for the client; nothing was written then. With `on_loop` also `TooLongForLoop`: the
         caller must check the batch on another thread.
         """
@@ -220,16 +223,14 @@ class UnifiedLog:
         else:
             header = read_single(data, self._name)
         has_producer = header.producer_id >= 0
-        marker: EndTransactionMarker | None = None
+        known: EndTransactionMarker | BatchMetadata | None = None
         if has_producer:
-            if header.is_control:
-                marker = self.producers.checked_marker(data, header)
-            elif origin == "client":
-                duplicate = self.producers.duplicate_of(header)
-                if duplicate is not None:
-                    at = duplicate.first_offset, duplicate.last_offset, duplicate.timestamp
-                    return LogAppendInfo(*at, self.start_offset, duplicate=True)
-                self.producers.check_batch(header)
+            known = self.producers.check_append(
+                data, header, from_client=origin == "client", transaction_version=transaction_version
+            )
+            if isinstance(known, BatchMetadata):
+                at = known.first_offset, known.last_offset, known.timestamp
+                return LogAppendInfo(*at, self.start_offset, duplicate=True)
         base = local.end_offset
         last = base + header.last_offset_delta
         segment = local.segment_for(len(data), last, header.max_timestamp, now_ms) or self.roll()
@@ -238,20 +239,10 @@ class UnifiedLog:
         stamp_offsets(data, 0, base, leader_epoch)
         local.append(segment, data, last, header.max_timestamp)
         if has_producer:
-            self._note_producer(segment, header, base, marker)
+            self._note_completed(segment, self.producers.add(header, base, known))
         self._appended(origin)
         append_time = now_ms if origin == "client" and config.log_append_time else -1
         return LogAppendInfo(base, last, append_time, self.start_offset)
-
-    def _note_producer(
-        self, segment: LogSegment, header: BatchHeader, base: int, marker: EndTransactionMarker | None
-    ) -> None:
-        if not header.is_control:
-            self.producers.add_batch(header, base)
-        elif marker is not None:
-            epoch = marker.coordinator_epoch
-            completed = self.producers.add_marker(header, base, commit=marker.commit, coordinator_epoch=epoch)
-            self._note_completed(segment, completed)
 
     def _note_completed(self, segment: LogSegment, completed: CompletedTransaction | None) -> None:
         if completed is not None and completed.aborted:

@@ -130,10 +130,20 @@ class LogFixture:
         """Append one batch as a client."""
         return log.append(self.batch(*values, **options), leader_epoch=leader_epoch, now_ms=NOW)
 
-    def end(self, log: UnifiedLog, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0) -> Any:
+    def end(
+        self,
+        log: UnifiedLog,
+        producer_id: int,
+        epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int = 0,
+        transaction_version: int = 0,
+    ) -> Any:
         """Append a transaction's end as its coordinator."""
         marker = self.marker(producer_id, epoch, commit=commit, coordinator_epoch=coordinator_epoch)
-        return log.append(marker, leader_epoch=max(log.leader_epoch, 0), now_ms=NOW, origin="coordinator")
+        options: Any = {"origin": "coordinator", "transaction_version": transaction_version}
+        return log.append(marker, leader_epoch=max(log.leader_epoch, 0), now_ms=NOW, **options)
 
     @staticmethod
     def records(log: UnifiedLog, offset: int | None = None, *, max_bytes: int = 1 << 20) -> list[Record[Any, Any]]:

@@ -231,3 +231,54 @@ def _check(log: Any, model: Model) -> None:
         end = min([*following, stable])
         expected = {(pid, first) for pid, first, last in aborted if last >= offset and first < end}
         assert set(read.aborted) == expected
+
+
+def test_a_repeated_marker_of_version_2_changes_nothing_and_a_late_one_is_refused(fixture: Any) -> None:
+    log = fixture.open()
+    write(fixture, log, 1, epoch=0)
+    fixture.end(log, 1, 1, commit=True, transaction_version=2)
+    fixture.end(log, 1, 1, commit=True, transaction_version=2)
+    assert (log.last_stable_offset, log.end_offset) == (3, 3)
+    write(fixture, log, 1, epoch=1, sequence=0)
+    with pytest.raises(errors.InvalidProducerEpoch):
+        fixture.end(log, 1, 1, commit=False, transaction_version=2)
+    assert (log.last_stable_offset, log.end_offset) == (3, 4)
+    fixture.end(log, 1, 2, commit=False, transaction_version=2)
+    assert committed(log, 3).aborted == [(1, 3)]
+
+
+def test_a_new_producer_of_version_2_begins_with_sequence_0(fixture: Any) -> None:
+    log = fixture.open()
+
+    def send(sequence: int) -> None:
+        log.append(
+            fixture.batch(b"x", producer_id=1, epoch=0, sequence=sequence, transactional=True),
+            leader_epoch=0,
+            now_ms=fixture.now,
+            transaction_version=2,
+        )
+
+    with pytest.raises(errors.OutOfOrderSequenceNumber, match="begins with 0"):
+        send(3)
+    send(0)
+    assert log.end_offset == 1
+
+
+def test_a_coordinator_does_not_write_for_a_fenced_producer(fixture: Any) -> None:
+    log = fixture.open()
+    fixture.end(log, 1, 4, commit=False)
+    offsets = fixture.batch(b"x", producer_id=1, epoch=3, transactional=True)
+    with pytest.raises(errors.InvalidProducerEpoch):
+        log.append(offsets, leader_epoch=0, now_ms=fixture.now, origin="coordinator")
+    assert log.end_offset == 1
+
+
+def test_the_guard_of_a_producer_changes_with_each_of_its_markers(fixture: Any) -> None:
+    log = fixture.open()
+    before = log.producers.guard(1)
+    write(fixture, log, 1)
+    assert (log.producers.guard(1), log.producers.is_in_transaction(1, 0)) == (before, True)
+    fixture.end(log, 2, 0, commit=True)
+    assert log.producers.guard(1) == before
+    fixture.end(log, 1, 0, commit=True)
+    assert (log.producers.guard(1) == before, log.producers.is_in_transaction(1, 0)) == (False, False)

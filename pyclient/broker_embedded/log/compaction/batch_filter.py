@@ -16,10 +16,11 @@ from pyclient.broker_embedded.log.compaction.rewriting import (
     spliced,
     unpacked,
 )
+from pyclient.broker_embedded.log.end_transaction_marker import read_marker
 from pyclient.broker_embedded.log.filesystem import Buffer
 from pyclient.broker_embedded.log.incremental_task import BlockingCall, IncrementalTask
 from pyclient.broker_embedded.log.indexes import AbortedTransaction
-from pyclient.broker_embedded.log.producer_state_manager import ProducerStateEntry, read_marker
+from pyclient.broker_embedded.log.producer_state_manager import ProducerStateEntry
 from pyclient.records import BatchHeader, Record, read_header
 
 _LARGE: Final = 1 << 16  # bytes in one batch from which (de)compressing it is work for another thread

@@ -17,12 +17,12 @@ from pyclient.broker_embedded.log.compaction.batch_filter import (
 from pyclient.broker_embedded.log.compaction.log_to_clean import LogToClean, grouped
 from pyclient.broker_embedded.log.compaction.offset_map import OffsetMap
 from pyclient.broker_embedded.log.compaction.rewriting import ROWS_AT_ONCE, chunks
+from pyclient.broker_embedded.log.end_transaction_marker import read_marker
 from pyclient.broker_embedded.log.file_records import LARGE, DamagedSegment
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.incremental_task import BlockingCall, IncrementalTask
 from pyclient.broker_embedded.log.log_reader import aborted_between
 from pyclient.broker_embedded.log.log_segment import CLEANED, LogSegment
-from pyclient.broker_embedded.log.producer_state_manager import read_marker
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.records import BatchHeader, check_crc, read_header
 

@@ -1,0 +1,1 @@
+"""The transaction coordinator: its state machine, its records in `__transaction_state`, markers, and verification."""
