@@ -67,8 +67,9 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class MarkersWritten:
-    """Partitions have the transaction's marker, or do not exist any more."""
+    """Partitions have the marker of the transaction that `SendMarkers` named, or do not exist any more."""
 
+    prepared: TransactionMetadata
     partitions: frozenset[TopicPartition]
 
 

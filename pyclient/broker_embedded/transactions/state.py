@@ -64,7 +64,7 @@ PREVIOUS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
 class TransactionMetadata:
     """The durable state of a transactional id; times are epoch ms.
 
-    `last_producer_epoch` is the epoch before the last bump that the client itself asked for, by which a repeated request
+    `last_producer_epoch` is the epoch before the last bump that the client itself asked for, by which a repetition
     is recognised. `next_producer_id` is the id of the next transaction if this one ends with the last epoch.
     """
 

@@ -1,12 +1,11 @@
 """The state machine of one transactional id: `receive` takes what happens and returns what is to be done. Pure.
 
-Every decided state is written to the log before anything follows from it: the answer to the client, and after a decision
+Every state is written to the log before anything follows from it: the answer to the client, and after a decision
 the markers. While a state is being written, or markers are, all requests are answered with CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyclient.broker_embedded.transactions.events import (
@@ -52,7 +51,7 @@ from pyclient.errors import (
 if TYPE_CHECKING:
     from pyclient.types import TopicPartition
 
-_BEGIN_ANEW: Final = "abort a transaction without partitions"
+_ABORT_NOTHING: Final = "abort a transaction without partitions"
 _DONE: Final = "answer as before"
 
 _END_AT_REST: Final[dict[tuple[int, TransactionState, bool, bool], str]] = {
@@ -61,9 +60,9 @@ _END_AT_REST: Final[dict[tuple[int, TransactionState, bool, bool], str]] = {
     (False, COMPLETE_ABORT, False, False): _DONE,
     (True, COMPLETE_COMMIT, True, True): _DONE,
     (True, COMPLETE_ABORT, False, True): _DONE,
-    (True, COMPLETE_COMMIT, False, False): _BEGIN_ANEW,
-    (True, COMPLETE_ABORT, False, False): _BEGIN_ANEW,
-    (True, EMPTY, False, False): _BEGIN_ANEW,
+    (True, COMPLETE_COMMIT, False, False): _ABORT_NOTHING,
+    (True, COMPLETE_ABORT, False, False): _ABORT_NOTHING,
+    (True, EMPTY, False, False): _ABORT_NOTHING,
 }
 """EndTxn while no transaction is open. What is missing is INVALID_TXN_STATE."""
 
@@ -123,8 +122,9 @@ class Transaction:
                 return self._tick(event, now_ms, producer_id)
             case Written(error):
                 return self._written(error, now_ms)
-            case MarkersWritten(partitions):
-                self._missing -= partitions
+            case MarkersWritten(prepared, partitions):
+                if prepared == self.metadata:
+                    self._missing -= partitions
                 return self._complete(now_ms)
             case Loaded():
                 return self._send_markers(now_ms)
@@ -273,7 +273,7 @@ class Transaction:
                 pending.is_fence and pending.target.client_version < EPOCH_PER_TRANSACTION
             )
             return [] if pending.reply is None else [Reply(pending.reply, Outcome(error))]
-        self.metadata = replace(pending.target)
+        self.metadata = pending.target
         effects: list[Effect] = []
         if pending.reply is not None:
             ids = Outcome(0, self.metadata.producer_id, self.metadata.producer_epoch)

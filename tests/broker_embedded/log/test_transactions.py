@@ -233,7 +233,7 @@ def _check(log: Any, model: Model) -> None:
         assert set(read.aborted) == expected
 
 
-def test_a_repeated_marker_of_version_2_changes_nothing_and_a_late_one_is_refused(fixture: Any) -> None:
+def test_version_2_takes_a_repeated_marker_and_refuses_a_late_one(fixture: Any) -> None:
     log = fixture.open()
     write(fixture, log, 1, epoch=0)
     fixture.end(log, 1, 1, commit=True, transaction_version=2)
