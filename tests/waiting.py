@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-PATIENCE: Final = 30.0  # seconds
+PATIENCE: Final = 120.0  # seconds; what is waited for takes milliseconds, but on a busy machine many times that
 
 
 def until(reached: Callable[[], object], failure: str = "the condition was not reached in time") -> None:

@@ -14,6 +14,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.protocol import codec, framing
 from pyclient.records import build_batch
 from tests.broker_embedded.topics import create
+from tests.waiting import PATIENCE
 
 
 class RawClient:
@@ -21,7 +22,7 @@ class RawClient:
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.correlation_id = 0
 

@@ -25,6 +25,11 @@ class Finding:
     frames: list[Sent] = field(default_factory=list)
     """The smallest sequence that shows it."""
 
+    @property
+    def certain(self) -> bool:
+        """Whether the broker is at fault: a step that was slow once may have had a busy machine."""
+        return self.kind != "slow" or self.reproduced or self.count > 2
+
     def to_json(self) -> dict[str, Any]:
         """What a reproducer file holds."""
         return {

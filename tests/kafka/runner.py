@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import base64
+import random
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -237,12 +239,22 @@ def _end(node: _Node, number: signal.Signals) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses now."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    """Return ports that nobody uses now, and that the system gives to nobody who asks for any."""
+    held: list[socket.socket] = []
+    while len(held) < count:
+        with suppress(OSError):  # somebody uses it
+            held.append(socket.create_server(("127.0.0.1", random.randrange(10_000, _first_given_port()))))
     ports = [listener.getsockname()[1] for listener in held]
     for listener in held:
         listener.close()
     return ports
+
+
+def _first_given_port() -> int:
+    """Return the first port of those that the system gives to connections and to servers on port 0."""
+    with suppress(OSError):
+        return max(20_000, int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]))
+    return 32_768
 
 
 def _brokers_known_to(port: int) -> int:
