@@ -67,10 +67,10 @@ test-subset: $(STAMP)
 	$(PYTEST) -n 2 -m "not kafka and not slow and not spark" $(SUBSET)
 
 test-slow: $(STAMP)
-	$(PYTEST) -m "slow and not kafka"
+	$(PYTEST) -n 2 --dist loadgroup -m "slow and not kafka"
 
 test-kafka: $(STAMP)
-	$(PYTEST) -m kafka
+	$(PYTEST) -n 2 --dist loadgroup -m kafka
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))

@@ -27,13 +27,30 @@ class Cluster(NamedTuple):
     version: str
 
 
+OWN_KAFKA = {"test_parity_answers"}
+"""Modules in which each test starts a Kafka of its own."""
+SEVERAL_NODES = {"test_consumer_cluster", "test_consumer_rolling", "test_faults", "test_producer_cluster"}
+"""Modules with three nodes, whose sessions end when the machine is too busy: never two of them at a time."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test here needs Kafka, and has time to start it on a busy machine."""
+    """Every test here needs Kafka, has time to start it on a busy machine, and runs beside those that share it."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.kafka)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(600))
+            if item.path.stem not in OWN_KAFKA:
+                item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    """Return the name of the tests that run in one process after each other, so that each Kafka starts once."""
+    if "started" in getattr(item, "fixturenames", ()):
+        callspec = getattr(item, "callspec", None)
+        version = callspec.params.get("kafka") if callspec else None
+        return f"kafka {version or VERSIONS[0]}"
+    return "several nodes" if item.path.stem in SEVERAL_NODES else item.path.stem
 
 
 @pytest.fixture(scope="session")
