@@ -22,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a broker option by Kafka's name"
     )
     parser.add_argument("--as-version", metavar="RELEASE", help="the release of Kafka to look like, as in 3.9")
+    parser.add_argument("--cluster-id", metavar="ID", help="the id of the cluster that a new data directory belongs to")
     parser.add_argument("--with-parent", action="store_true", help="end when standard input is closed")
     parser.add_argument("--control-port", type=int, help="serve the test user's controls there; 0 picks a free port")
     parser.add_argument("--control-host", default="127.0.0.1", help="the address of the control port")
@@ -40,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         profile=options.profile,
         settings=settings,
         as_version=options.as_version,
+        cluster_id=options.cluster_id,
         with_parent=options.with_parent,
         control_port=options.control_port,
         control_host=options.control_host,

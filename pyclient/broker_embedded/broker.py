@@ -287,7 +287,7 @@ class BrokerNode:
             fs=self.fs,
             clock=self.clock,
             node_id=self.node_id,
-            cluster_id=None,
+            cluster_id=config.cluster_id,
             defaults=config.log_defaults(),
             rng=self.rng,
         )

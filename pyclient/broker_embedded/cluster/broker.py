@@ -166,8 +166,7 @@ class Broker:
     ) -> dict[str, Any]:
         """Call its controls and return their answer; `timeout` (seconds) limits a call that waits."""
         self._guard()
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
-            raise ConfigError(f"timeout is {timeout!r}: it must be a number of seconds from 0")
+        checked_timeout(timeout)
         if not self.reachable:
             help_is = "resume() it first" if self._paused else "start() it first"
             raise ClientError(f"{self!r}: it has to run to be asked ({method} {path}); {help_is}")
@@ -182,3 +181,10 @@ class Broker:
         self.runner.resume()
         self._paused = False
         self._late.clear()
+
+
+def checked_timeout(timeout: float) -> float:
+    """Return the seconds that a call may wait. Raise `ConfigError` for what is no duration."""
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise ConfigError(f"timeout is {timeout!r}: it must be a number of seconds from 0")
+    return timeout

@@ -9,33 +9,34 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 from pyclient.broker_embedded.cluster.broker import Broker
 from pyclient.broker_embedded.cluster.faults import Faults
+from pyclient.broker_embedded.cluster.layout import Layout
+from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
+from pyclient.broker_embedded.cluster.parallel import in_parallel
 from pyclient.broker_embedded.cluster.requests import Requests
-from pyclient.broker_embedded.config.broker_config import BrokerConfig
+from pyclient.broker_embedded.cluster.views import Views
 from pyclient.errors import ClosedError, ConfigError, ForkError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from pyclient.broker_embedded.cluster.runners import Runner
-
 log = logging.getLogger("pyclient.broker_embedded")
 
 
 class EmbeddedCluster:
-    """A Kafka broker to test with.
+    """A Kafka cluster to test with.
 
         with EmbeddedCluster() as cluster:
             producer = Producer(cluster.bootstrap_servers)
 
-    `processes=True` runs it in a process of its own: for load, and for `kill()` to be a real SIGKILL. In a thread it
-    shares the GIL with the program; while it runs there, Python's switch interval is lowered to 0.5 ms, so that a busy
-    thread does not hold it up for 5 ms a turn.
+    `processes=True` runs each broker in a process of its own: for load, and for `kill()` to be a real SIGKILL. In a
+    thread it shares the GIL with the program; while it runs there, Python's switch interval is lowered to 0.5 ms, so
+    that a busy thread does not hold it up for 5 ms a turn.
     `as_version="3.9"` makes it look like that release to clients: it offers no newer versions of APIs.
     `profile="test"` has no rebalance delay and short sessions, `profile="kafka"` Kafka's own defaults; `config` sets
     broker options by Kafka's names on top. Without `data_dir` the data is removed with the cluster; with it, it stays,
@@ -62,34 +63,37 @@ class EmbeddedCluster:
         control_port: int | None = None,
     ) -> None:
         """Check the options; nothing runs before `start()` or `with`. Raises `ConfigError`."""
-        if brokers != 1:
+        self._layout = Layout.build(brokers, config=config)
+        if not self._layout.is_one_node:
             raise ConfigError(f"brokers is {brokers}: a cluster has one broker for now (replication is not there yet)")
         self._processes = processes
         self._pid = os.getpid()
         self._closed = False
+        self._opened = False
         self._advanced = 0.0
-        checked = BrokerConfig.build(
-            config,
-            data_dir=os.fspath(data_dir or ""),
-            host=host,
-            port=port,
-            profile=profile,
-            as_version=as_version,
-        )
-        self._temporary = not checked.data_dir
+        self._configs = NodeConfigs(host=host, port=port, profile=profile, as_version=as_version)
+        drafts = [self._configs.draft(self._layout, node, os.fspath(data_dir or "")) for node in self._layout.nodes]
+        self._data_dir = drafts[0].data_dir if self._layout.is_one_node else os.fspath(data_dir or "")
+        self._temporary = not self._data_dir
         if control_port is not None and not 0 <= control_port <= 65535:
             raise ConfigError(f"control_port is {control_port}: it must be from 0 (any free one) to 65535")
-        self._brokers = [Broker(checked, processes=processes, control_port=control_port, guard=self._check_open)]
-        self._broker.on_start.append(self._advance_again)
-        self._broker.on_end.append(self._note_time)
+        self._brokers = [
+            Broker(draft, processes=processes, control_port=control_port, guard=self._check_open) for draft in drafts
+        ]
+        for broker in self._brokers:
+            broker.on_start.append(partial(self._advance_again, broker))
+            broker.on_end.append(partial(self._note_time, broker))
+        self._views = Views(self._brokers)
         self._faults = Faults(self._brokers)
-        self._requests = Requests(self._broker)
+        self._requests = Requests(self._brokers)
 
     def __repr__(self) -> str:
-        kind = "process" if self._processes else "thread"
-        broker = self._broker
-        state = "closed" if self._closed else "not started" if broker.state == "new" else broker.address
-        return f"<EmbeddedCluster 1 broker in a {kind}, {state}>"
+        count, kind = len(self._brokers), "process" if self._processes else "thread"
+        which = (
+            f"1 broker in a {kind}" if count == 1 else f"{count} brokers in {kind}{'es' if self._processes else 's'}"
+        )
+        state = "closed" if self._closed else "not started" if not self._was_started else self._addresses
+        return f"<EmbeddedCluster {which}, {state}>"
 
     def __enter__(self) -> EmbeddedCluster:
         return self.start()
@@ -100,7 +104,7 @@ class EmbeddedCluster:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_requests", None) and self._broker.state != "new" and not self._closed and self._is_mine():
+        if getattr(self, "_requests", None) and self._was_started and not self._closed and self._is_mine():
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
             self.close()
 
@@ -123,64 +127,64 @@ class EmbeddedCluster:
     def bootstrap_servers(self) -> str:
         """Return `host:port`, for any Kafka client. Raise `ClosedError` if the cluster is closed or was not started."""
         self._check_not_closed()
-        return self._broker.address
+        return self._addresses
 
     @property
     def alive(self) -> bool:
-        """Return True if the broker runs; False before `start()`, after `kill()`, and when its process has crashed."""
-        return self._broker.alive
+        """Return True if all brokers run; False before `start()`, after `kill()`, and when a process has crashed."""
+        return all(broker.alive for broker in self._brokers)
 
     @property
     def data_dir(self) -> str:
-        """Return the directory of the broker's files."""
-        return self._broker.data_dir
+        """Return the directory of the brokers' files."""
+        return self._data_dir
 
     @property
     def pid(self) -> int | None:
-        """Return the id of the broker's process; None when it runs in a thread."""
+        """Return the id of the first broker's process; None when it runs in a thread."""
         self._check_not_closed()
-        return self._broker.pid
+        return self._brokers[0].pid
 
     @property
     def control_url(self) -> str | None:
         """Return where the controls are served by HTTP, `http://127.0.0.1:PORT`; None without `control_port`."""
         self._check_open()
-        return self._broker.control_url
+        return self._brokers[0].control_url
 
     def start(self) -> EmbeddedCluster:
-        """Start the broker, also after `kill()` or a crash: on the same data and port.
+        """Start the brokers that do not run, also after `kill()` or a crash: on the same data and ports.
 
-        Raises `ConfigError` when the address is taken or the data directory is not a broker's.
+        Raises `ConfigError` when an address is taken or a data directory is not a broker's.
         """
         self._check_process()
         if self._closed:
             raise ClosedError("the cluster is closed: make a new one (on the same data_dir, if it had one)")
         if self.alive:
             return self
-        if not self.data_dir:
-            self._broker.config = self._broker.config.at(data_dir=tempfile.mkdtemp(prefix="pyclient-cluster-"))
+        if not self._data_dir:
+            self._data_dir = tempfile.mkdtemp(prefix="pyclient-cluster-")
         _close_at_exit(self)
         try:
-            self._broker.start()
+            self._open()
+            self._start_all()
         except BaseException:
             self._remove_data()
             raise
         return self
 
     def kill(self) -> None:
-        """End the broker as a crash would (SIGKILL with `processes=True`); `start()` starts it again."""
+        """End the brokers as a crash would (SIGKILL with `processes=True`); `start()` starts them again."""
         self._check_open()
-        self._broker.kill()
+        in_parallel([broker.kill for broker in self._brokers])
 
     def restart(self) -> None:
-        """Stop the broker cleanly, if it runs, and start it again on the same data and port."""
+        """Stop the brokers that run cleanly, and start them again on the same data and ports."""
         self._check_process()
-        if self._broker.alive:
-            self._broker.stop()
+        in_parallel([broker.stop for broker in self._brokers if broker.alive])
         self.start()
 
     def repair(self) -> None:
-        """Undo faults: cancel injected ones, stop the request log, resume a paused broker, start one that is down.
+        """Undo faults: cancel injected ones, stop the request log, resume paused brokers, start those that are down.
 
         Advanced time stays advanced. The fixture `kafka_cluster` does this after each test.
         """
@@ -188,56 +192,54 @@ class EmbeddedCluster:
         for broker in self._brokers:
             broker.resume()
             broker.start()
-        self._ask("POST", "/broker/resume")
+            broker.call("POST", "/broker/resume")
         self._faults.clear()
         self._requests.stop()
 
     def close(self) -> None:
-        """Stop the broker, and remove its data unless it was given a `data_dir`. May be called twice.
+        """Stop the brokers, and remove their data unless it was given a `data_dir`. May be called twice.
 
-        A no-op in a child made by `fork`: the parent still uses the broker.
+        A no-op in a child made by `fork`: the parent still uses the brokers.
         """
         if self._closed or not self._is_mine():
             return
         self._closed = True
         _live.discard(self)
         try:
-            if self._broker.state != "new":
-                self._broker.runner.stop()
+            in_parallel([broker.runner.stop for broker in self._brokers if broker.state != "new"])
         finally:
+            self._configs.close()
             self._remove_data()
 
     def advance_time(self, seconds: float) -> None:
-        """Advance the broker's clock by `seconds`: sessions expire, records age, waiting requests are answered.
+        """Advance the brokers' clocks by `seconds`: sessions expire, records age, waiting requests are answered.
 
         The clients' clocks do not change, nor do connections become idle.
-        Return when the timers that became due were run. The clock stays advanced when the broker is started again.
+        Return when the timers that became due were run. The clock stays advanced when a broker is started again.
         """
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
             raise ConfigError(f"seconds is {seconds!r}: it must be a number of seconds from 0")
-        self._ask("POST", "/time/advance", {"seconds": seconds})
+        self._views.each("POST", "/time/advance", {"seconds": seconds})
 
     def retention_now(self) -> int:
         """Apply retention to all logs, by time and by size, also to active segments. Return how many were deleted."""
-        removed: int = self._ask("POST", "/retention")["segments_removed"]
-        return removed
+        return sum(answer["segments_removed"] for answer in self._views.each("POST", "/retention").values())
 
     def compact_now(self, topic: str | None = None) -> int:
         """Compact the logs of compacted topics, or of one, however little is dirty. Return the number of rounds.
 
         Active segments are rolled first, so that every record takes part.
         """
-        rounds: int = self._ask("POST", "/compact", {"topic": topic})["rounds"]
-        return rounds
+        return sum(answer["rounds"] for answer in self._views.each("POST", "/compact", {"topic": topic}).values())
 
     def verify_now(self, topic: str | None = None) -> list[dict[str, Any]]:
-        """Check every batch of all logs, or of one topic's, against its checksum, while the broker serves requests.
+        """Check every batch of all logs, or of one topic's, against its checksum, while the brokers serve requests.
 
         Return what is damaged: `topic`, `partition`, `path` of the segment, `position` (bytes) of the first bad batch
         in it and `error`. The broker logs each, too.
         """
-        damaged: list[dict[str, Any]] = self._ask("POST", "/verify", {"topic": topic})["damaged"]
-        return damaged
+        answers = self._views.each("POST", "/verify", {"topic": topic}).values()
+        return [damage for answer in answers for damage in answer["damaged"]]
 
     def wait_group(
         self,
@@ -253,41 +255,51 @@ class EmbeddedCluster:
         `timeout` seconds.
         """
         states = state if state is None or isinstance(state, str) else ",".join(_names("state", state))
-        values = {"state": states, "members": members, "timeout": timeout}
-        return self._ask("GET", f"/groups/{_quoted('group', group)}/wait", values, timeout)
+        return self._views.wait_group(group, states, members, timeout)
 
     def wait_topic(
         self, topic: str, partitions: int | None = None, records: int | None = None, timeout: float = 30.0
     ) -> dict[str, Any]:
         """Wait until a topic exists with at least that many `partitions`, and `records` in all of them together.
 
-        Return `topic`, `topic_id` and `partitions` (`partition`, `leader`, `start_offset`, `end_offset`,
-        `high_watermark`). Raise `KafkaTimeout`, with the last state, after `timeout` seconds.
+        Return `topic`, `topic_id` and `partitions` (`partition`, `leader`, `leader_epoch`, `replicas`, `isr`,
+        `start_offset`, `end_offset`, `high_watermark`). Raise `KafkaTimeout`, with the last state, after `timeout`
+        seconds.
         """
-        values = {"partitions": partitions, "records": records, "timeout": timeout}
-        return self._ask("GET", f"/topics/{_quoted('topic', topic)}/wait", values, timeout)
-
-    def _ask(
-        self, method: str, path: str, values: Mapping[str, Any] | None = None, timeout: float = 0.0
-    ) -> dict[str, Any]:
-        given = {name: value for name, value in (values or {}).items() if value is not None}
-        return self._broker.call(method, path, given, timeout=timeout)
+        return self._views.wait_topic(topic, partitions, records, timeout)
 
     @property
-    def _broker(self) -> Broker:
-        return self._brokers[0]
+    def _was_started(self) -> bool:
+        return any(broker.state != "new" for broker in self._brokers)
 
     @property
-    def _runner(self) -> Runner:
-        return self._broker.runner
+    def _addresses(self) -> str:
+        return ",".join(broker.address for broker in self._brokers)
 
-    def _note_time(self) -> None:
-        """Note the advance of the broker's clock before the broker ends; the next start repeats it."""
-        self._advanced = self._ask("GET", "/broker")["advanced_seconds"] or self._advanced
+    def _open(self) -> None:
+        """Reserve the ports and complete the nodes' configurations, before the first start."""
+        if not self._opened:
+            self._configs.open(self._layout, self._data_dir)
+            for node, broker in zip(self._layout.nodes, self._brokers, strict=True):
+                broker.config = self._configs.config(self._layout, node)
+            self._opened = True
 
-    def _advance_again(self) -> None:
+    def _start_all(self) -> None:
+        """Start the brokers that do not run, all at once; if one cannot be started, stop those of this call again."""
+        starting = [broker for broker in self._brokers if not broker.alive]
+        try:
+            in_parallel([broker.start for broker in starting])
+        except BaseException:
+            in_parallel([broker.stop for broker in starting if broker.alive])
+            raise
+
+    def _note_time(self, broker: Broker) -> None:
+        """Note the advance of a broker's clock before the broker ends; its next start repeats it."""
+        self._advanced = max(self._advanced, broker.call("GET", "/broker")["advanced_seconds"] or 0.0)
+
+    def _advance_again(self, broker: Broker) -> None:
         if self._advanced:
-            self._ask("POST", "/time/advance", {"seconds": self._advanced})
+            broker.call("POST", "/time/advance", {"seconds": self._advanced})
 
     def _check_open(self) -> None:
         """Raise `ClosedError` after `close()`, `ForkError` in a forked child."""
@@ -306,15 +318,8 @@ class EmbeddedCluster:
             raise ForkError(f"this cluster belongs to process {self._pid}; only that process may start and stop it")
 
     def _remove_data(self) -> None:
-        if self._temporary and self.data_dir:
-            shutil.rmtree(self.data_dir, ignore_errors=True)
-
-
-def _quoted(name: str, value: object) -> str:
-    """Return a name quoted for a URL path."""
-    if not isinstance(value, str):
-        raise ConfigError(f"{name} is {value!r}: it must be a text")
-    return quote(value, safe="")
+        if self._temporary and self._data_dir:
+            shutil.rmtree(self._data_dir, ignore_errors=True)
 
 
 def _names(name: str, value: object) -> list[str]:

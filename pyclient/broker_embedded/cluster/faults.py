@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
-from pyclient.broker_embedded.faults.spec import DELAY, DISCONNECT, DROP, FAIL, FIELDS, HOLD, FaultSpec, error_code
+from pyclient.broker_embedded.cluster.broker import checked_timeout
+from pyclient.broker_embedded.cluster.fault_at_broker import FaultAtBroker
+from pyclient.broker_embedded.faults.spec import DELAY, DISCONNECT, DROP, FAIL, FIELDS, HOLD, error_code
 from pyclient.config.options import nearest
-from pyclient.errors import BrokerError, ClientError, ConfigError
+from pyclient.errors import BrokerError, ClientError, ConfigError, KafkaTimeout
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from pyclient.broker_embedded.cluster.broker import Broker
+
+LOOK_AGAIN: Final = 0.01
+"""Seconds between two looks at several brokers."""
 
 Api = str | int | Iterable[str | int]
 """An API by Kafka's name or key, several of them, or `"*"` for all."""
@@ -24,7 +32,7 @@ class Limits(TypedDict, total=False):
     `times`: how many (default 1; None: all until it is cancelled), `skip`: how many pass before. `when`: `"before"` the
     work is done (the default) or `"after"` it, when only the answer is lost, late or wrong. `topic`, `partition` (one
     or several), `group`, `client` (the client id): only requests about these; `*` in a text matches any characters.
-    `node`: only at the broker with this id.
+    `node`: only at the broker with this id; without it at every broker, of which each counts for itself.
     """
 
     times: int | None
@@ -38,16 +46,27 @@ class Limits(TypedDict, total=False):
 
 
 class Fault:
-    """A fault; as a context manager it is cancelled at the end of the block."""
+    """A fault at one or several brokers; as a context manager it is cancelled at the end of the block.
 
-    def __init__(self, faults: Faults, broker: Broker, values: dict[str, Any]) -> None:
+    At several brokers each counts for itself: `times=1` is one request of each of them. What is read here (`hits`,
+    `held`) is the sum.
+    """
+
+    def __init__(
+        self, faults: Faults, brokers: Sequence[Broker], values: dict[str, Any], *, everywhere: bool = True
+    ) -> None:
+        self.everywhere = everywhere
         self._faults = faults
-        self._broker = broker
         self._values = values
-        self._state = self._make()
-        self._hits_before = 0  # hits at earlier runs of the broker
+        self._parts: list[FaultAtBroker] = []
         self._cancelled = False
-        self._past = False  # it was over when its broker ended: the restarted one does not have it
+        try:
+            for broker in brokers:
+                self.join(broker)
+        except BaseException:
+            for part in self._parts:
+                part.cancel()
+            raise
 
     def __repr__(self) -> str:
         said = ", ".join(f"{name}={value}" for name, value in self._values.items() if value is not None)
@@ -64,99 +83,62 @@ class Fault:
     @property
     def over(self) -> bool:
         """Return True if no further request will meet it."""
-        return bool(self._look()["over"]) or self._cancelled
+        return self._count()[1]
 
     @property
     def held(self) -> int:
         """Return how many requests it holds now."""
-        return int(self._look()["held"])
+        return sum(part.held for part in self._parts)
 
     def hits(self) -> int:
         """Return how many requests have met it; of a cancelled one, until then."""
-        return self._hits_before + int(self._look()["hits"])
+        return self._count()[0]
 
     def wait(self, n: int = 1, timeout: float = 30.0) -> int:
         """Wait until `n` requests have met it. Return how many have. Raise `KafkaTimeout` after `timeout` seconds."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
             raise ConfigError(f"n is {n!r}: it must be a whole number of requests from 0")
-        over = bool(self._look()["over"]) or self._cancelled  # from the same reply as the hits
-        if (hits := self._hits_before + int(self._state["hits"])) >= n:
-            return hits
-        if over:
-            raise ClientError(f"{self!r} is over after {hits} requests: there will not be {n}")
-        values = {"hits": n - self._hits_before, "timeout": timeout}
-        self._state = self._broker.call("GET", f"{self._path}/wait", values, timeout=timeout)
-        return self._hits_before + int(self._state["hits"])
+        end = time.monotonic() + checked_timeout(timeout)
+        while True:
+            hits, over = self._count()
+            if hits >= n:
+                return hits
+            if over:
+                raise ClientError(f"{self!r} is over after {hits} requests: there will not be {n}")
+            if len(self._parts) == 1:
+                return self._parts[0].wait(n, timeout)
+            if time.monotonic() >= end:
+                raise KafkaTimeout(f"not within {timeout:g} s: {hits} of {n} requests have met {self!r}")
+            time.sleep(LOOK_AGAIN)  # the brokers count for themselves: no one of them knows the sum
 
     def release(self) -> None:
         """End it and release the requests that it holds. Its hits can still be read.
 
         If its broker is paused or down, this takes effect when the broker runs again.
         """
-        if self._is_known:
-            self._state = self._broker.call("POST", f"{self._path}/release")
-        elif not self._cancelled:
-            self._state = self._state | {"over": True}
-            self._broker.later(self._release_late)
+        for part in self._parts:
+            part.release()
 
     def cancel(self) -> None:
         """End it and release the requests that it holds. Idempotent; allowed while the broker is paused or down."""
         if self._cancelled:
             return
         self._faults.forget(self)
-        if self._is_known:
-            self._state = self._broker.call("DELETE", self._path)
-        else:
-            self._broker.later(self._cancel_late)
+        for part in self._parts:
+            part.cancel()
         self._cancelled = True
 
-    def before_end(self) -> None:
-        """Note the hits before the broker ends or pauses."""
-        self._look()
+    def join(self, broker: Broker) -> None:
+        """Put the fault at another broker, too."""
+        self._parts.append(FaultAtBroker(broker, self._values))
 
-    def after_start(self) -> None:
-        """Continue the fault at the restarted broker."""
-        state = self._state
-        self._hits_before += state["hits"]
-        values = dict(self._values)
-        if values.get("times", 1) is not None:
-            values["times"] = values.get("times", 1) - self._hits_before
-        values["skip"] = max(0, values.get("skip", 0) - state["seen"])
-        self._values = self._values | {"skip": values["skip"]}
-        if state["over"]:
-            self._past = True
-            self._state = state | {"hits": 0, "held": 0}
-        else:
-            self._state = self._broker.call("POST", "/faults", values)
+    def at(self, broker: Broker) -> Iterator[FaultAtBroker]:
+        """Yield what the fault is at a broker, if it is there."""
+        return (part for part in self._parts if part.broker is broker)
 
-    def _make(self) -> dict[str, Any]:
-        """Create the fault at the broker; at one that is down, `after_start` does it."""
-        FaultSpec.build(self._values)
-        if self._broker.state != "down" or self._broker.reachable:
-            return self._broker.call("POST", "/faults", self._values)
-        return {"id": None, "hits": 0, "seen": 0, "held": 0, "over": False}
-
-    def _release_late(self) -> None:
-        if self._is_known:
-            self.release()
-
-    def _cancel_late(self) -> None:
-        if not self._past and self._state["id"] is not None:
-            self._broker.call("DELETE", self._path)
-
-    @property
-    def _path(self) -> str:
-        return f"/faults/{self._state['id']}"
-
-    def _look(self) -> dict[str, Any]:
-        if self._is_known:
-            self._state = self._broker.call("GET", self._path)
-        return self._state
-
-    @property
-    def _is_known(self) -> bool:
-        """True if a broker that has the fault can be reached."""
-        return not self._cancelled and not self._past and self._broker.reachable
+    def _count(self) -> tuple[int, bool]:
+        counts = [part.count() for part in self._parts]
+        return sum(hits for hits, _over in counts), all(over for _hits, over in counts)
 
 
 class Faults:
@@ -173,11 +155,10 @@ class Faults:
     """
 
     def __init__(self, brokers: list[Broker]) -> None:
-        self._brokers = brokers
+        self._brokers: list[Broker] = []
         self._faults: list[Fault] = []
         for broker in brokers:
-            broker.on_end.append(self._before_end)
-            broker.on_start.append(self._after_start)
+            self.add_broker(broker)
 
     def __repr__(self) -> str:
         return f"<Faults {self._faults!r}>"
@@ -232,6 +213,19 @@ class Faults:
             if broker.reachable:
                 broker.call("DELETE", "/faults")
 
+    def add_broker(self, broker: Broker) -> None:
+        """Have the faults of every broker at this one, too, which has not started yet."""
+        self._brokers.append(broker)
+        broker.on_end.append(partial(self._before_end, broker))
+        broker.on_start.append(partial(self._after_start, broker))
+        for fault in self._faults:
+            if fault.everywhere:
+                fault.join(broker)
+
+    def remove_broker(self, broker: Broker) -> None:
+        """Put no further fault at a broker that leaves the cluster."""
+        self._brokers.remove(broker)
+
     def forget(self, fault: Fault) -> None:
         """Remove a cancelled fault."""
         if fault in self._faults:
@@ -243,24 +237,27 @@ class Faults:
                 raise ConfigError(f"{name}: a fault is not limited by that{nearest(name, Limits.__annotations__)}")
         values: dict[str, Any] = {"kind": kind, "api": _plain(api), **limits, **own}
         values["partition"] = _plain(values.get("partition"))
-        broker = self._broker(values.pop("node", None))
-        fault = Fault(self, broker, {name: values[name] for name in FIELDS if name in values})
+        node = values.pop("node", None)
+        taken = {name: values[name] for name in FIELDS if name in values}
+        fault = Fault(self, self._at(node), taken, everywhere=node is None)
         self._faults.append(fault)
         return fault
 
-    def _broker(self, node: int | None) -> Broker:
-        for broker in self._brokers:
-            if node in (None, broker.id):
-                return broker
-        raise ConfigError(f"node is {node!r}: the cluster has {', '.join(str(each.id) for each in self._brokers)}")
+    def _at(self, node: int | None) -> list[Broker]:
+        found = [broker for broker in self._brokers if node in (None, broker.id)]
+        if not found:
+            raise ConfigError(f"node is {node!r}: the cluster has {', '.join(str(each.id) for each in self._brokers)}")
+        return found
 
-    def _before_end(self) -> None:
+    def _before_end(self, broker: Broker) -> None:
         for fault in self._faults:
-            fault.before_end()
+            for part in fault.at(broker):
+                part.before_end()
 
-    def _after_start(self) -> None:
+    def _after_start(self, broker: Broker) -> None:
         for fault in self._faults:
-            fault.after_start()
+            for part in fault.at(broker):
+                part.after_start()
 
 
 def _plain(value: Any) -> Any:

@@ -43,6 +43,7 @@ def serve(
     profile: str = "kafka",
     settings: Mapping[str, str] | None = None,
     as_version: str | None = None,
+    cluster_id: str | None = None,
     with_parent: bool = False,
     control_port: int | None = None,
     control_host: str = "127.0.0.1",
@@ -52,7 +53,7 @@ def serve(
 
     When it serves, the first line on stdout is `bootstrap.servers=HOST:PORT`; everything else goes to stderr. Without
     `data_dir` the data is in a temporary directory that is removed at the end. `as_version` is the release of Kafka
-    that it looks like. `with_parent` ends it when stdin closes.
+    that it looks like, `cluster_id` the cluster of a new data directory. `with_parent` ends it when stdin closes.
     With `control_port` (0: any free one) the controls for tests are served there by HTTP, and the second line on stdout
     is `control.url=http://HOST:PORT`; `control_fd` is a listening Unix socket for the calls of a `SocketChannel`.
     """
@@ -63,7 +64,13 @@ def serve(
             if data_dir is None and not (settings or {}).keys() & {"log.dirs", "log.dir"}:
                 data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyclient-broker-"))
             config = BrokerConfig.build(
-                settings, data_dir=data_dir or "", host=host, port=port, profile=profile, as_version=as_version
+                settings,
+                data_dir=data_dir or "",
+                host=host,
+                port=port,
+                profile=profile,
+                as_version=as_version,
+                cluster_id=cluster_id,
             )
             control = None
             if control_port is not None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from pyclient.broker_embedded.cluster.broker import checked_timeout
+from pyclient.broker_embedded.cluster.faults import LOOK_AGAIN
 from pyclient.broker_embedded.faults.request_log import DEFAULT_LIMIT, RequestFilter
 from pyclient.broker_embedded.faults.spec import error_code
-from pyclient.errors import BrokerError, ClientError, ConfigError
+from pyclient.errors import BrokerError, ClientError, ConfigError, KafkaTimeout
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from pyclient.broker_embedded.cluster.broker import Broker
@@ -18,11 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request. Times are in milliseconds; `duration_ms` is None until it was answered or lost.
+    """One request to the broker `node`.
 
-    `topics` maps the topics of the request to the partitions it names; `errors` are the error names in its answer.
+    Times are in milliseconds; `duration_ms` is None until it was answered or lost.
+    `number` counts the requests of that broker. `topics` maps the topics of the request to the partitions it names;
+    `errors` are the error names in its answer.
     """
 
+    node: int
     number: int
     api: str
     version: int
@@ -58,13 +66,15 @@ class Requests:
             producer.send("orders", b"...").result()
             [produce] = requests.query("Produce", topic="orders")
 
-    As a context manager it stops at the end of the block. A restarted broker begins with an empty log.
+    As a context manager it stops at the end of the block. A restarted broker begins with an empty log, and brokers that
+    are down or paused are left out.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, brokers: Sequence[Broker]) -> None:
+        self._brokers: list[Broker] = []
         self._limit: int | None = None
-        broker.on_start.append(self._after_start)
+        for broker in brokers:
+            self.add_broker(broker)
 
     def __repr__(self) -> str:
         return f"<Requests {'off' if self._limit is None else f'on, the last {self._limit}'}>"
@@ -82,25 +92,39 @@ class Requests:
 
     def start(self, limit: int = DEFAULT_LIMIT) -> Requests:
         """Log requests from now on; above `limit` the oldest are dropped."""
-        self._broker.call("POST", "/requests/start", {"limit": limit})
+        for broker in self._reachable():
+            broker.call("POST", "/requests/start", {"limit": limit})
         self._limit = limit
         return self
 
     def stop(self) -> None:
         """Stop logging and clear the log."""
         was_on, self._limit = self._limit is not None, None
-        if was_on and self._broker.reachable:
-            self._broker.call("POST", "/requests/stop")
-        elif was_on:
-            self._broker.later(self._stop_late)
+        for broker in self._brokers if was_on else ():
+            if broker.reachable:
+                broker.call("POST", "/requests/stop")
+            else:
+                broker.later(partial(self._stop_late, broker))
 
     def clear(self) -> None:
         """Clear the log."""
-        self._broker.call("DELETE", "/requests")
+        for broker in self._reachable():
+            broker.call("DELETE", "/requests")
+
+    def add_broker(self, broker: Broker) -> None:
+        """Log the requests to this broker, too."""
+        self._brokers.append(broker)
+        broker.on_start.append(partial(self._after_start, broker))
+
+    def remove_broker(self, broker: Broker) -> None:
+        """Leave out a broker that leaves the cluster."""
+        self._brokers.remove(broker)
 
     def query(self, api: str | int | None = None, **wanted: Unpack[Wanted]) -> list[RequestRecord]:
         """Return the logged requests, the oldest first: all, or those of one API that match the filters `wanted`."""
-        return _records(self._broker.call("GET", "/requests", _filters(api, wanted)))
+        filters = _filters(api, wanted)
+        found = [each for broker in self._reachable() for each in _records(broker, "/requests", filters)]
+        return sorted(found, key=lambda record: record.time_ms)
 
     def wait_request(
         self, api: str | int | None = None, *, count: int = 1, timeout: float = 30.0, **wanted: Unpack[Wanted]
@@ -112,16 +136,27 @@ class Requests:
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ConfigError(f"count is {count!r}: it must be a whole number from 1")
-        values = {**_filters(api, wanted), "count": count, "timeout": timeout}
-        return _records(self._broker.call("GET", "/requests/wait", values, timeout=timeout))[count - 1]
+        if len(self._brokers) == 1:
+            values = {**_filters(api, wanted), "count": count, "timeout": timeout}
+            return _records(self._brokers[0], "/requests/wait", values, timeout)[count - 1]
+        end = time.monotonic() + checked_timeout(timeout)
+        while len(found := self.query(api, **wanted)) < count:
+            if time.monotonic() >= end:
+                raise KafkaTimeout(f"not within {timeout:g} s: the brokers have {len(found)} of {count} such requests")
+            time.sleep(LOOK_AGAIN)  # the brokers log for themselves: no one of them knows the sum
+        return found[count - 1]
 
-    def _stop_late(self) -> None:
+    def _reachable(self) -> list[Broker]:
+        """Return the brokers that can be asked; the first one if none can, to whose call belongs the error."""
+        return [broker for broker in self._brokers if broker.reachable] or self._brokers[:1]
+
+    def _stop_late(self, broker: Broker) -> None:
         if self._limit is None:
-            self._broker.call("POST", "/requests/stop")
+            broker.call("POST", "/requests/stop")
 
-    def _after_start(self) -> None:
+    def _after_start(self, broker: Broker) -> None:
         if self._limit is not None:
-            self.start(self._limit)
+            broker.call("POST", "/requests/start", {"limit": self._limit})
 
 
 def _filters(api: str | int | None, wanted: Wanted) -> dict[str, Any]:
@@ -132,8 +167,9 @@ def _filters(api: str | int | None, wanted: Wanted) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _records(answer: dict[str, Any]) -> list[RequestRecord]:
+def _records(broker: Broker, path: str, values: dict[str, Any], timeout: float = 0.0) -> list[RequestRecord]:
+    answer = broker.call("GET", path, values, timeout=timeout)
     try:
-        return [RequestRecord(**each) for each in answer["requests"]]
+        return [RequestRecord(node=broker.id, **each) for each in answer["requests"]]
     except TypeError as error:
         raise ClientError(f"the broker's request log is of another version: {error}") from error

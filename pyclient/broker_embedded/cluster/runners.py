@@ -330,6 +330,8 @@ def _command(config: BrokerConfig, control_port: int | None, control_fd: int) ->
         command += ["--control-port", str(control_port)]
     if config.as_version is not None:
         command += ["--as-version", config.as_version]
+    if config.cluster_id is not None:
+        command.append(f"--cluster-id={config.cluster_id}")
     if config.other_dirs:
         command += ["--set", f"log.dirs={','.join(config.log_dirs)}"]
     for name, value in config.explicit.items():

@@ -25,6 +25,7 @@ class BrokerConfig:
     `explicit` holds the texts that the profile and the user set (DescribeConfigs calls them static), `values` every
     option's value; `ignored` the texts of the options without effect here, which DescribeConfigs lists, too.
     `data_dir` is the first directory of log.dirs, which has the metadata; `other_dirs` are the rest.
+    `cluster_id` is the cluster that the directories must belong to; None: theirs, or a new one.
     """
 
     data_dir: str
@@ -36,6 +37,7 @@ class BrokerConfig:
     values: Mapping[str, Value] = field(default_factory=dict)
     ignored: Mapping[str, str] = field(default_factory=dict)
     other_dirs: tuple[str, ...] = ()
+    cluster_id: str | None = None
 
     @classmethod
     def build(
@@ -47,6 +49,7 @@ class BrokerConfig:
         port: int = 0,
         profile: str = "test",
         as_version: str | None = None,
+        cluster_id: str | None = None,
     ) -> BrokerConfig:
         """Check `settings` (Kafka's option names; texts or values) on top of a profile.
 
@@ -78,7 +81,7 @@ class BrokerConfig:
         data_dir, *others = _log_dirs(settings or {}, data_dir)
         values["log.dirs"] = ",".join((data_dir, *others))
         _check_conflicts(values)
-        built = cls(data_dir, host, port, profile, as_version, explicit, values, ignored, tuple(others))
+        built = cls(data_dir, host, port, profile, as_version, explicit, values, ignored, tuple(others), cluster_id)
         built.cordoned_dirs()
         return built
 

@@ -1,0 +1,215 @@
+"""The nodes of a cluster: their ids, roles, directories and options, from what the user asks for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pyclient.broker_embedded.log.checkpoints import META_PROPERTIES, parse_identity
+from pyclient.config.broker import SERVED_OPTIONS
+from pyclient.errors import ConfigError
+
+BROKER: Final = "broker"
+CONTROLLER: Final = "controller"
+
+FIRST_CONTROLLER: Final = 3000
+"""The id of the first node that is a controller only; those of brokers count from 1."""
+
+_MOST_VOTERS: Final = 5
+_REPLICAS: Final = 3
+_DIRECTORY: Final = "node-"
+_OWN: Final = ("broker.id", "broker.rack", "controller.listener.names", "controller.quorum.voters", "log.dir")
+_ALSO_OWN: Final = ("log.dirs", "node.id", "process.roles")
+_FACTORS: Final = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
+_MINIMA: Final = ("min.insync.replicas", "transaction.state.log.min.isr")
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One node. `directory` is the name of its data directory in the cluster's; empty: it is the cluster's."""
+
+    node_id: int
+    roles: tuple[str, ...]
+    directory: str
+    rack: str | None = None
+
+    @property
+    def is_broker(self) -> bool:
+        """Return True if it serves clients."""
+        return BROKER in self.roles
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The nodes of a cluster and the options that they share."""
+
+    nodes: tuple[NodePlan, ...]
+    voters: tuple[int, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_one_node(self) -> bool:
+        """Return True for a cluster of one node, which needs no listener for controllers."""
+        return len(self.nodes) == 1
+
+    @classmethod
+    def build(
+        cls,
+        brokers: int,
+        *,
+        replication_factor: int | None = None,
+        min_insync_replicas: int | None = None,
+        racks: Sequence[str | None] | None = None,
+        controllers: int | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> Layout:
+        """Check what the user asks for. Raises `ConfigError` with the first thing that cannot be.
+
+        Without `controllers` the first brokers are controllers, too: an odd number of them, at most 5. By default a
+        topic has 3 replicas, or as many as there are brokers, and needs all but one of them to take records.
+        """
+        brokers = _count("brokers", brokers)
+        given = dict(config or {})
+        names = _racks(racks, brokers)
+        if controllers is None:
+            voters = tuple(range(1, min(brokers - 1 + brokers % 2, _MOST_VOTERS) + 1))
+        else:
+            if _count("controllers", controllers) % 2 == 0:
+                raise ConfigError(
+                    f"controllers is {controllers}: an even number of voters survives no more failures than one voter "
+                    f"less; use {controllers - 1} or {controllers + 1}"
+                )
+            voters = tuple(range(FIRST_CONTROLLER, FIRST_CONTROLLER + controllers))
+        one = brokers == 1 and controllers is None
+        if not one:
+            _check_own(given)
+        nodes = [_broker(index + 1, index + 1 in voters, names[index], alone=one) for index in range(brokers)]
+        if controllers is not None:
+            nodes += [NodePlan(node_id, (CONTROLLER,), f"{_DIRECTORY}{node_id}") for node_id in voters]
+        shared = _replication(brokers, replication_factor, min_insync_replicas, given)
+        return cls(tuple(nodes), voters, {**given, **shared})
+
+    def with_broker(self, rack: str | None = None) -> tuple[Layout, NodePlan]:
+        """Return the layout with one more broker, and that broker."""
+        node = _broker(max(each.node_id for each in self.nodes if each.is_broker) + 1, False, rack, alone=False)
+        return replace(self, nodes=(*self.nodes, node)), node
+
+    def without(self, node_id: int) -> Layout:
+        """Return the layout without a broker. Raises `ConfigError` for a voter, and for the last broker."""
+        if node_id in self.voters:
+            raise ConfigError(f"node {node_id} is a voter of the controller quorum: only other brokers can be removed")
+        if not any(node.is_broker for node in self.nodes if node.node_id != node_id):
+            raise ConfigError(f"node {node_id} is the only broker")
+        return replace(self, nodes=tuple(node for node in self.nodes if node.node_id != node_id))
+
+    def options(self, node: NodePlan, addresses: Mapping[int, str]) -> dict[str, Any]:
+        """Return a node's options. `addresses` are the `host:port` of the voters' controller listeners.
+
+        Without them, those of the quorum are left out.
+        """
+        own: dict[str, Any] = {} if node.rack is None else {"broker.rack": node.rack}
+        if not self.is_one_node:
+            own["node.id"] = node.node_id
+        if not self.is_one_node and addresses:
+            own["process.roles"] = ",".join(node.roles)
+            own["controller.listener.names"] = "CONTROLLER"
+            own["controller.quorum.voters"] = ",".join(f"{voter}@{addresses[voter]}" for voter in self.voters)
+        return {**self.settings, **own}
+
+    def path(self, node: NodePlan, data_dir: str) -> str:
+        """Return a node's data directory in the cluster's."""
+        return os.path.join(data_dir, node.directory) if node.directory else data_dir
+
+    def check_directory(self, data_dir: str) -> str | None:
+        """Return the id of the cluster that a data directory belongs to; None if it is new.
+
+        Raises `ConfigError` if it is not one of a cluster with these nodes.
+        """
+        found = _directories(data_dir)
+        if self.is_one_node:
+            if found:
+                raise ConfigError(f"{data_dir} has the data of a cluster of the nodes {_listed(found)}: {_HELP}")
+            return None
+        if os.path.exists(os.path.join(data_dir, META_PROPERTIES)):
+            raise ConfigError(f"{data_dir} has the data of a cluster of one node: {_HELP}")
+        strange = set(found) - {node.node_id for node in self.nodes}
+        if strange:
+            raise ConfigError(f"{data_dir} has the data of a cluster of the nodes {_listed(found)}: {_HELP}")
+        ids: dict[str, int] = {}
+        for node_id in found:
+            path = os.path.join(data_dir, f"{_DIRECTORY}{node_id}", META_PROPERTIES)
+            if os.path.exists(path):
+                with open(path, "rb") as file:
+                    cluster_id = parse_identity(file.read(), path).get("cluster.id")
+                if cluster_id is not None:
+                    ids.setdefault(cluster_id, node_id)
+        if len(ids) > 1:
+            which = ", ".join(f"node {node_id} of {cluster_id}" for cluster_id, node_id in ids.items())
+            raise ConfigError(f"{data_dir} has directories of several clusters: {which}")
+        return next(iter(ids), None)
+
+
+_HELP: Final = "start as many brokers and controllers on it as before, or use another directory"
+
+
+def _broker(node_id: int, votes: bool, rack: str | None, *, alone: bool) -> NodePlan:
+    roles = (BROKER, CONTROLLER) if votes else (BROKER,)
+    return NodePlan(node_id, roles, "" if alone else f"{_DIRECTORY}{node_id}", rack)
+
+
+def _count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name} is {value!r}: it must be a whole number from 1")
+    return value
+
+
+def _racks(racks: Sequence[str | None] | None, brokers: int) -> list[str | None]:
+    if racks is None:
+        return [None] * brokers
+    if isinstance(racks, str) or len(racks) != brokers:
+        raise ConfigError(f"racks is {racks!r}: it must be a list of as many names as there are brokers ({brokers})")
+    return list(racks)
+
+
+def _check_own(given: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for options that a cluster of several nodes sets for each node."""
+    for name in (*_OWN, *_ALSO_OWN):
+        if name in given:
+            raise ConfigError(f"{name}: in a cluster of several nodes each has its own; it cannot be set for all")
+
+
+def _replication(brokers: int, factor: int | None, minimum: int | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for the number of replicas that `given` does not have."""
+    replicas = min(_REPLICAS, brokers) if factor is None else _count("replication_factor", factor)
+    if replicas > brokers:
+        raise ConfigError(f"replication_factor is {factor}: it must not be above the number of brokers ({brokers})")
+    needed = max(1, replicas - 1) if minimum is None else _count("min_insync_replicas", minimum)
+    if needed > replicas:
+        raise ConfigError(
+            f"min_insync_replicas is {needed}: above the replication factor ({replicas}) no record could be written"
+        )
+    made = dict.fromkeys(_FACTORS, replicas) | dict.fromkeys(_MINIMA, needed)
+    explicit = {"default.replication.factor": factor, "min.insync.replicas": minimum}
+    for name, value in explicit.items():
+        if value is not None and name in given and str(given[name]).strip() != str(value):
+            raise ConfigError(f"{name} is {given[name]} in config and {value} as an argument: give one of them")
+    if brokers == 1:
+        made = {}
+    return {name: value for name, value in made.items() if name not in given and name in SERVED_OPTIONS}
+
+
+def _directories(data_dir: str) -> list[int]:
+    """Return the ids of the nodes with a directory in the cluster's, in order."""
+    names = os.listdir(data_dir) if os.path.isdir(data_dir) else []
+    texts = [name.removeprefix(_DIRECTORY) for name in names if name.startswith(_DIRECTORY)]
+    return sorted(int(text) for text in texts if text.isascii() and text.isdigit())
+
+
+def _listed(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids))

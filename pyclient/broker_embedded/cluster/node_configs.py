@@ -1,0 +1,102 @@
+"""The configuration of each node of a cluster: its options, directory, ports and the cluster's id."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Final
+
+from pyclient.broker_embedded.cluster.layout import Layout, NodePlan
+from pyclient.broker_embedded.cluster.ports import ReservedPort
+from pyclient.broker_embedded.config.broker_config import BrokerConfig
+from pyclient.broker_embedded.log.checkpoints import uuid_text
+from pyclient.errors import ConfigError
+
+_LAST_PORT: Final = 65535
+
+
+class NodeConfigs:
+    """Makes the configurations of a cluster's nodes. In a cluster of several, it keeps their ports from `open` on.
+
+    A given `port` is that of the first broker; the others have the ports that follow it.
+    """
+
+    def __init__(self, *, host: str, port: int, profile: str, as_version: str | None) -> None:
+        self.host = host
+        self._port = port
+        self._profile = profile
+        self._as_version = as_version
+        self._data_dir = ""
+        self._cluster_id: str | None = None
+        self._listeners: dict[int, ReservedPort] = {}
+        self._controllers: dict[int, ReservedPort] = {}
+
+    def draft(self, layout: Layout, node: NodePlan, data_dir: str) -> BrokerConfig:
+        """Return the configuration of a node without what is known when the cluster starts. Raises `ConfigError`."""
+        return self._build(layout, node, data_dir, self._port if layout.is_one_node else 0)
+
+    def open(self, layout: Layout, data_dir: str) -> None:
+        """Check the data directory and reserve the ports. Raises `ConfigError`; then nothing is reserved."""
+        self._data_dir = data_dir
+        self._cluster_id = layout.check_directory(data_dir)
+        if layout.is_one_node:
+            return
+        self._cluster_id = self._cluster_id or _new_id()
+        try:
+            brokers = [node for node in layout.nodes if node.is_broker]
+            if self._port and self._port + len(brokers) - 1 > _LAST_PORT:
+                raise ConfigError(f"port is {self._port}: {len(brokers)} brokers would need ports above {_LAST_PORT}")
+            for number, node in enumerate(brokers):
+                self._listeners[node.node_id] = ReservedPort(self.host, self._port and self._port + number)
+            for voter in layout.voters:
+                self._controllers[voter] = ReservedPort(self.host)
+        except BaseException:
+            self.close()
+            raise
+
+    def config(self, layout: Layout, node: NodePlan) -> BrokerConfig:
+        """Return the configuration of a node, when `open` was called."""
+        if layout.is_one_node:
+            return self._build(layout, node, self._data_dir, self._port)
+        if node.is_broker and node.node_id not in self._listeners:
+            self._listeners[node.node_id] = ReservedPort(self.host)
+        port = self._listeners[node.node_id].port if node.is_broker else 0
+        return self._build(layout, node, self._data_dir, port)
+
+    def controller_address(self, node_id: int) -> tuple[str, int] | None:
+        """Return where a node's controller listens; None if it is no voter, or alone."""
+        reserved = self._controllers.get(node_id)
+        return None if reserved is None else (self.host, reserved.port)
+
+    def forget(self, node: NodePlan) -> None:
+        """Give back the port of a node that has left the cluster."""
+        reserved = self._listeners.pop(node.node_id, None)
+        if reserved is not None:
+            reserved.release()
+
+    def close(self) -> None:
+        """Give the ports back."""
+        for reserved in (*self._listeners.values(), *self._controllers.values()):
+            reserved.release()
+        self._listeners.clear()
+        self._controllers.clear()
+
+    def _build(self, layout: Layout, node: NodePlan, data_dir: str, port: int) -> BrokerConfig:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        addresses = {voter: f"{host}:{reserved.port}" for voter, reserved in self._controllers.items()}
+        return BrokerConfig.build(
+            layout.options(node, addresses),
+            data_dir=layout.path(node, data_dir) if data_dir else "",
+            host=self.host,
+            port=port,
+            profile=self._profile,
+            as_version=self._as_version,
+            cluster_id=self._cluster_id,
+        )
+
+
+def _new_id() -> str:
+    """Return a random cluster id; its text does not begin with a dash, like a command-line option."""
+    while (text := uuid_text(uuid.UUID(int=random.getrandbits(128), version=4))).startswith("-"):
+        pass
+    return text

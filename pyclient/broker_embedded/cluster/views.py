@@ -1,0 +1,127 @@
+"""What a cluster of several brokers says of topics and groups, from what each broker says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from pyclient.broker_embedded.cluster.broker import checked_timeout
+from pyclient.broker_embedded.cluster.faults import LOOK_AGAIN
+from pyclient.errors import ClientError, ConfigError, KafkaTimeout
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.cluster.broker import Broker
+
+View = Mapping[str, Any]
+
+_DEAD: Final = "Dead"
+
+
+class Views:
+    """Asks the brokers of a cluster; `brokers` is the cluster's own list, to which brokers may be added.
+
+    Brokers that are down or paused are left out, as long as there is one that is not.
+    """
+
+    def __init__(self, brokers: Sequence[Broker]) -> None:
+        self._brokers = brokers
+
+    def each(self, method: str, path: str, values: View | None = None) -> dict[int, dict[str, Any]]:
+        """Return the answers of the brokers, by node id."""
+        given = {name: value for name, value in (values or {}).items() if value is not None}
+        if len(self._brokers) == 1:
+            return {self._brokers[0].id: self._brokers[0].call(method, path, given)}
+        answers: dict[int, dict[str, Any]] = {}
+        for broker in [broker for broker in self._brokers if broker.reachable] or self._brokers[:1]:
+            try:
+                answers[broker.id] = broker.call(method, path, given)
+            except ClientError:
+                if broker.reachable:
+                    raise
+        return answers
+
+    def topic(self, name: str) -> dict[str, Any]:
+        """Return a topic; one that does not exist has no partitions."""
+        from pyclient.broker_embedded.controls.endpoint import NotThere
+
+        views: dict[int, View] = {}
+        for broker in self._brokers:
+            try:
+                views.update(Views([broker]).each("GET", f"/topics/{quoted('topic', name)}"))
+            except NotThere:
+                continue  # the topic's creation has not reached this broker, or its deletion has
+            except ClientError:
+                if broker.reachable:
+                    raise
+        return topic_of(views) if views else {"topic": name, "topic_id": None, "partitions": []}
+
+    def group(self, group_id: str) -> dict[str, Any]:
+        """Return a group; one that does not exist is Dead."""
+        return group_of(self.each("GET", f"/groups/{quoted('group', group_id)}").values())
+
+    def wait_group(self, group_id: str, state: str | None, members: int | None, timeout: float) -> dict[str, Any]:
+        """Wait until a group matches. Raise `KafkaTimeout`, with the last state, after `timeout` seconds."""
+        if len(self._brokers) == 1:
+            values = _given(state=state, members=members, timeout=timeout)
+            path = f"/groups/{quoted('group', group_id)}/wait"
+            return self._brokers[0].call("GET", path, values, timeout=timeout)
+        from pyclient.broker_embedded.controls.views import group_condition
+
+        return until(lambda: self.group(group_id), group_condition(state, members), timeout)
+
+    def wait_topic(self, name: str, partitions: int | None, records: int | None, timeout: float) -> dict[str, Any]:
+        """Wait until a topic matches. Raise `KafkaTimeout`, with the last state, after `timeout` seconds."""
+        if len(self._brokers) == 1:
+            values = _given(partitions=partitions, records=records, timeout=timeout)
+            path = f"/topics/{quoted('topic', name)}/wait"
+            return self._brokers[0].call("GET", path, values, timeout=timeout)
+        from pyclient.broker_embedded.controls.views import topic_condition
+
+        return until(lambda: self.topic(name), topic_condition(partitions, records), timeout)
+
+
+def until(look: Callable[[], dict[str, Any]], fits: Callable[[dict[str, Any]], bool], timeout: float) -> dict[str, Any]:
+    """Return what `look` returns, as soon as it fits. Raise `KafkaTimeout`, with the last look, after `timeout`."""
+    from pyclient.broker_embedded.controls.views import brief
+
+    end = time.monotonic() + checked_timeout(timeout)
+    while not fits(seen := look()):
+        if time.monotonic() >= end:
+            raise KafkaTimeout(f"not within {timeout:g} s: it is {brief(seen)}")
+        time.sleep(LOOK_AGAIN)  # there is no event for what several brokers say together
+    return seen
+
+
+def topic_of(views: Mapping[int, View]) -> dict[str, Any]:
+    """Return a topic from the views of the brokers by node id: each partition as its leader sees it.
+
+    A partition whose leader was not asked is as the broker with the newest leader epoch sees it. `views` is not empty.
+    """
+    best: dict[int, tuple[tuple[int, bool, int], View]] = {}
+    for node_id, view in sorted(views.items()):
+        for partition in view["partitions"]:
+            weight = partition["leader_epoch"], partition["leader"] == node_id, partition["end_offset"]
+            known = best.get(partition["partition"])
+            if known is None or weight > known[0]:
+                best[partition["partition"]] = weight, partition
+    merged = dict(next((view for view in views.values() if view["topic_id"]), next(iter(views.values()))))
+    return merged | {"partitions": [best[index][1] for index in sorted(best)]}
+
+
+def group_of(views: Iterable[View]) -> dict[str, Any]:
+    """Return a group from the views of the brokers: as its coordinator sees it; for the others it is dead."""
+    several = [dict(view) for view in views]
+    return next((view for view in several if view["state"] != _DEAD), several[0])
+
+
+def quoted(name: str, value: object) -> str:
+    """Return the name of a topic or group, quoted for a path. Raise `ConfigError` if it is no text."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} is {value!r}: it must be a text")
+    return quote(value, safe="")
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

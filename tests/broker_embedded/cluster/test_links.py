@@ -1,0 +1,167 @@
+"""Proxies between nodes: cut in both directions or in one, healed, slow, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from pyclient.broker_embedded.cluster.links import Links
+from pyclient.errors import ConfigError
+
+SILENT = 0.2  # seconds in which nothing must arrive
+
+
+class Echo:
+    """A server that answers each byte with the same byte, and notes what it has received."""
+
+    def __init__(self) -> None:
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self.server.getsockname()
+        self.received = b""
+        self.arrived = threading.Condition()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _address = self.server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        with sock, contextlib.suppress(ConnectionResetError):
+            while data := sock.recv(65536):
+                with self.arrived:
+                    self.received += data
+                    self.arrived.notify_all()
+                sock.sendall(data)
+
+    def has(self, data: bytes, timeout: float = 30.0) -> bool:
+        with self.arrived:
+            return self.arrived.wait_for(lambda: data in self.received, timeout)
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    echo = Echo()
+    yield echo
+    echo.server.close()
+
+
+@pytest.fixture
+def links() -> Iterator[Links]:
+    links = Links()
+    yield links
+    links.close()
+
+
+def connected(links: Links, echo: Echo) -> socket.socket:
+    sock = socket.create_connection(links.proxy(1, 2, echo.address), timeout=30)
+    sock.sendall(b"0")
+    assert sock.recv(1) == b"0"
+    return sock
+
+
+def ended(sock: socket.socket) -> bool:
+    """Whether the connection ends, by an end or a reset (waits for it)."""
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_what_is_sent_arrives_and_so_does_the_end(links: Links, echo: Echo) -> None:
+    with connected(links, echo) as sock:
+        content = bytes(range(256)) * 4096
+        threading.Thread(target=sock.sendall, args=(content,), daemon=True).start()
+        back = b""
+        while len(back) < len(content):
+            back += sock.recv(65536)
+        assert back == content
+        sock.shutdown(socket.SHUT_WR)
+        assert sock.recv(1) == b""
+
+
+def test_a_proxy_of_the_same_listener_is_made_once(links: Links, echo: Echo) -> None:
+    assert links.proxy(1, 2, echo.address) == links.proxy(1, 2, echo.address)
+    assert links.proxy(3, 2, echo.address) != links.proxy(1, 2, echo.address)
+
+
+def test_over_a_cut_link_nothing_passes_until_it_is_healed(links: Links, echo: Echo) -> None:
+    with connected(links, echo) as sock:
+        links.cut(1, 2)
+        sock.sendall(b"late")
+        assert not echo.has(b"late", SILENT)
+        with socket.create_connection(links.proxy(1, 2, echo.address), timeout=30) as new:
+            new.sendall(b"new")
+            assert not echo.has(b"new", SILENT)
+            links.heal()
+            assert new.recv(3) == b"new"
+        assert sock.recv(4) == b"late"
+
+
+def test_a_link_cut_in_one_direction_still_carries_the_other(links: Links, echo: Echo) -> None:
+    with connected(links, echo) as sock:
+        links.cut(2, 1, one_way=True)
+        sock.sendall(b"asked")
+        assert echo.has(b"asked")
+        sock.settimeout(SILENT)
+        with pytest.raises(TimeoutError):
+            sock.recv(1)
+        links.heal()
+        sock.settimeout(30)
+        assert sock.recv(5) == b"asked"
+
+
+def test_a_cut_holds_for_links_that_are_made_later(links: Links, echo: Echo) -> None:
+    links.cut(2, 1)
+    with socket.create_connection(links.proxy(1, 2, echo.address), timeout=30) as sock:
+        sock.sendall(b"x")
+        assert not echo.has(b"x", SILENT)
+        links.heal()
+        assert sock.recv(1) == b"x"
+
+
+def test_the_end_of_a_node_is_not_seen_over_a_cut_link(links: Links, echo: Echo) -> None:
+    with connected(links, echo) as sock:
+        links.cut(1, 2)
+        sock.sendall(b"last")
+        sock.shutdown(socket.SHUT_WR)
+        assert not echo.has(b"last", SILENT)
+        links.heal()
+        assert sock.recv(4) == b"last"
+        assert sock.recv(1) == b""
+
+
+def test_bytes_over_a_slow_link_are_late_and_in_order(links: Links, echo: Echo) -> None:
+    with connected(links, echo) as sock:
+        links.slow(1, 2, latency_ms=60_000, bandwidth=None)
+        sock.sendall(b"a")
+        assert not echo.has(b"a", SILENT)
+        links.slow(1, 2, latency_ms=1, bandwidth=1e6)
+        sock.sendall(b"b")
+        assert not echo.has(b"b", SILENT)
+
+
+@pytest.mark.parametrize(("latency_ms", "bandwidth"), [(-1, None), (float("nan"), None), (1, 0), (1, -5)])
+def test_a_link_that_cannot_be_is_refused(links: Links, latency_ms: float, bandwidth: float | None) -> None:
+    with pytest.raises(ConfigError, match="latency_ms"):
+        links.slow(1, 2, latency_ms, bandwidth)
+
+
+def test_where_nothing_listens_the_connection_ends(links: Links) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address: tuple[str, int] = server.getsockname()
+    with socket.create_connection(links.proxy(1, 2, address), timeout=30) as sock:
+        assert ended(sock)
+
+
+def test_closing_ends_the_connections(links: Links, echo: Echo) -> None:
+    with connected(links, echo) as sock:
+        links.close()
+        assert ended(sock)
