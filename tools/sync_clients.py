@@ -28,6 +28,14 @@ NAMES: Final = {
 }
 
 
+_ASYNCIO_NOTES: Final = """
+    Callbacks of a `RebalanceListener` and a function given as `on_deserialization_error` may be `async def`. Heartbeats
+    are sent from the same loop, so code that blocks it for longer than `session_timeout_ms` loses the partitions. There
+    is no thread, except that host names, unlike numeric addresses, are resolved in a short-lived one,
+    `pyclient-dns-<host>`, because the system's resolver only blocks.
+"""
+
+
 @dataclass(frozen=True)
 class Client:
     """An asyncio client's file, the file to generate, and what differs between them."""
@@ -49,6 +57,25 @@ CLIENTS: Final = (
             ">>> async with": ">>> with",
             "...     await admin.": "...     admin.",
             "Close the connections. Idempotent": "Close the connections and end the thread. Idempotent",
+            "use it in `async with`, or await close()": "use it in `with`, or call close()",
+        },
+    ),
+    Client(
+        "pyclient/consumer/async_consumer.py",
+        "pyclient/consumer/consumer.py",
+        names={"AsyncConsumer": "Consumer", "AsyncRunner": "ThreadRunner"},
+        passages={
+            '"""`AsyncConsumer`: the asyncio API."""': '"""`Consumer`: the synchronous API."""',
+            " on the caller's event loop; used by one task at a time": "; used by one thread at a time",
+            "        async with AsyncConsumer(": "        with AsyncConsumer(",
+            "            async for record in": "            for record in",
+            "`records = await consumer": "`records = consumer",
+            _ASYNCIO_NOTES: "",
+            # an asynchronous generator has no `yield from`
+            """                for raw in chunk.iterator:
+                    yield cast("Record[Any, Any]", raw)
+""": """                yield from cast("AsyncIterator[Record[Any, Any]]", chunk.iterator)
+""",
             "use it in `async with`, or await close()": "use it in `with`, or call close()",
         },
     ),

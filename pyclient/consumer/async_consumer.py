@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import inspect
 import logging
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -25,12 +22,12 @@ from pyclient.consumer.arguments import (
     check_topic,
 )
 from pyclient.consumer.base_consumer import SECONDS_AFTER_ERROR, BaseConsumer, GuardedCall
-from pyclient.consumer.client import ConsumerClient
 from pyclient.consumer.completed_fetch import BatchSlice
 from pyclient.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
 from pyclient.consumer.deserialization import Chunk, OnError, PolledSlices
 from pyclient.consumer.rebalance_listener import CommitNow, Step, calling
 from pyclient.consumer.records import K, Records, V
+from pyclient.consumer.runners import AsyncRunner
 from pyclient.consumer.subscription import Mode
 from pyclient.errors import DeserializationError, KafkaError
 from pyclient.records import Record
@@ -41,8 +38,6 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 log = logging.getLogger("pyclient.consumer")
 
-_abandoned: set[asyncio.Task[None]] = set()
-
 
 class AsyncConsumer(BaseConsumer[K, V]):
     """Reads records from Kafka on the caller's event loop; used by one task at a time.
@@ -51,10 +46,30 @@ class AsyncConsumer(BaseConsumer[K, V]):
             async for record in consumer:
                 print(record.offset, record.value)
 
-    The methods are those of `Consumer`; calls that wait are awaited. Callbacks of a `RebalanceListener` and a
-    function given as `on_deserialization_error` may be `async def`. A cancelled call loses no records. Heartbeats are
-    sent from the same loop, so code that blocks it for longer than `session_timeout_ms` loses the partitions. There is
-    no thread, except that host names, unlike numeric addresses, are resolved in a short-lived one,
+    or `records = await consumer.poll(timeout=1.0)` in a loop of your own. Options are Kafka's, with `_` for `.`
+    (`ConsumerConfig` lists them), as keywords or as a Kafka-style `config` dictionary; a wrong one raises
+    `ConfigError`. The constructor does not wait for the cluster. Deserializers are functions of bytes; a missing key
+    or value stays None. With a `group_id` offsets are committed in the background (`enable_auto_commit`): only what
+    earlier polls returned, so nothing is skipped when this process dies.
+
+    The position, and so a commit, never passes a record that was neither returned nor explicitly skipped. A poll ends
+    a partition in front of a record that cannot be deserialized, returns what is before it, and goes on with other
+    partitions; when that record is the next one, `poll` and a `for` loop apply `on_deserialization_error`:
+
+    - "raise" (default): `DeserializationError` is raised by every poll until the user has skipped the record, by
+      `consumer.seek((error.topic, error.partition), error.next_offset)`. It has the record's bytes (`key`, `value`,
+      `headers`) for a dead-letter topic.
+    - "skip": the record is skipped. Each poll logs how many at WARNING; `metrics()["records_skipped"]` counts them.
+    - a function of the error: when it returns, the record is skipped and counted; what it raises is raised by the poll,
+      and the next poll calls it again. It may not use the consumer.
+
+    A corrupt batch, which is not the deserializer's failure, always raises `CorruptBatch`.
+    A call interrupted by Ctrl-C, or by a cancellation, leaves the consumer usable and loses nothing: the next poll
+    returns what the interrupted one did not.
+
+    Callbacks of a `RebalanceListener` and a function given as `on_deserialization_error` may be `async def`. Heartbeats
+    are sent from the same loop, so code that blocks it for longer than `session_timeout_ms` loses the partitions. There
+    is no thread, except that host names, unlike numeric addresses, are resolved in a short-lived one,
     `pyclient-dns-<host>`, because the system's resolver only blocks.
     """
 
@@ -69,15 +84,24 @@ class AsyncConsumer(BaseConsumer[K, V]):
         on_deserialization_error: OnError = "raise",
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self._ready = asyncio.Event()
+        self._runner = AsyncRunner(self._close_after_error)
         given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
         deserializers = as_deserializers(key_deserializer, value_deserializer, on_deserialization_error)
-        super().__init__(topics, given, config, deserializers, self._ready.set, _current_task)
+        super().__init__(topics, given, config, deserializers, self._runner)
+        if topics:
+            self._runner.begin()
 
     # ---- polling
 
     async def poll(self, timeout: float | None = 1.0, max_records: int | None = None) -> Records[K | None, V | None]:
-        """Return records as soon as there are any, or none after `timeout` seconds (None: no limit)."""
+        """Return records as soon as there are any, at most `max_records` (`max_poll_records` by default), or none after
+        `timeout` seconds (None: no limit).
+
+        Take part in rebalances and run their callbacks. Raise the errors that only the user can resolve: `PoisonRecord`
+        for a record or batch that cannot be read, `NoOffsetForPartition`, `PollIntervalExceeded`,
+        `TopicAuthorizationFailed`, ..., and `KafkaTimeout` if no broker was ever reached. Positions move only past
+        returned records: an interrupted poll moves none.
+        """
         core = self._core
         with self._use():
             limit = self._limit(max_records)
@@ -96,10 +120,11 @@ class AsyncConsumer(BaseConsumer[K, V]):
         deserialize = self._deserializers.apply if self._deserializers else None
         while True:
             chunk = await self._next_chunk()
-            for raw in chunk.iterator:
-                if deserialize is None:
+            if deserialize is None:
+                for raw in chunk.iterator:
                     yield cast("Record[Any, Any]", raw)
-                    continue
+                continue
+            for raw in chunk.iterator:
                 chunk.making = True
                 try:
                     record = deserialize(raw)
@@ -126,7 +151,8 @@ class AsyncConsumer(BaseConsumer[K, V]):
                 return slices
 
     async def _poll(self, timeout: float, limit: int, deserialized: bool) -> list[BatchSlice]:
-        core, ready = await self._started(), self._ready
+        await self._runner.start()
+        core, ready = self._core, self._runner.ready
         self._check_callback()
         self._settle()
         core.begin_poll()
@@ -148,9 +174,7 @@ class AsyncConsumer(BaseConsumer[K, V]):
             if remaining <= 0:
                 self._check_reached(timeout)
                 return core.end_poll([])
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(remaining, self._longest_wait)):
-                    await ready.wait()
+            await self._runner.wait(min(remaining, self._longest_wait))
 
     async def _deserialize(self, slices: list[BatchSlice]) -> list[BatchSlice]:
         """Deserialize the records of a poll; return the slices to hand out."""
@@ -176,9 +200,7 @@ class AsyncConsumer(BaseConsumer[K, V]):
     async def _skips(self, error: DeserializationError) -> bool:
         decide = self._deserializers.on_error
         if callable(decide):
-            result = decide(error)
-            if inspect.isawaitable(result):
-                await result
+            await self._runner.finish(decide(error), "on_deserialization_error")
             return True
         return decide == "skip"
 
@@ -204,7 +226,7 @@ class AsyncConsumer(BaseConsumer[K, V]):
     async def _do(self, step: Step, seconds: float) -> None:
         if isinstance(step, CommitNow):
             try:
-                await self._core.desk.commit_now(step.offsets, seconds)
+                await self._runner.run_within(seconds, self._core.desk.commit_now, step.offsets, seconds)
             except KafkaError as error:
                 log.warning("auto-commit: %s", error)
             except Exception:
@@ -217,9 +239,7 @@ class AsyncConsumer(BaseConsumer[K, V]):
                 with calling(self._listener, step.method, step.partitions):
                     method = getattr(self._listener, step.method)
                     step.done = True
-                    result = method(step.partitions)
-                    if inspect.isawaitable(result):
-                        await result
+                    await self._runner.finish(method(step.partitions), step.method)
             finally:
                 self._in_callback = False
         else:
@@ -228,13 +248,19 @@ class AsyncConsumer(BaseConsumer[K, V]):
     # ---- offsets
 
     async def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
-        """Commit and wait until the coordinator has stored the offsets; see `Consumer.commit`."""
+        """Commit and wait until the group's coordinator has stored the offsets.
+
+        Without `offsets`, commit the positions: everything that polls have returned, or the `for` loop has reached.
+        Otherwise `offsets` has the offset of the next record to read, by partition. Raise `CommitFailed` if this
+        consumer no longer owns the partitions, `RebalanceInProgress` if it has to poll first, `KafkaTimeout` after
+        `timeout` seconds (`default_api_timeout_ms`).
+        """
         with self._use():
-            await self._started()
+            await self._runner.start()
             self._settle()
             to_commit, seconds = self._to_commit(offsets), self._patience(timeout)
             try:
-                await self._core.waiting.interruptible(self._core.desk.commit_now, to_commit, seconds)
+                await self._wait(self._core.desk.commit_now, to_commit, seconds)
             finally:
                 self._core.desk.run_callbacks()
 
@@ -252,6 +278,7 @@ class AsyncConsumer(BaseConsumer[K, V]):
         Raise `NotAssigned`, or `KafkaTimeout` after `timeout` seconds.
         """
         with self._use():
+            await self._runner.start()
             self._settle()
             wanted, core, seconds = as_partition(partition), self._core, self._patience(timeout)
             known = core.known_position(wanted)
@@ -301,10 +328,10 @@ class AsyncConsumer(BaseConsumer[K, V]):
     async def unsubscribe(self) -> None:
         """Leave the group, after a last auto-commit and `on_revoked`; clear the subscription and the assignment."""
         with self._use():
-            await self._started()
+            await self._runner.start()
             self._settle()
             try:
-                await self._leave("the consumer unsubscribed", self._core.api_timeout, self._core.positions())
+                await self._leave("the consumer unsubscribed", self._core.api_timeout)
             finally:
                 self._core.unsubscribe()
 
@@ -327,25 +354,28 @@ class AsyncConsumer(BaseConsumer[K, V]):
             finally:
                 self._closing = False
 
+    async def _close_after_error(self, timeout: float) -> None:
+        """Close; auto-commit leaves out what the last poll returned, because it may not be processed."""
+        await self._close(timeout, after_error=True)
+
     async def _close_settled(self, timeout: float, *, after_error: bool) -> None:
         try:
-            if self._core.loop is None and self._core.desk.waiting:
-                await self._core.start()  # nothing was awaited since commit_async
-            if self._core.loop is not None:
-                positions = self._core.positions(before_last_poll=after_error)
+            if self._core.desk.waiting and not self._runner.in_use:
+                await self._runner.start()  # nothing was waited for since commit_async
+            if self._runner.in_use:
                 try:
-                    await self._leave("the consumer was closed", timeout, positions)
+                    await self._leave("the consumer was closed", timeout, after_error=after_error)
                 finally:
                     self._core.desk.run_callbacks()
         finally:
             self._closed = True
             try:
-                await self._core.shut_down()
+                await self._runner.close()
             finally:
                 self._core.desk.run_last_callbacks()
 
-    async def _leave(self, reason: str, timeout: float, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        core = self._core
+    async def _leave(self, reason: str, timeout: float, *, after_error: bool = False) -> None:
+        core, runner = self._core, self._runner
         deadline = core.clock.monotonic() + timeout
 
         def left() -> float:
@@ -353,18 +383,27 @@ class AsyncConsumer(BaseConsumer[K, V]):
 
         try:
             if core.subscription.mode is not Mode.NONE:
-                core.rebalances.leave(offsets)
+                core.rebalances.leave(core.positions(before_last_poll=after_error))
                 await self._rebalance(left)
-            await core.desk.settle(left())
-        except asyncio.CancelledError:
-            deadline = core.clock.monotonic()  # a cancelled close does not wait for the LeaveGroup response
+            try:
+                await runner.run_within(left(), core.desk.settle, left())
+            except KafkaError as error:
+                log.info("commits in progress are not waited for: %s", error)
+        except runner.interrupt:
+            deadline = core.clock.monotonic()  # an interrupted close does not wait for the LeaveGroup response
             raise
         finally:
-            await core.leave(reason, left())
+            await self._leave_group(reason, left())
+
+    async def _leave_group(self, reason: str, seconds: float) -> None:
+        try:
+            await self._runner.run_within(seconds, self._core.leave, reason, seconds)
+        except KafkaError as error:
+            log.info("%s, but the group's coordinator may not know: %s", reason, error)
 
     async def __aenter__(self) -> Self:
         with self._use():
-            await self._started()
+            await self._runner.enter()
         return self
 
     async def __aexit__(
@@ -374,43 +413,21 @@ class AsyncConsumer(BaseConsumer[K, V]):
         if error is None:
             await self.close()
         else:
-            await self._close(SECONDS_AFTER_ERROR, after_error=True)
+            await self._close_after_error(SECONDS_AFTER_ERROR)
 
     def __del__(self) -> None:
-        core: ConsumerClient | None = getattr(self, "_core", None)
-        if core is None or core.loop is None or core.ended or not self._is_mine():
+        runner: AsyncRunner | None = getattr(self, "_runner", None)
+        if runner is None or not runner.in_use or self._closed or not self._is_mine():
             return
         text = f"{self!r} was not closed: use it in `async with`, or await close()"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
-        if not core.loop.is_closed():
-            core.loop.call_soon_threadsafe(_shut_down_in_background, core)
+        runner.abandon()
 
     # ---- inside
 
-    async def _started(self) -> ConsumerClient:
-        core = self._core
-        if core.loop is None:
-            await core.start()
-        elif core.loop is not asyncio.get_running_loop():
-            raise RuntimeError("an AsyncConsumer belongs to the event loop it was first used on")
-        return core
-
     async def _wait(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts) -> T:
-        await self._started()
-        return await self._core.waiting.interruptible(function, *args)
+        """Run `function(*args)` until it completes, the call is interrupted, or `wakeup()` is called."""
+        return await self._runner.run(self._core.waiting.interruptible, function, *args)
 
 
 document(AsyncConsumer, ConsumerConfig)
-
-
-def _current_task() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # before any loop runs
-        return None
-
-
-def _shut_down_in_background(core: ConsumerClient) -> None:
-    task = asyncio.get_running_loop().create_task(core.shut_down())
-    _abandoned.add(task)
-    task.add_done_callback(_abandoned.discard)

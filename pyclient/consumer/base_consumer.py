@@ -38,6 +38,7 @@ from pyclient.consumer.config import EARLIEST, LATEST, ConsumerConfig
 from pyclient.consumer.deserialization import Chunk, Deserializers, PolledSlices
 from pyclient.consumer.rebalance_listener import RebalanceListener
 from pyclient.consumer.records import K, V
+from pyclient.consumer.runners import Runner
 from pyclient.consumer.subscription import Mode, SubscriptionPattern
 from pyclient.errors import ClosedError, ConcurrentUse, ConfigError, DeserializationError, ForkError
 from pyclient.types import OffsetAndMetadata, TopicPartition
@@ -112,8 +113,7 @@ class BaseConsumer(Generic[K, V]):
         given: Mapping[str, Any],
         config: Mapping[str, Any] | None,
         deserializers: Deserializers,
-        notify: Callable[[], None],
-        identify: Callable[[], object],
+        runner: Runner,
     ) -> None:
         subscription = topics_of(topics)
         options = {name: value for name, value in given.items() if value is not None}
@@ -127,9 +127,10 @@ class BaseConsumer(Generic[K, V]):
         self._chunk: Chunk | None = None
         self._closed = False
         self._closing = False
+        self._begin = runner.begin  # starts background work, if there is a thread for it
         self._pid = os.getpid()
-        self._guard = Guard(identify)
-        self._core = ConsumerClient(self._config, clock=SYSTEM_CLOCK, notify=notify)
+        self._guard = Guard(runner.caller)
+        self._core = runner.core = ConsumerClient(self._config, clock=SYSTEM_CLOCK, notify=runner.ready.set)
         if subscription is not None:
             self._follow(subscription, None)
 
@@ -321,9 +322,6 @@ class BaseConsumer(Generic[K, V]):
         return f"<{name} {servers}{group} reading {core.subscription.describe()}>"
 
     # ---- inside
-
-    def _begin(self) -> None:
-        """Start background work, if the API has a thread for it."""
 
     def _is_mine(self) -> bool:
         return self._pid == os.getpid()

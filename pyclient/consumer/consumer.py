@@ -1,14 +1,13 @@
+# Generated from pyclient/consumer/async_consumer.py by `make sync-clients`; edit that file instead.
 """`Consumer`: the synchronous API."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import warnings
-import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, cast
+from typing import Any, Self, TypeVar, TypeVarTuple, Unpack, cast
 
 from pyclient.config.reference import document
 from pyclient.consumer.arguments import (
@@ -24,28 +23,21 @@ from pyclient.consumer.arguments import (
     check_topic,
 )
 from pyclient.consumer.base_consumer import SECONDS_AFTER_ERROR, BaseConsumer, GuardedCall
-from pyclient.consumer.client import ConsumerClient
 from pyclient.consumer.completed_fetch import BatchSlice
 from pyclient.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
 from pyclient.consumer.deserialization import Chunk, OnError, PolledSlices
-from pyclient.consumer.rebalance_listener import CommitNow, Step, calling, refuse_coroutine
+from pyclient.consumer.rebalance_listener import CommitNow, Step, calling
 from pyclient.consumer.records import K, Records, V
+from pyclient.consumer.runners import ThreadRunner
 from pyclient.consumer.subscription import Mode
-from pyclient.errors import ConcurrentUse, DeserializationError, KafkaError
-from pyclient.net.latch import Flag
-from pyclient.net.loop_thread import LoopThread
+from pyclient.errors import DeserializationError, KafkaError
 from pyclient.records import Record
 from pyclient.serialization import Deserializer
 from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
-Read = Callable[[list[BatchSlice]], list[BatchSlice]]
-"""Converts the slices that a poll took into those that it returns."""
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 log = logging.getLogger("pyclient.consumer")
-
-_EXIT_SECONDS: Final = 2.0
-_GRACE: Final = 1.0
 
 
 class Consumer(BaseConsumer[K, V]):
@@ -73,8 +65,8 @@ class Consumer(BaseConsumer[K, V]):
       and the next poll calls it again. It may not use the consumer.
 
     A corrupt batch, which is not the deserializer's failure, always raises `CorruptBatch`.
-    A call interrupted by Ctrl-C leaves the consumer usable and loses nothing: the next poll returns what the
-    interrupted one did not.
+    A call interrupted by Ctrl-C, or by a cancellation, leaves the consumer usable and loses nothing: the next poll
+    returns what the interrupted one did not.
     """
 
     def __init__(
@@ -88,13 +80,12 @@ class Consumer(BaseConsumer[K, V]):
         on_deserialization_error: OnError = "raise",
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self._thread: LoopThread | None = None
-        self._ready = Flag()
+        self._runner = ThreadRunner(self._close_after_error)
         given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
         deserializers = as_deserializers(key_deserializer, value_deserializer, on_deserialization_error)
-        super().__init__(topics, given, config, deserializers, self._ready.set, threading.current_thread)
+        super().__init__(topics, given, config, deserializers, self._runner)
         if topics:
-            self._begin()
+            self._runner.begin()
 
     # ---- polling
 
@@ -110,9 +101,12 @@ class Consumer(BaseConsumer[K, V]):
         core = self._core
         with self._use():
             limit = self._limit(max_records)
-            read = self._deserialize if self._deserializers else _unchanged
             seconds = None if timeout is None else as_seconds(timeout)
-            slices = self._poll_for_ever(limit, read) if seconds is None else self._poll(seconds, limit, read)
+            deserialize = bool(self._deserializers)
+            if seconds is None:
+                slices = self._poll_for_ever(limit, deserialize)
+            else:
+                slices = self._poll(seconds, limit, deserialize)
             records: Records[K | None, V | None] = Records(slices)
         core.undelivered = False  # no call may follow: from here on Python runs no signal handler before the return
         return records
@@ -140,19 +134,20 @@ class Consumer(BaseConsumer[K, V]):
 
     def _next_chunk(self) -> Chunk:
         with self._use():
-            slices = self._poll_for_ever(self._config.max_poll_records, _unchanged)
+            slices = self._poll_for_ever(self._config.max_poll_records, deserialized=False)
             self._chunk = Chunk(self._core.give_back, slices)
             self._core.undelivered = False
             return self._chunk
 
-    def _poll_for_ever(self, limit: int, read: Read) -> list[BatchSlice]:
+    def _poll_for_ever(self, limit: int, deserialized: bool) -> list[BatchSlice]:
         while True:
-            slices = self._poll(self._core.api_timeout, limit, read)
+            slices = self._poll(self._core.api_timeout, limit, deserialized)
             if slices:
                 return slices
 
-    def _poll(self, timeout: float, limit: int, read: Read) -> list[BatchSlice]:
-        core, ready = self._started(), self._ready
+    def _poll(self, timeout: float, limit: int, deserialized: bool) -> list[BatchSlice]:
+        self._runner.start()
+        core, ready = self._core, self._runner.ready
         self._check_callback()
         self._settle()
         core.begin_poll()
@@ -163,7 +158,9 @@ class Consumer(BaseConsumer[K, V]):
             core.keep_up(now)
             self._rebalance(lambda: core.api_timeout)
             core.waiting.check_wakeup()
-            slices = read(core.take(limit))
+            slices = core.take(limit)
+            if deserialized:
+                slices = self._deserialize(slices)
             if slices:
                 return core.end_poll(slices)
             if deadline is None:
@@ -172,7 +169,7 @@ class Consumer(BaseConsumer[K, V]):
             if remaining <= 0:
                 self._check_reached(timeout)
                 return core.end_poll([])
-            ready.wait(min(remaining, self._longest_wait))
+            self._runner.wait(min(remaining, self._longest_wait))
 
     def _deserialize(self, slices: list[BatchSlice]) -> list[BatchSlice]:
         """Deserialize the records of a poll; return the slices to hand out."""
@@ -198,7 +195,7 @@ class Consumer(BaseConsumer[K, V]):
     def _skips(self, error: DeserializationError) -> bool:
         decide = self._deserializers.on_error
         if callable(decide):
-            refuse_coroutine(decide(error), "on_deserialization_error")
+            self._runner.finish(decide(error), "on_deserialization_error")
             return True
         return decide == "skip"
 
@@ -224,8 +221,7 @@ class Consumer(BaseConsumer[K, V]):
     def _do(self, step: Step, seconds: float) -> None:
         if isinstance(step, CommitNow):
             try:
-                thread = self._thread_running()
-                thread.run(self._core.desk.commit_now, step.offsets, seconds, timeout=seconds + _GRACE)
+                self._runner.run_within(seconds, self._core.desk.commit_now, step.offsets, seconds)
             except KafkaError as error:
                 log.warning("auto-commit: %s", error)
             except Exception:
@@ -238,7 +234,7 @@ class Consumer(BaseConsumer[K, V]):
                 with calling(self._listener, step.method, step.partitions):
                     method = getattr(self._listener, step.method)
                     step.done = True
-                    refuse_coroutine(method(step.partitions), step.method)
+                    self._runner.finish(method(step.partitions), step.method)
             finally:
                 self._in_callback = False
         else:
@@ -255,7 +251,7 @@ class Consumer(BaseConsumer[K, V]):
         `timeout` seconds (`default_api_timeout_ms`).
         """
         with self._use():
-            self._started()
+            self._runner.start()
             self._settle()
             to_commit, seconds = self._to_commit(offsets), self._patience(timeout)
             try:
@@ -277,7 +273,7 @@ class Consumer(BaseConsumer[K, V]):
         Raise `NotAssigned`, or `KafkaTimeout` after `timeout` seconds.
         """
         with self._use():
-            self._started()
+            self._runner.start()
             self._settle()
             wanted, core, seconds = as_partition(partition), self._core, self._patience(timeout)
             known = core.known_position(wanted)
@@ -325,7 +321,7 @@ class Consumer(BaseConsumer[K, V]):
     def unsubscribe(self) -> None:
         """Leave the group, after a last auto-commit and `on_revoked`; clear the subscription and the assignment."""
         with self._use():
-            self._started()
+            self._runner.start()
             self._settle()
             try:
                 self._leave("the consumer unsubscribed", self._core.api_timeout)
@@ -338,51 +334,41 @@ class Consumer(BaseConsumer[K, V]):
         Takes at most `timeout` seconds (None: `default_api_timeout_ms`). A `commit_async` without an outcome by then is
         abandoned: its callback gets a `KafkaTimeout`. Idempotent; a no-op in a forked child.
         """
-        self._close(self._patience(timeout), self._core.positions)
+        self._close(self._patience(timeout), after_error=False)
 
-    def _close(self, timeout: float, positions: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]) -> None:
+    def _close(self, timeout: float, *, after_error: bool) -> None:
         if self._closed or self._closing or not self._is_mine():
             return
         with GuardedCall(self._guard):
             try:
                 self._closing = True  # callbacks may still commit; their close() does nothing
                 self._settle()
-                self._close_settled(timeout, positions)
+                self._close_settled(timeout, after_error=after_error)
             finally:
                 self._closing = False
 
-    def _close_settled(
-        self, timeout: float, positions: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
-    ) -> None:
+    def _close_after_error(self, timeout: float) -> None:
+        """Close; auto-commit leaves out what the last poll returned, because it may not be processed."""
+        self._close(timeout, after_error=True)
+
+    def _close_settled(self, timeout: float, *, after_error: bool) -> None:
         try:
-            if self._core.desk.waiting:
-                self._thread_running()  # nothing was waited for since commit_async
-            if self._thread is not None:
+            if self._core.desk.waiting and not self._runner.in_use:
+                self._runner.start()  # nothing was waited for since commit_async
+            if self._runner.in_use:
                 try:
-                    self._leave("the consumer was closed", timeout, positions)
+                    self._leave("the consumer was closed", timeout, after_error=after_error)
                 finally:
                     self._core.desk.run_callbacks()
         finally:
             self._closed = True
             try:
-                if self._thread is not None:
-                    self._end(self._thread)
+                self._runner.close()
             finally:
                 self._core.desk.run_last_callbacks()
 
-    def _close_at_exit(self) -> None:
-        try:
-            self._close(_EXIT_SECONDS, lambda: self._core.positions(before_last_poll=True))
-        except ConcurrentUse:  # a daemon thread is polling: leave the group without a commit
-            self._leave_group("the process ended", _EXIT_SECONDS)
-
-    def _leave(
-        self,
-        reason: str,
-        timeout: float,
-        positions: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = None,
-    ) -> None:
-        core, thread = self._core, self._thread_running()
+    def _leave(self, reason: str, timeout: float, *, after_error: bool = False) -> None:
+        core, runner = self._core, self._runner
         deadline = core.clock.monotonic() + timeout
 
         def left() -> float:
@@ -390,34 +376,27 @@ class Consumer(BaseConsumer[K, V]):
 
         try:
             if core.subscription.mode is not Mode.NONE:
-                core.rebalances.leave((positions or core.positions)())
+                core.rebalances.leave(core.positions(before_last_poll=after_error))
                 self._rebalance(left)
             try:
-                thread.run(core.desk.settle, left(), timeout=left() + _GRACE)
+                runner.run_within(left(), core.desk.settle, left())
             except KafkaError as error:
                 log.info("commits in progress are not waited for: %s", error)
-        except KeyboardInterrupt:
-            deadline = core.clock.monotonic()  # after Ctrl-C, do not wait for the LeaveGroup response
+        except runner.interrupt:
+            deadline = core.clock.monotonic()  # an interrupted close does not wait for the LeaveGroup response
             raise
         finally:
             self._leave_group(reason, left())
 
     def _leave_group(self, reason: str, seconds: float) -> None:
         try:
-            self._thread_running().run(self._core.leave, reason, seconds, timeout=seconds + _GRACE)
+            self._runner.run_within(seconds, self._core.leave, reason, seconds)
         except KafkaError as error:
             log.info("%s, but the group's coordinator may not know: %s", reason, error)
 
-    def _end(self, thread: LoopThread) -> None:
-        try:
-            thread.run(self._core.shut_down, timeout=_EXIT_SECONDS)
-        except KafkaError as error:
-            log.warning("closing the consumer's connections: %s", error)
-        finally:
-            thread.stop(_EXIT_SECONDS)
-
     def __enter__(self) -> Self:
-        self._check_open()
+        with self._use():
+            self._runner.enter()
         return self
 
     def __exit__(
@@ -427,54 +406,21 @@ class Consumer(BaseConsumer[K, V]):
         if error is None:
             self.close()
         else:
-            self._close(SECONDS_AFTER_ERROR, lambda: self._core.positions(before_last_poll=True))
+            self._close_after_error(SECONDS_AFTER_ERROR)
 
     def __del__(self) -> None:
-        thread: LoopThread | None = getattr(self, "_thread", None)
-        if thread is None or self._closed or not self._is_mine():
+        runner: ThreadRunner | None = getattr(self, "_runner", None)
+        if runner is None or not runner.in_use or self._closed or not self._is_mine():
             return
         text = f"{self!r} was not closed: use it in `with`, or call close()"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
-        thread.stop_after(self._core.shut_down)
+        runner.abandon()
 
     # ---- inside
 
-    def _start(self) -> None:
-        """Start the loop thread and the core on it; continue a start that Ctrl-C interrupted."""
-        if self._thread is None:
-            thread = LoopThread("pyclient-consumer-io")
-            ref = weakref.ref(self)
-
-            def at_exit() -> None:
-                consumer = ref()
-                if consumer is not None:
-                    consumer._close_at_exit()
-
-            thread.at_exit = at_exit
-            thread.start()
-            self._thread = thread
-        self._thread.run(self._core.start)
-
-    def _begin(self) -> None:
-        self._started()
-
-    def _started(self) -> ConsumerClient:
-        if self._core.loop is None:
-            self._start()
-        return self._core
-
-    def _thread_running(self) -> LoopThread:
-        self._started()
-        assert self._thread is not None
-        return self._thread
-
     def _wait(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts) -> T:
-        """Run `function(*args)` on the loop until it completes, Ctrl-C is pressed, or `wakeup()` is called."""
-        return self._thread_running().run(self._core.waiting.interruptible, function, *args)
+        """Run `function(*args)` until it completes, the call is interrupted, or `wakeup()` is called."""
+        return self._runner.run(self._core.waiting.interruptible, function, *args)
 
 
 document(Consumer, ConsumerConfig)
-
-
-def _unchanged(slices: list[BatchSlice]) -> list[BatchSlice]:
-    return slices

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from pyclient.consumer.member_events import (
     ApplyAssignment,
@@ -61,13 +59,6 @@ def calling(listener: RebalanceListener, method: str, partitions: Sequence[Topic
             f"raised by {method} of the rebalance listener {listener!r} for {names}; the rebalance is complete"
         )
         raise
-
-
-def refuse_coroutine(result: Any, method: str) -> None:
-    """Raise `TypeError` for an `async def` method of a synchronous consumer."""
-    if inspect.iscoroutine(result):
-        result.close()
-        raise TypeError(f"{method} is `async def`, which only an AsyncConsumer awaits: make it a plain function")
 
 
 @dataclass(eq=False, slots=True)

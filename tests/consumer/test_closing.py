@@ -34,9 +34,10 @@ def test_close_is_idempotent_and_later_calls_raise(consumers: ConsumerFactory, n
 def test_consumer_dropped_without_closing_warns(cluster: EmbeddedCluster, new_topic: NewTopic) -> None:
     topic = new_topic()
     for seconds in (0.0, 0.01):  # nothing is connected, or something
-        consumer: Any = Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id="g")
+        before = set(threading.enumerate())
+        consumer = Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id="g")
         consumer.poll(seconds)
-        inner = consumer._thread._thread
+        inner = next(each for each in set(threading.enumerate()) - before if each.name == "pyclient-consumer-io")
         with pytest.warns(ResourceWarning, match="was not closed"):
             del consumer
             gc.collect()

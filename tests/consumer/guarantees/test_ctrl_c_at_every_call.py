@@ -18,9 +18,10 @@ from tests.producer.test_interrupts import interrupted
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 PLACES = (
-    "consumer/consumer.py", "consumer/base_consumer.py", "consumer/client.py", "consumer/fetch_buffer.py",
-    "consumer/deserialization.py", "consumer/subscription.py", "consumer/completed_fetch.py",
-    "consumer/rebalance_listener.py", "consumer/records.py", "consumer/commit_request_manager.py",
+    "consumer/consumer.py", "consumer/base_consumer.py", "consumer/runners.py", "consumer/client.py",
+    "consumer/deserialization.py", "consumer/subscription.py", "consumer/fetch_buffer.py",
+    "consumer/completed_fetch.py", "consumer/rebalance_listener.py", "consumer/records.py",
+    "consumer/commit_request_manager.py",
 )  # fmt: skip
 RECORDS = 40
 # Every so many moments are tried, of calls that take long.
