@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.network.node_channels import Link
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.releases import Release
     from pyclient.broker_embedded.scheduling.timers import Timer
@@ -67,7 +68,13 @@ class BrokerNode:
         rng: Rng | None = None,
         fs: FileSystem | None = None,
         listener: socket.socket | None = None,
+        controller_listener: socket.socket | None = None,
+        link: Link | None = None,
     ) -> None:
+        """`listener` and `controller_listener` are sockets that listen already.
+
+        `link` maps other nodes' addresses to those that are dialled.
+        """
         self.config = config
         self._static_config = config
         self.loop = loop
@@ -108,7 +115,10 @@ class BrokerNode:
         self._metadata: MetadataLog | None = None
         self.admission = Admission(self)
         self._socket = listener
+        self._controller_socket = controller_listener
+        self._link = link
         self._listener: Listener | None = None
+        self._controller_listener: Listener | None = None
         self._upkeep: Upkeep | None = None
         self.paused = False
 
@@ -161,12 +171,17 @@ class BrokerNode:
         `DamagedMetadataLog` (a `CorruptRecord`) and `KafkaStorageError`.
         """
         if self._socket is None:
-            self._socket = _listen(self.config)
+            self._socket = _listen(self.config, self.config.host, self.config.port)
         self.port = self._socket.getsockname()[1]
+        quorum = self.config.quorum
         try:
+            if self._controller_socket is None and quorum.voters and quorum.is_controller:
+                self._controller_socket = _listen(self.config, *quorum.voters[self.node_id])
             self._open_logs()
         except BaseException as error:
             self._socket.close()
+            if self._controller_socket is not None:
+                self._controller_socket.close()
             if self._logs is not None and isinstance(error, OSError | errors.KafkaStorageError):
                 self._logs.directories.failed = True  # no clean shutdown file: the metadata log may not be on the disk
             self._close_logs(clean=self._logs is not None and self._logs.was_clean)
@@ -176,6 +191,8 @@ class BrokerNode:
         self._listener = self.admission.listener = Listener(
             self.loop, self._socket, self.admission.take, self.descriptors.run_out
         )
+        if self._controller_socket is not None:
+            self._controller_listener = Listener(self.loop, self._controller_socket, self.admission.take_node)
         self._upkeep = Upkeep(self)
         self.descriptors.refill()
 
@@ -183,8 +200,9 @@ class BrokerNode:
         """Answer waiting requests, close connections and logs. With `clean=False` as if the process had been killed."""
         if self._listener is None:
             return
-        self._listener.close()
-        self._listener = None
+        for listener in self._listeners:
+            listener.close()
+        self._listener = self._controller_listener = None
         self.admission.close()
         self.descriptors.close()
         if self._upkeep is not None:
@@ -206,7 +224,8 @@ class BrokerNode:
         if self._listener is None or self.paused:
             return
         self.paused = True
-        self._listener.pause()
+        for listener in self._listeners:
+            listener.pause()
         for connection in self.connections.values():
             connection.stream.freeze()
 
@@ -215,10 +234,15 @@ class BrokerNode:
         if self._listener is None or not self.paused:
             return
         self.paused = False
-        self._listener.resume()
+        for listener in self._listeners:
+            listener.resume()
         for connection in self.connections.values():
             connection.last_active = self.loop.time()
             connection.stream.thaw()
+
+    @property
+    def _listeners(self) -> list[Listener]:
+        return [listener for listener in (self._listener, self._controller_listener) if listener is not None]
 
     def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` on the loop in `delay` seconds of the node's time."""
@@ -381,12 +405,10 @@ def _release_of(text: str) -> Release:
     return release_of(text)
 
 
-def _listen(config: BrokerConfig) -> socket.socket:
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+def _listen(config: BrokerConfig, host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server(
-            (config.host, config.port), family=family, backlog=config.integer("socket.listen.backlog.size")
-        )
+        return socket.create_server((host, port), family=family, backlog=config.integer("socket.listen.backlog.size"))
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-        raise errors.ConfigError(f"the broker cannot listen on {config.host}:{config.port}: {reason}") from error
+        raise errors.ConfigError(f"the broker cannot listen on {host}:{port}: {reason}") from error

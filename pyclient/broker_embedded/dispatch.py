@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyclient.broker_embedded.replication.durability import Durable, behind_commits
 from pyclient.broker_embedded.replication.log_openings import behind_openings
-from pyclient.broker_embedded.served_apis import SERVED
+from pyclient.broker_embedded.served_apis import SERVED, ListenerType, served_on
 from pyclient.errors import MalformedMessage
 from pyclient.protocol import codec
 from pyclient.protocol.versions import API_KEYS
@@ -48,7 +48,8 @@ class Declaration:
     logs: Asked | None
 
 
-_DECLARED: Final[dict[str, Declaration]] = {}
+_HANDLERS: Final = "pyclient.broker_embedded.handlers"
+_DECLARED: Final[dict[str, Declaration]] = {}  # by the handler's module
 
 
 def handles(
@@ -65,7 +66,7 @@ def handles(
     """
 
     def mark(handler: F) -> F:
-        _DECLARED[request.__name__.removesuffix("Request")] = Declaration(request, versions, durable, logs)
+        _DECLARED[handler.__module__] = Declaration(request, versions, durable, logs)
         return handler
 
     return mark
@@ -133,28 +134,40 @@ class Route:
         return request
 
 
-_ROUTES: Final[dict[int, Route]] = {}
-_NAMES: Final[dict[int, str]] = {API_KEYS[name]: name for name in SERVED}
+class Routes:
+    """The routes of one kind of listener, made when they are first used."""
+
+    __slots__ = ("_made", "_names", "_served")
+
+    def __init__(self, listener: ListenerType) -> None:
+        self._served = served_on(listener)
+        self._names = {API_KEYS[name]: name for name in self._served}
+        self._made: dict[int, Route] = {}
+
+    def find(self, api_key: int, version: int) -> Route | None:
+        """Return the route of a request; None if the listener does not serve that API or version."""
+        if version < 0:
+            return None
+        found = self._made.get(api_key << 16 | version)
+        return found if found is not None else self._make(api_key, version)
+
+    def _make(self, api_key: int, version: int) -> Route | None:
+        name = self._names.get(api_key)
+        if name is None or not self._served[name].first <= version <= self._served[name].last:
+            return None
+        module = self._served[name].module
+        handler = _handler_in(module)
+        declared = _declaration_in(module)
+        held = behind_openings(declared.logs, behind_commits(declared.durable, handler))
+        made = Route(name, declared.request, version, held)
+        self._made[api_key << 16 | version] = made
+        return made
 
 
-def route(api_key: int, version: int) -> Route | None:
-    """Return the route of a request; None if this broker does not serve that API or version."""
-    if version < 0:
-        return None
-    found = _ROUTES.get(api_key << 16 | version)
-    return found if found is not None else _make_route(api_key, version)
+ROUTES: Final = {listener: Routes(listener) for listener in ListenerType}
+"""The routes by the kind of listener."""
 
-
-def _make_route(api_key: int, version: int) -> Route | None:
-    name = _NAMES.get(api_key)
-    if name is None or not SERVED[name].first <= version <= SERVED[name].last:
-        return None
-    handler = handler_of(name)
-    declared = declaration_of(name)
-    held = behind_openings(declared.logs, behind_commits(declared.durable, handler))
-    made = Route(name, declared.request, version, held)
-    _ROUTES[api_key << 16 | version] = made
-    return made
+route: Final = ROUTES[ListenerType.CLIENT].find
 
 
 _ONE_BYTE_MORE: Final = frozenset({"AlterUserScramCredentials"})
@@ -174,12 +187,20 @@ def _lenient(decode: Callable[..., Request[Any]]) -> Callable[..., Request[Any]]
 
 
 def handler_of(name: str) -> Handler:
-    """Return the function that serves the API `name`."""
-    handler: Handler = import_module(f"pyclient.broker_embedded.handlers.{SERVED[name].module}").handle
-    return handler
+    """Return the function that serves the API `name` for clients."""
+    return _handler_in(SERVED[name].module)
 
 
 def declaration_of(name: str) -> Declaration:
-    """Return what `@handles` says of the handler of the API `name`."""
-    handler_of(name)  # imports its module
-    return _DECLARED[name]
+    """Return what `@handles` says of the handler of the API `name` for clients."""
+    return _declaration_in(SERVED[name].module)
+
+
+def _handler_in(module: str) -> Handler:
+    handler: Handler = import_module(f"{_HANDLERS}.{module}").handle
+    return handler
+
+
+def _declaration_in(module: str) -> Declaration:
+    _handler_in(module)  # imports it
+    return _DECLARED[f"{_HANDLERS}.{module}"]

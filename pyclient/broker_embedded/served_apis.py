@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Flag, auto
 from typing import Final
+
+
+class ListenerType(Flag):
+    """Who connects to a listener: clients and brokers, or the nodes of the metadata quorum to a controller."""
+
+    CLIENT = auto()
+    CONTROLLER = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One API: the module in `handlers/` that serves it, and the versions. `listed` is the minimum that ApiVersions
-    reports, if it differs from the first served version."""
+    """One API: the module in `handlers/` that serves it, and the versions.
+
+    `listed` is the minimum that ApiVersions reports, if it differs from the first served version; `listeners` are those
+    that serve it.
+    """
 
     module: str
     first: int
     last: int
     listed: int | None = None
+    listeners: ListenerType = ListenerType.CLIENT
 
     @property
     def advertised_first(self) -> int:
@@ -22,7 +34,9 @@ class Served:
         return self.first if self.listed is None else self.listed
 
 
-SERVED: Final[dict[str, Served]] = {
+_BOTH: Final = ListenerType.CLIENT | ListenerType.CONTROLLER
+
+_APIS: Final[dict[str, Served]] = {
     "Produce": Served("produce", 3, 13, listed=0),  # librdkafka < 2.11.1 stops compressing when the minimum is above 0
     "Fetch": Served("fetch", 4, 18),
     "ListOffsets": Served("list_offsets", 1, 11),
@@ -36,16 +50,16 @@ SERVED: Final[dict[str, Served]] = {
     "SyncGroup": Served("sync_group", 0, 5),
     "DescribeGroups": Served("describe_groups", 0, 6),
     "ListGroups": Served("list_groups", 0, 5),
-    "ApiVersions": Served("api_versions", 0, 4),
-    "CreateTopics": Served("create_topics", 2, 7),
-    "DeleteTopics": Served("delete_topics", 1, 6),
+    "ApiVersions": Served("api_versions", 0, 4, listeners=_BOTH),
+    "CreateTopics": Served("create_topics", 2, 7, listeners=_BOTH),
+    "DeleteTopics": Served("delete_topics", 1, 6, listeners=_BOTH),
     "InitProducerId": Served("init_producer_id", 0, 5),
     "OffsetForLeaderEpoch": Served("offset_for_leader_epoch", 2, 4),
     "DescribeConfigs": Served("describe_configs", 1, 4),
-    "AlterConfigs": Served("alter_configs", 0, 2),
-    "IncrementalAlterConfigs": Served("incremental_alter_configs", 0, 1),
+    "AlterConfigs": Served("alter_configs", 0, 2, listeners=_BOTH),
+    "IncrementalAlterConfigs": Served("incremental_alter_configs", 0, 1, listeners=_BOTH),
     "ListConfigResources": Served("list_config_resources", 0, 1),
-    "CreatePartitions": Served("create_partitions", 0, 3),
+    "CreatePartitions": Served("create_partitions", 0, 3, listeners=_BOTH),
     "DeleteGroups": Served("delete_groups", 0, 2),
     "OffsetDelete": Served("offset_delete", 0, 0),
     "ConsumerGroupHeartbeat": Served("consumer_group_heartbeat", 0, 1),
@@ -57,16 +71,28 @@ SERVED: Final[dict[str, Served]] = {
     "DeleteAcls": Served("delete_acls", 1, 3),
     "DescribeLogDirs": Served("describe_log_dirs", 1, 5),
     "AlterReplicaLogDirs": Served("alter_replica_log_dirs", 1, 2),
-    "ElectLeaders": Served("elect_leaders", 0, 2),
-    "AlterPartitionReassignments": Served("alter_partition_reassignments", 0, 1),
-    "ListPartitionReassignments": Served("list_partition_reassignments", 0, 0),
+    "ElectLeaders": Served("elect_leaders", 0, 2, listeners=_BOTH),
+    "AlterPartitionReassignments": Served("alter_partition_reassignments", 0, 1, listeners=_BOTH),
+    "ListPartitionReassignments": Served("list_partition_reassignments", 0, 0, listeners=_BOTH),
     "DescribeClientQuotas": Served("describe_client_quotas", 0, 1),
-    "AlterClientQuotas": Served("alter_client_quotas", 0, 1),
+    "AlterClientQuotas": Served("alter_client_quotas", 0, 1, listeners=_BOTH),
     "DescribeUserScramCredentials": Served("describe_user_scram_credentials", 0, 0),
-    "AlterUserScramCredentials": Served("alter_user_scram_credentials", 0, 0),
-    "DescribeQuorum": Served("describe_quorum", 0, 2),
-    "UpdateFeatures": Served("update_features", 0, 2),
+    "AlterUserScramCredentials": Served("alter_user_scram_credentials", 0, 0, listeners=_BOTH),
+    "DescribeQuorum": Served("describe_quorum", 0, 2, listeners=_BOTH),
+    "UpdateFeatures": Served("update_features", 0, 2, listeners=_BOTH),
     "DescribeProducers": Served("describe_producers", 0, 0),
     "DescribeTopicPartitions": Served("describe_topic_partitions", 0, 0),
 }
-"""All served APIs. A handler's module is imported with the first request of its API."""
+
+SERVED: Final = {name: served for name, served in _APIS.items() if ListenerType.CLIENT in served.listeners}
+"""The APIs of listeners for clients. A handler's module is imported with the first request of its API."""
+
+CONTROLLER_SERVED: Final = {
+    name: served for name, served in _APIS.items() if ListenerType.CONTROLLER in served.listeners
+}
+"""The APIs of the CONTROLLER listener."""
+
+
+def served_on(listener: ListenerType) -> dict[str, Served]:
+    """Return the APIs of a listener by name."""
+    return CONTROLLER_SERVED if listener is ListenerType.CONTROLLER else SERVED

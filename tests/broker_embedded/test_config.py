@@ -83,7 +83,16 @@ def test_the_finest_unit_sets_a_topic_s_default() -> None:
         ("sasl.enabled.mechanisms", "PLAIN", "no authentication"),
         ("ssl.keystore.location", "x", "no TLS"),
         ("zookeeper.connect", "x", "KRaft"),
-        ("controller.quorum.voters", "1@h:1", "one voter"),
+        ("controller.quorum.voters", "1@h:1,2@h:2", "must be odd"),
+        ("controller.quorum.voters", "2@h:1", "must be one of the voters"),
+        ("controller.quorum.voters", "1@h:1,1@h:2,2@h:3", "twice"),
+        ("controller.quorum.voters", "1@h:1,2@h:1,3@h:3", "twice"),
+        ("controller.quorum.voters", "h:1", "like 1@host:port"),
+        ("controller.quorum.voters", "1@h", "not host:port"),
+        ("controller.quorum.bootstrap.servers", "h:1", "controller.quorum.voters"),
+        ("controller.listener.names", "A,B", "one such listener"),
+        ("process.roles", "zookeeper", "broker, controller, or both"),
+        ("process.roles", "broker", "controller.quorum.voters"),
         ("max.connection.creation.rate", "0", "at least 1"),
         ("remote.log.storage.system.enable", "true", "no tiered storage"),
         ("create.topic.policy.class.name", "a.B", "plug-ins"),
@@ -200,3 +209,23 @@ def test_every_default_is_a_possible_value() -> None:
     for setting in SERVED_OPTIONS.values():
         if setting.default is not None:
             assert setting.parse(render(setting.default) or "") == setting.default
+
+
+def test_the_roles_and_the_voters_of_a_node() -> None:
+    assert build().quorum.voters == {}
+    assert build().cluster_id is None
+    voters = "1@a:9093, 2@[::1]:9094,3@c:9095"
+    first = build({"controller.quorum.voters": voters})
+    assert first.quorum.voters == {1: ("a", 9093), 2: ("::1", 9094), 3: ("c", 9095)}
+    assert first.quorum.is_broker
+    assert first.quorum.is_controller
+    observer = build({"controller.quorum.voters": voters, "process.roles": "broker", "node.id": 4})
+    assert observer.quorum.is_broker
+    assert not observer.quorum.is_controller
+    assert first.cluster_id == observer.cluster_id != build({"controller.quorum.voters": "1@a:9093"}).cluster_id
+    assert len(first.cluster_id or "") == 22
+
+
+def test_a_voter_is_a_controller() -> None:
+    with pytest.raises(ConfigError, match=r"process\.roles must then have the role controller"):
+        build({"controller.quorum.voters": "1@h:1", "process.roles": "broker"})

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyclient.broker_embedded import handlers
-from pyclient.broker_embedded.dispatch import declaration_of, route
-from pyclient.broker_embedded.served_apis import SERVED
+from pyclient.broker_embedded.dispatch import ROUTES, declaration_of, route
+from pyclient.broker_embedded.served_apis import CONTROLLER_SERVED, SERVED, ListenerType
 from pyclient.protocol.versions import API_KEYS, request_class
 
 
@@ -26,7 +26,7 @@ def test_table_equals_declaration_of_handler(name: str) -> None:
 
 def test_every_handler_is_in_table() -> None:
     modules = {path.stem for path in Path(str(handlers.__file__)).parent.glob("*.py")} - {"__init__"}
-    assert modules == {served.module for served in SERVED.values()}
+    assert modules == {served.module for served in (*SERVED.values(), *CONTROLLER_SERVED.values())}
 
 
 def test_first_line_of_handler_module_has_versions() -> None:
@@ -45,3 +45,10 @@ def test_unserved_api_has_no_route() -> None:
     assert route(API_KEYS["Produce"], -1) is None
     assert route(API_KEYS["Vote"], 0) is None
     assert route(-1, 65535) is None
+
+
+def test_each_listener_has_its_own_apis() -> None:
+    at_controller = ROUTES[ListenerType.CONTROLLER]
+    assert at_controller.find(API_KEYS["ApiVersions"], 4) is not None
+    assert at_controller.find(API_KEYS["Produce"], 9) is None
+    assert route(API_KEYS["Produce"], 9) is not None

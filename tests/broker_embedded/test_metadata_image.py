@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient.broker_embedded.controller import records
-from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from pyclient.broker_embedded.controller.delta import MetadataDelta
+from pyclient.broker_embedded.controller.image import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    MetadataImage,
+    PartitionImage,
+)
 from pyclient.errors import MalformedMessage, ProtocolError, UnsupportedVersion
 from pyclient.protocol.messages.metadata_log import (
     BrokerEndpoint,
@@ -28,6 +34,7 @@ from pyclient.protocol.messages.metadata_log import (
     UnregisterBrokerRecord,
 )
 from pyclient.protocol.parts import fields_of
+from pyclient.types import TopicPartition
 
 ID = uuid.UUID(int=77)
 
@@ -213,10 +220,12 @@ def test_partition_change_sets_recovery_state_and_eligible_leaders() -> None:
     found = image.topics["t"].partitions[0]
     assert (found.leader_recovery_state, found.elr, found.last_known_elr) == (0, (2,), (3,))
     image.apply(PartitionChangeRecord(partition_id=0, topic_id=ID, leader=2, isr=[2], leader_recovery_state=1))
+    found = image.topics["t"].partitions[0]
     assert (found.leader_recovery_state, found.elr, found.last_known_elr) == (1, (2,), (3,))
     image.apply(
         PartitionChangeRecord(partition_id=0, topic_id=ID, eligible_leader_replicas=[], leader_recovery_state=0)
     )
+    found = image.topics["t"].partitions[0]
     assert (found.leader_recovery_state, found.elr, found.last_known_elr) == (0, (), (3,))
 
 
@@ -234,8 +243,104 @@ def test_registration_change_sets_only_what_it_names() -> None:
     broker = image.brokers[1]
     assert (broker.fenced, broker.active, broker.log_dirs, broker.incarnation) == (True, False, (first, second), ID)
     image.apply(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=9, fenced=-1))
-    assert broker.active
+    assert image.brokers[1].active
     image.apply(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=9, in_controlled_shutdown=1))
+    broker = image.brokers[1]
     assert (broker.active, broker.fenced, broker.log_dirs) == (False, False, (first, second))
     image.apply(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=9, log_dirs=[second], cordoned_log_dirs=[]))
+    broker = image.brokers[1]
     assert (broker.log_dirs, broker.cordoned) == ((second,), ())
+
+
+def registered(node_id: int) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=node_id, incarnation_id=ID, broker_epoch=1, end_points=[], features=[], rack=None, fenced=True
+    )
+
+
+topic_ids = st.integers(1, 3)
+changes = st.one_of(
+    st.builds(lambda number: TopicRecord(name=f"t_{number % 2}", topic_id=uuid.UUID(int=number)), topic_ids),
+    st.builds(
+        lambda number, index: partition(index, topic_id=uuid.UUID(int=number), directories=[ID], last_known_elr=[2]),
+        topic_ids,
+        st.integers(0, 2),
+    ),
+    st.builds(
+        lambda number, index, leader: PartitionChangeRecord(
+            partition_id=index, topic_id=uuid.UUID(int=number), leader=leader, isr=[leader], directories=[ID]
+        ),
+        topic_ids,
+        st.integers(0, 2),
+        st.integers(-2, 3),
+    ),
+    st.builds(lambda number: RemoveTopicRecord(topic_id=uuid.UUID(int=number)), topic_ids),
+    st.builds(
+        lambda number, value: ConfigRecord(
+            resource_type=TOPIC_RESOURCE, resource_name=f"t_{number}", name="retention.ms", value=value
+        ),
+        st.integers(0, 1),
+        st.one_of(st.none(), st.sampled_from(["1", "2"])),
+    ),
+    st.builds(registered, st.integers(1, 3)),
+    st.builds(
+        lambda number, fenced: BrokerRegistrationChangeRecord(broker_id=number, broker_epoch=1, fenced=fenced),
+        st.integers(1, 3),
+        st.sampled_from([-1, 1]),
+    ),
+    st.builds(lambda name: ClearElrRecord(topic_name=name), st.sampled_from(["", "t_0"])),
+    st.builds(lambda level: FeatureLevelRecord(name="metadata.version", feature_level=level), st.integers(7, 9)),
+)
+
+
+def apply_valid(target: MetadataImage | MetadataDelta, image: MetadataImage, record: Any) -> None:
+    """Apply a record, unless no controller would write it after those before it."""
+    known = image.topics_by_id.get(getattr(record, "topic_id", ID))
+    if isinstance(record, TopicRecord):
+        valid = record.name not in image.topics and known is None
+    elif isinstance(record, PartitionChangeRecord):
+        valid = known is not None and record.partition_id in known.partitions
+    else:
+        valid = known is not None or not hasattr(record, "topic_id")
+    if valid:
+        target.apply(record)
+
+
+def contents(image: MetadataImage) -> dict[str, Any]:
+    return {name: repr(value) for name, value in vars(image).items()}
+
+
+def partitions_of(image: MetadataImage) -> dict[TopicPartition, PartitionImage]:
+    return {
+        TopicPartition(name, index): each
+        for name, topic in image.topics.items()
+        for index, each in topic.partitions.items()
+    }
+
+
+@given(st.lists(changes, max_size=20), st.lists(changes, max_size=20))
+def test_a_delta_has_what_changed_and_a_copy_stays_as_it_was(first: list[Any], then: list[Any]) -> None:
+    image = MetadataImage()
+    for record in first:
+        apply_valid(image, image, record)
+    before = image.copy()
+    assert contents(before) == contents(image)
+    was = contents(before)
+    delta = MetadataDelta(image)
+    for record in then:
+        apply_valid(delta, image, record)
+    assert contents(before) == was
+    old, new = partitions_of(before), partitions_of(image)
+    differing = {at for at in old.keys() | new.keys() if old.get(at) is not new.get(at)}
+    assert delta.partitions == {at: (old.get(at), new.get(at)) for at in differing}
+    ids, ids_before = image.topics_by_id.keys(), before.topics_by_id.keys()
+    assert delta.created_topics.keys() - delta.deleted_topics.keys() == ids - ids_before
+    assert delta.deleted_topics.keys() - delta.created_topics.keys() == ids_before - ids
+    assert {node for node in (1, 2, 3) if before.brokers.get(node) != image.brokers.get(node)} <= delta.brokers
+    assert bool(delta) == bool(
+        delta.created_topics or delta.deleted_topics or differing or delta.brokers or delta.configs or delta.features
+    )
+    for name in (0, 1):
+        key = TOPIC_RESOURCE, f"t_{name}"
+        if image.topics.get(f"t_{name}") is before.topics.get(f"t_{name}") is None:
+            assert key in delta.configs or image.configs.get(key) == before.configs.get(key) or delta.deleted_topics

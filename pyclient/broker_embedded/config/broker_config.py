@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from pyclient.broker_embedded.config.quorum_config import VOTERS, QuorumConfig
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.config.broker import BROKER_OPTIONS, PROFILES, SERVED_OPTIONS, refusal
 from pyclient.config.options import SERVED, WITHOUT_EFFECT, Value, nearest, render
@@ -37,6 +38,7 @@ class BrokerConfig:
     values: Mapping[str, Value] = field(default_factory=dict)
     ignored: Mapping[str, str] = field(default_factory=dict)
     other_dirs: tuple[str, ...] = ()
+    quorum: QuorumConfig = field(default_factory=QuorumConfig)
     cluster_id: str | None = None
 
     @classmethod
@@ -55,6 +57,7 @@ class BrokerConfig:
 
         With `log.dirs` (several directories, separated by commas) `data_dir` is empty or the first of them.
         `as_version` ("3.9") is the release of Kafka that the node looks like to its clients; None: all versions.
+        Without a `cluster_id`, nodes with `controller.quorum.voters` have one that follows from these.
 
         Raises `ConfigError` naming the option, its value and what is allowed.
         """
@@ -81,7 +84,23 @@ class BrokerConfig:
         data_dir, *others = _log_dirs(settings or {}, data_dir)
         values["log.dirs"] = ",".join((data_dir, *others))
         _check_conflicts(values)
-        built = cls(data_dir, host, port, profile, as_version, explicit, values, ignored, tuple(others), cluster_id)
+        quorum = QuorumConfig.of(
+            cast("int | None", values["node.id"]),
+            *(cast("str | None", values[name]) for name in ("process.roles", VOTERS, "controller.listener.names")),
+        )
+        built = cls(
+            data_dir,
+            host,
+            port,
+            profile,
+            as_version,
+            explicit,
+            values,
+            ignored,
+            tuple(others),
+            quorum,
+            cluster_id if cluster_id is not None else quorum.cluster_id,
+        )
         built.cordoned_dirs()
         return built
 

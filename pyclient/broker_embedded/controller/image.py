@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controller.scram import Credential
@@ -47,7 +47,7 @@ RECOVERING: Final = 1
 
 @dataclass(slots=True)
 class PartitionImage:
-    """One partition; `leader` is -1 if it has none.
+    """One partition; `leader` is -1 if it has none. A change replaces the object, so that images can share it.
 
     `leader_recovery_state` is `RECOVERING` from an unclean election until that leader reports `RECOVERED`. `elr` are
     the eligible leader replicas (KIP-966): outside the ISR, but with all committed records. `last_known_elr` is the
@@ -101,6 +101,8 @@ class TopicImage:
 @dataclass(slots=True)
 class BrokerImage:
     """One registered broker; `epoch` is the offset of its registration, `incarnation` the id of its process.
+
+    A change replaces the object.
 
     `log_dirs` are its online log directories, `cordoned` those that get no new replicas. A broker of an old
     metadata.version reports no directories.
@@ -175,6 +177,22 @@ class MetadataImage:
     def __repr__(self) -> str:
         return f"<MetadataImage {len(self.topics)} topics, {len(self.brokers)} brokers, version {self.version}>"
 
+    def copy(self) -> MetadataImage:
+        """Return an image that changes independently of this one."""
+        made = MetadataImage()
+        made.topics = {name: replace(topic, partitions=dict(topic.partitions)) for name, topic in self.topics.items()}
+        made.topics_by_id = {topic.topic_id: topic for topic in made.topics.values()}
+        made._colliding = {name: set(topics) for name, topics in self._colliding.items()}
+        made.configs = {resource: dict(options) for resource, options in self.configs.items()}
+        made.brokers = dict(self.brokers)
+        made.features = dict(self.features)
+        made.client_quotas = {entity: dict(quotas) for entity, quotas in self.client_quotas.items()}
+        made.scram_credentials = dict(self.scram_credentials)
+        made.next_producer_id = self.next_producer_id
+        made.version = self.version
+        made.directory_sizes = self.directory_sizes.copy()
+        return made
+
     def topic_configs(self, topic: str) -> dict[str, str]:
         """Return the options set on the topic itself."""
         return self.configs.get((TOPIC_RESOURCE, topic), {})
@@ -219,9 +237,10 @@ class MetadataImage:
         self.brokers.pop(record.broker_id, None)
 
     def _change_registration(self, record: BrokerRegistrationChangeRecord) -> None:
-        broker = self.brokers.get(record.broker_id)
-        if broker is None:
+        known = self.brokers.get(record.broker_id)
+        if known is None:
             return
+        broker = self.brokers[record.broker_id] = replace(known)
         if record.fenced:
             broker.fenced = record.fenced > 0
         if record.in_controlled_shutdown:
@@ -240,7 +259,7 @@ class MetadataImage:
     def _set_fenced(self, node_id: int, fenced: bool) -> None:
         broker = self.brokers.get(node_id)
         if broker is not None:
-            broker.fenced = fenced
+            self.brokers[node_id] = replace(broker, fenced=fenced)
 
     def _add_topic(self, record: TopicRecord) -> None:
         topic = TopicImage(record.name, record.topic_id)
@@ -254,7 +273,8 @@ class MetadataImage:
         self.directory_sizes.update(record.directories)
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
-        partition = self.topics_by_id[record.topic_id].partitions[record.partition_id]
+        partitions = self.topics_by_id[record.topic_id].partitions
+        partition = replace(partitions[record.partition_id])
         if record.replicas is not None:
             partition.replicas = list(record.replicas)
         if record.isr is not None:
@@ -277,6 +297,7 @@ class MetadataImage:
         if record.last_known_elr is not None:
             partition.last_known_elr = tuple(record.last_known_elr)
         partition.partition_epoch += 1
+        partitions[record.partition_id] = partition
 
     def _clear_elr(self, record: ClearElrRecord) -> None:
         """Forget the eligible leader replicas of a topic, or with an empty name of all."""
@@ -286,8 +307,9 @@ class MetadataImage:
         else:
             topics = list(self.topics.values())
         for each in topics:
-            for partition in each.partitions.values():
-                partition.elr = partition.last_known_elr = ()
+            for index, partition in each.partitions.items():
+                if partition.elr or partition.last_known_elr:
+                    each.partitions[index] = replace(partition, elr=(), last_known_elr=())
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self.topics_by_id.pop(record.topic_id)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.controller.features import FEATURES, METADATA_VERSION, supported
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.releases import release_of
-from pyclient.broker_embedded.served_apis import SERVED
+from pyclient.broker_embedded.served_apis import ListenerType, served_on
 from pyclient.errors import InvalidRequest, UnsupportedVersion
 from pyclient.protocol.messages.api_versions import (
     ApiVersion,
@@ -33,10 +33,10 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @cache
-def _api_keys(release: str | None) -> list[ApiVersion]:
+def _api_keys(release: str | None, listener: ListenerType = ListenerType.CLIENT) -> list[ApiVersion]:
     capped = None if release is None else release_of(release).versions
     found = []
-    for name, served in SERVED.items():
+    for name, served in served_on(listener).items():
         key = API_KEYS[name]
         last = served.last if capped is None else min(served.last, capped.get(key, -1))
         if last >= served.first:
@@ -49,7 +49,8 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
     """Answer with the table; INVALID_REQUEST for a malformed client software name or version (v3+)."""
     if context.version >= 3 and not _is_plausible(request):
         return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=[])
-    release = context.node.release
+    listener = context.connection.listener
+    release = context.node.release if listener is ListenerType.CLIENT else None
     levels = context.node.image.features
     ranges = {name: supported(name, levels.get(name, 0)) for name in FEATURES}
     if release is not None:
@@ -60,7 +61,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
             ranges[METADATA_VERSION] = release.oldest_metadata, ranges[METADATA_VERSION][1]
     return ApiVersionsResponse(
         error_code=0,
-        api_keys=_api_keys(None if release is None else release.name),
+        api_keys=_api_keys(None if release is None else release.name, listener),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=first, max_version=last)
             for name, (first, last) in ranges.items()

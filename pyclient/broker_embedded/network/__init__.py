@@ -2,5 +2,6 @@
 
 `Listener` accepts, `BrokerConnection` reads requests and writes answers in order. `Admission` counts connections and
 turns some away, `Descriptors` keeps files in reserve, `ByteQuotas` and `MutationQuotas` delay clients above a quota.
-`AnswerCache` keeps encoded Metadata answers; `LoneProduces` is the short way of a request with one batch.
+`NodeChannels` are the connections from this node to others of its cluster. `AnswerCache` keeps encoded Metadata
+answers; `LoneProduces` is the short way of a request with one batch.
 """

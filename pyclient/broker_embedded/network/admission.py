@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.controller.client_quotas import CONNECTIONS, IP
 from pyclient.broker_embedded.network.quotas import Meter
 from pyclient.broker_embedded.network.server import BrokerConnection, address_of
+from pyclient.broker_embedded.served_apis import ListenerType
 from pyclient.config.options import INT_MAX
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ class Admission:
         wait = 0.0 if limit == INT_MAX else self._rate.count(limit, now)
         self._held = sock, now + wait
         self._try()
+
+    def take_node(self, sock: socket.socket) -> None:
+        """Serve a socket of the CONTROLLER listener: the quotas are for clients."""
+        self._serve(sock, address_of(sock), ListenerType.CONTROLLER)
 
     def connection_ended(self) -> None:
         """Note the end of a connection: a held socket may be served, and one more file descriptor is free."""
@@ -149,7 +154,7 @@ class Admission:
             return
         self._serve(sock, address)
 
-    def _serve(self, sock: socket.socket, address: str) -> None:
+    def _serve(self, sock: socket.socket, address: str, listener: ListenerType = ListenerType.CLIENT) -> None:
         node = self._node
         self._numbers += 1
         try:
@@ -157,7 +162,7 @@ class Admission:
             for option, name in _BUFFER_OPTIONS:
                 if (size := node.config.integer(name)) > 0:
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
-            node.connections[self._numbers] = BrokerConnection(node, sock, self._numbers)
+            node.connections[self._numbers] = BrokerConnection(node, sock, self._numbers, listener)
             node.addresses[address] += 1
             node.descriptors.connections_are(len(node.connections))
         except OSError as error:  # gone before it was served

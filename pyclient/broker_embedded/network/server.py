@@ -15,6 +15,7 @@ from pyclient.broker_embedded import dispatch
 from pyclient.broker_embedded.dispatch import CloseConnection, RequestContext
 from pyclient.broker_embedded.network.answer_cache import METADATA
 from pyclient.broker_embedded.scheduling.request_slices import LARGE_FRAME, SlicedRequest
+from pyclient.broker_embedded.served_apis import ListenerType
 from pyclient.net.stream import FrameStream
 from pyclient.protocol import framing
 from pyclient.protocol.parts import fields_of
@@ -150,9 +151,12 @@ def _ignore(_event: object) -> None:
 class BrokerConnection:
     """One connection. The next request is read when the last one is answered, which keeps responses in order."""
 
-    def __init__(self, node: BrokerNode, sock: socket.socket, number: int) -> None:
+    def __init__(
+        self, node: BrokerNode, sock: socket.socket, number: int, listener: ListenerType = ListenerType.CLIENT
+    ) -> None:
         self.node = node
         self.number = number
+        self.listener = listener
         self.local_address: tuple[str, int] = sock.getsockname()[:2]
         self.last_active = node.loop.time()
         self.on_abandoned: Callable[[], None] | None = None
@@ -160,6 +164,8 @@ class BrokerConnection:
         self.on_ended: Callable[[], None] | None = None
         """Called when the client has closed its sending side while its request waits."""
         self.address = address_of(sock)
+        self._of_client = listener is ListenerType.CLIENT
+        self._find_route = dispatch.ROUTES[listener].find
         self._lones: LoneProduces | None = None
         self._waiting: asyncio.Future[Any] | None = None
         self._sliced: SlicedRequest | None = None
@@ -239,8 +245,8 @@ class BrokerConnection:
     def _on_frame(self, frame: memoryview) -> None:
         node = self.node
         self.last_active = node.loop.time()
-        began = perf_counter() if node.image.client_quotas else 0.0
-        plain = node.interceptor is None and not began
+        began = perf_counter() if node.image.client_quotas and self._of_client else 0.0
+        plain = node.interceptor is None and not began and self._of_client
         lones = self._lones
         if lones is not None and plain and (known := lones.answer(node, frame)) is not None:
             self.stream.send([known])
@@ -251,8 +257,8 @@ class BrokerConnection:
             return
         try:
             header = framing.decode_request_header(frame)
-            route = dispatch.route(header.api_key, header.api_version)
-            release = node.release
+            route = self._find_route(header.api_key, header.api_version)
+            release = node.release if self._of_client else None
             if route is None or (release is not None and not release.serves(header.api_key, header.api_version)):
                 self._refuse(header)
                 return
@@ -284,7 +290,7 @@ class BrokerConnection:
         """Return the handler's result: a response, the steps to one, or an awaitable."""
         context = RequestContext(self.node, header.api_key, header.api_version, header.client_id, self)
         interceptor = self.node.interceptor
-        if interceptor is None:
+        if interceptor is None or not self._of_client:
             return route.handler(request, context)
         return interceptor.serve(route, request, context, header.correlation_id)  # for faults and the request log
 

@@ -1,0 +1,117 @@
+"""A node's part in the metadata quorum: its roles, and the voters with their addresses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from pyclient.config.addresses import format_address, parse_address
+from pyclient.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BROKER: Final = "broker"
+CONTROLLER: Final = "controller"
+VOTERS: Final = "controller.quorum.voters"
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumConfig:
+    """The roles of a node, and the address of each voter's CONTROLLER listener by node id.
+
+    Without `voters` the node is alone: it is the only voter and has no CONTROLLER listener.
+    """
+
+    roles: frozenset[str] = frozenset({BROKER, CONTROLLER})
+    voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    listener_name: str = "CONTROLLER"
+
+    @classmethod
+    def of(cls, node_id: int | None, roles: str | None, voters: str | None, listener_name: str | None) -> QuorumConfig:
+        """Check the texts of `process.roles`, `controller.quorum.voters` and `controller.listener.names`.
+
+        Raises `ConfigError` naming the option and what is allowed.
+        """
+        config = cls(_roles(roles), _voters(voters), _listener(listener_name))
+        if not config.voters:
+            if config.roles != {BROKER, CONTROLLER}:
+                raise ConfigError(
+                    f"process.roles is {roles!r}: a node with one role belongs to a cluster, whose {VOTERS} must be set"
+                )
+            return config
+        if len(config.voters) % 2 == 0:
+            raise ConfigError(
+                f"{VOTERS} names {len(config.voters)} voters: an even number survives no more failures than one voter "
+                "less, so that it must be odd"
+            )
+        is_voter = node_id in config.voters
+        if config.is_controller and not is_voter:
+            raise ConfigError(
+                f"{VOTERS} is {voters!r}: node.id {node_id} has the role controller and must be one of the voters"
+            )
+        if not config.is_controller and is_voter:
+            raise ConfigError(f"{VOTERS} names node.id {node_id}: process.roles must then have the role controller")
+        return config
+
+    @property
+    def is_broker(self) -> bool:
+        """True if the node serves clients."""
+        return BROKER in self.roles
+
+    @property
+    def is_controller(self) -> bool:
+        """True if the node is a voter of the metadata quorum."""
+        return CONTROLLER in self.roles
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster id that follows from the voters, for nodes that are given none; None for a node alone.
+
+        All nodes of a cluster have the same voters, so that they agree on the id without a word.
+        """
+        if not self.voters:
+            return None
+        from pyclient.broker_embedded.log.checkpoints import uuid_text
+
+        text = ",".join(f"{node}@{format_address(*address)}" for node, address in sorted(self.voters.items()))
+        seed = sha256(text.encode()).digest()
+        return uuid_text(UUID(bytes=bytes([seed[0] & 0x7F, *seed[1:16]]), version=4))
+
+
+def _listener(text: str | None) -> str:
+    name = (text or CONTROLLER.upper()).strip()
+    if "," in name:
+        raise ConfigError(f"controller.listener.names is {text!r}: the embedded broker has one such listener")
+    return name
+
+
+def _roles(text: str | None) -> frozenset[str]:
+    if text is None or not text.strip():
+        return frozenset({BROKER, CONTROLLER})
+    roles = [each.strip() for each in text.split(",")]
+    if len(set(roles)) != len(roles) or not {BROKER, CONTROLLER}.issuperset(roles):
+        raise ConfigError(f"process.roles is {text!r}: it must be broker, controller, or both with a comma")
+    return frozenset(roles)
+
+
+def _voters(text: str | None) -> dict[int, tuple[str, int]]:
+    voters: dict[int, tuple[str, int]] = {}
+    for entry in (text or "").split(","):
+        if not entry.strip():
+            continue
+        node, separator, address = entry.strip().partition("@")
+        if not separator or not (node.isascii() and node.isdigit() and int(node) < 2**31):
+            raise ConfigError(f"{VOTERS}: {entry!r} must look like 1@host:port, with the node id before the @")
+        try:
+            at = parse_address(address)
+        except ValueError as error:
+            raise ConfigError(f"{VOTERS}: {error}") from None
+        if int(node) in voters:
+            raise ConfigError(f"{VOTERS} names node {int(node)} twice")
+        if at in voters.values():
+            raise ConfigError(f"{VOTERS} names the address {address} twice")
+        voters[int(node)] = at
+    return voters

@@ -1,0 +1,102 @@
+"""What changed in the metadata: gathered while records are applied to an image, for those who act on changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage
+
+_UNREGISTER, _TOPIC, _PARTITION, _CONFIG, _PARTITION_CHANGE, _REMOVE_TOPIC, _FEATURE = 1, 2, 3, 4, 5, 9, 12
+_CLEAR_ELR = 28
+_ID_OF_BROKER: Final = {0: "broker_id", _UNREGISTER: "broker_id", 7: "id", 8: "id", 17: "broker_id"}
+"""Record types about a broker, and their field with its id."""
+
+
+class MetadataDelta:
+    """The changes that records make to `image`; `apply` applies them, and notes what they change.
+
+    A topic that was created and deleted within the delta is not in it.
+    """
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self.created_topics: dict[UUID, str] = {}
+        self.deleted_topics: dict[UUID, str] = {}
+        self.partitions: dict[TopicPartition, tuple[PartitionImage | None, PartitionImage | None]] = {}
+        """Each partition that changed as it was before and as it is now, None where it did not or does not exist."""
+        self.brokers: set[int] = set()
+        """The ids of brokers that were registered, changed, fenced, unfenced or unregistered."""
+        self.configs: set[tuple[int, str]] = set()
+        """The type and name of each resource whose options changed."""
+        self.features = False
+        """True if a feature level changed."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<MetadataDelta created={list(self.created_topics.values())} "
+            f"deleted={list(self.deleted_topics.values())} partitions={len(self.partitions)} "
+            f"brokers={sorted(self.brokers)} configs={sorted(self.configs)}>"
+        )
+
+    def __bool__(self) -> bool:
+        """Tell whether anything changed."""
+        topics = self.created_topics or self.deleted_topics or self.partitions
+        return bool(topics or self.brokers or self.configs or self.features)
+
+    def apply(self, record: Any) -> None:
+        """Apply a record to the image and note what it changes."""
+        kind = record.api_key
+        image = self.image
+        if kind in (_PARTITION, _PARTITION_CHANGE):
+            topic = image.topics_by_id[record.topic_id]
+            before = topic.partitions.get(record.partition_id)
+            image.apply(record)
+            self._changed(TopicPartition(topic.name, record.partition_id), before)
+            return
+        if kind == _REMOVE_TOPIC:
+            topic = image.topics_by_id[record.topic_id]
+            image.apply(record)
+            for index, partition in topic.partitions.items():
+                self._changed(TopicPartition(topic.name, index), partition)
+            if self.created_topics.pop(record.topic_id, None) is None:
+                self.deleted_topics[record.topic_id] = topic.name
+            return
+        if kind == _CLEAR_ELR:
+            self._clear_elr(record)
+            return
+        image.apply(record)
+        if kind == _TOPIC:
+            self.created_topics[record.topic_id] = record.name
+        elif kind == _CONFIG:
+            self.configs.add((record.resource_type, record.resource_name))
+        elif kind == _FEATURE:
+            self.features = True
+        elif kind in _ID_OF_BROKER:
+            self.brokers.add(getattr(record, _ID_OF_BROKER[kind]))
+
+    def _clear_elr(self, record: Any) -> None:
+        before = {
+            TopicPartition(topic.name, index): partition
+            for topic in self.image.topics.values()
+            for index, partition in topic.partitions.items()
+            if record.topic_name in ("", topic.name)
+        }
+        self.image.apply(record)
+        for at, partition in before.items():
+            if self.image.partition(*at) is not partition:
+                self._changed(at, partition)
+
+    def _changed(self, at: TopicPartition, before: PartitionImage | None) -> None:
+        """Note a partition that was `before`, unless an earlier record of the delta has changed it already."""
+        if at in self.partitions:
+            before = self.partitions[at][0]
+        after = self.image.partition(*at)
+        if before is None and after is None:
+            self.partitions.pop(at, None)
+        else:
+            self.partitions[at] = before, after

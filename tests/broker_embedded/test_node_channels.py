@@ -1,0 +1,140 @@
+"""Connections between nodes: versions, failures, the return of a node, and addresses that tests replace."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.network.node_channels import NodeChannels
+from pyclient.errors import ConnectionFailed, KafkaTimeout, UnsupportedVersion
+from pyclient.protocol.messages.describe_cluster import DescribeClusterRequest
+from pyclient.protocol.messages.fetch import FetchRequest
+from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.messages.vote import VoteRequest
+
+
+def run(scenario: Callable[[NodeChannels], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        channels = NodeChannels(asyncio.get_running_loop(), "node-1")
+        try:
+            await scenario(channels)
+        finally:
+            channels.close()
+
+    asyncio.run(main())
+
+
+def address_of(cluster: EmbeddedCluster) -> tuple[str, int]:
+    host, _, port = cluster.bootstrap_servers.rpartition(":")
+    return host, int(port)
+
+
+def describe() -> DescribeClusterRequest:
+    return DescribeClusterRequest(include_cluster_authorized_operations=False)
+
+
+def fetch() -> FetchRequest:
+    return FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
+
+
+def test_requests_are_pipelined_in_the_highest_version() -> None:
+    with EmbeddedCluster() as cluster, cluster.requests.start() as requests:
+
+        async def scenario(channels: NodeChannels) -> None:
+            channel = channels.to(1, *address_of(cluster))
+            first, second = channel.send(describe(), 5.0), channel.send(fetch(), 5.0)
+            assert not channel.connected
+            assert (await first).brokers[0].broker_id == 1
+            assert (await second).error_code == 0
+            assert channel.connected
+            assert channels.to(1, *address_of(cluster)) is channel
+            [logged] = requests.query("Fetch")
+            assert logged.version == 18  # clients stop at 12
+
+        run(scenario)
+
+
+def test_an_api_that_the_node_does_not_serve() -> None:
+    with EmbeddedCluster() as cluster:
+
+        async def scenario(channels: NodeChannels) -> None:
+            with pytest.raises(UnsupportedVersion):
+                await channels.to(1, *address_of(cluster)).send(VoteRequest(topics=[]), 5.0)
+
+        run(scenario)
+
+
+def test_a_node_that_is_away_and_comes_back() -> None:
+    async def scenario(channels: NodeChannels) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            away = server.getsockname()[:2]
+        channel = channels.to(1, *away)
+        with pytest.raises(ConnectionFailed, match="node 1"):
+            await channel.send(describe(), 5.0)
+        with pytest.raises(ConnectionFailed, match="no connection yet"):
+            await channel.send(describe(), 5.0)
+        with EmbeddedCluster(port=away[1]):
+            while True:
+                try:
+                    assert (await channel.send(describe(), 5.0)).error_code == 0
+                    break
+                except ConnectionFailed:
+                    await asyncio.sleep(0.01)
+        with pytest.raises(ConnectionFailed):
+            await channel.send(describe(), 5.0)
+
+    run(scenario)
+
+
+def test_a_node_that_does_not_answer() -> None:
+    async def scenario(channels: NodeChannels) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            channel = channels.to(1, *server.getsockname()[:2])
+            with pytest.raises(KafkaTimeout, match=r"no connection for DescribeCluster within 0\.05 s"):
+                await channel.send(describe(), 0.05)
+
+    run(scenario)
+
+
+def test_a_paused_channel_gets_its_answer_when_it_goes_on() -> None:
+    with EmbeddedCluster() as cluster:
+
+        async def scenario(channels: NodeChannels) -> None:
+            channel = channels.to(1, *address_of(cluster))
+            await channel.send(describe(), 5.0)
+            channels.pause()
+            answer = channel.send(describe(), 5.0)
+            other = NodeChannels(asyncio.get_running_loop(), "node-2").to(1, *address_of(cluster))
+            await other.send(describe(), 5.0)  # longer than an answer takes
+            other.close()
+            assert not answer.done()
+            channels.resume()
+            assert (await answer).error_code == 0
+
+        run(scenario)
+
+
+def test_the_link_replaces_addresses() -> None:
+    with EmbeddedCluster() as cluster:
+
+        async def main() -> None:
+            asked: list[tuple[int, str, int]] = []
+
+            def link(node_id: int, host: str, port: int) -> tuple[str, int]:
+                asked.append((node_id, host, port))
+                return address_of(cluster)
+
+            channels = NodeChannels(asyncio.get_running_loop(), "node-1", link)
+            response = await channels.to(7, "elsewhere", 1).send(MetadataRequest(topics=[]), 5.0)
+            assert response.brokers[0].node_id == 1
+            assert asked == [(7, "elsewhere", 1)]
+            channels.close()
+            with pytest.raises(ConnectionFailed, match="closed its connections"):
+                await channels.to(7, "elsewhere", 1).send(MetadataRequest(topics=[]), 0.5)
+
+        asyncio.run(main())
