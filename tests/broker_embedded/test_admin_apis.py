@@ -143,8 +143,8 @@ class InMemoryLog:
             self.image.apply(record)
 
 
-def controller_of(partition: PartitionImage) -> Controller:
-    """A controller on broker 1 of a cluster whose brokers 2 and 3 do not exist, with partition t-0."""
+def controller_of(partition: PartitionImage) -> tuple[Controller, MetadataImage]:
+    """A controller on broker 1 of a cluster whose brokers 2 and 3 do not exist, with partition t-0; and its image."""
     from random import Random
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
@@ -155,28 +155,29 @@ def controller_of(partition: PartitionImage) -> Controller:
     }
     topic = TopicImage("t", uuid.uuid4(), {0: partition})
     image.topics["t"] = image.topics_by_id[topic.topic_id] = topic
-    return Controller(BrokerConfig.build(data_dir=""), image, InMemoryLog(image), Random(1))  # type: ignore[arg-type]
+    log: Any = InMemoryLog(image)
+    return Controller(BrokerConfig.build(data_dir=""), image, log, Random(1)), image
 
 
 def test_replica_on_missing_broker_can_be_removed() -> None:
-    partition = PartitionImage(0, [1, 2, 3], [1], 1, 5)
-    controller = controller_of(partition)
+    controller, image = controller_of(PartitionImage(0, [1, 2, 3], [1], 1, 5))
     with pytest.raises(errors.InvalidReplicationFactor):
         controller.reassign("t", 0, [1], may_resize=False)
     with pytest.raises(errors.InvalidReplicaAssignment):
         controller.reassign("t", 0, [1, 2], may_resize=True)
     controller.reassign("t", 0, [1], may_resize=True)
+    partition = image.topics["t"].partitions[0]
     assert (partition.replicas, partition.isr, partition.leader, partition.leader_epoch) == ([1], [1], 1, 5)
 
 
 def test_reassignment_away_from_leader_is_refused() -> None:
-    controller = controller_of(PartitionImage(0, [2], [2], 2, 5))
+    controller, _image = controller_of(PartitionImage(0, [2], [2], 2, 5))
     with pytest.raises(errors.InvalidReplicaAssignment, match="broker 2"):
         controller.reassign("t", 0, [1], may_resize=True)
 
 
 def test_partition_without_available_replica_gets_no_leader() -> None:
-    controller = controller_of(PartitionImage(0, [2], [2], -1, 5))
+    controller, _image = controller_of(PartitionImage(0, [2], [2], -1, 5))
     with pytest.raises(errors.PreferredLeaderNotAvailable):
         controller.elect_leader("t", 0, unclean=False)
     with pytest.raises(errors.EligibleLeadersNotAvailable):
