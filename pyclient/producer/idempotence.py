@@ -1,4 +1,4 @@
-"""TransactionManager: producer id, epoch and sequence numbers, by which brokers drop duplicates and refuse gaps.
+"""Idempotence: producer id, epoch and sequence numbers, by which brokers drop duplicates and refuse gaps.
 
 The protocol is KIP-98 and KIP-360. The numbers of a partition move through four phases:
 
@@ -81,7 +81,7 @@ class Numbered(Protocol):
 
 
 @dataclass(slots=True)
-class TransactionManager:
+class ProducerIds:
     """The producer id that the cluster assigned to this producer; partitions use it from their first batch."""
 
     producer_id: int = NO_PRODUCER_ID
@@ -143,11 +143,11 @@ class PartitionSequence:
     def __repr__(self) -> str:
         return f"<PartitionSequence {self.phase.name} id={self.producer_id} epoch={self.epoch} next={self.next}>"
 
-    def prepare(self, on_wire: int, manager: TransactionManager, outstanding: Sequence[Numbered]) -> bool:
+    def prepare(self, on_wire: int, ids: ProducerIds, outstanding: Sequence[Numbered]) -> bool:
         """Return True if a batch may be sent now, with `on_wire` others in flight; begin a new epoch if it is due.
 
         `outstanding` are the batches that have numbers and no outcome, in order. Return False also if a producer id
-        must be requested first; then `manager.wanted` is set.
+        must be requested first; then `ids.wanted` is set.
         """
         if self.phase is Phase.STEADY:
             return True
@@ -155,7 +155,7 @@ class PartitionSequence:
             return False
         if self.phase is Phase.PROBING or (outstanding and outstanding[0].position < self._missing):
             return True
-        return self._begin(manager) and self._renumber(outstanding)
+        return self._begin(ids) and self._renumber(outstanding)
 
     def assign(self, batch: Numbered) -> None:
         """Give numbers to a batch that has none yet."""
@@ -217,16 +217,16 @@ class PartitionSequence:
             return (self._replace_id or self.epoch >= MAX_EPOCH) and position >= self._missing
         return self.phase is Phase.NEW
 
-    def _begin(self, manager: TransactionManager) -> bool:
+    def _begin(self, ids: ProducerIds) -> bool:
         if self.producer_id != NO_PRODUCER_ID and self.epoch < MAX_EPOCH and not self._replace_id:
             self.epoch += 1
             return True
         if self.producer_id != NO_PRODUCER_ID:
-            manager.used_up(self.producer_id)
-        if not manager.known:
-            manager.wanted = True
+            ids.used_up(self.producer_id)
+        if not ids.known:
+            ids.wanted = True
             return False
-        self.producer_id, self.epoch, self._replace_id = manager.producer_id, manager.epoch, False
+        self.producer_id, self.epoch, self._replace_id = ids.producer_id, ids.epoch, False
         return True
 
     def _renumber(self, outstanding: Sequence[Numbered]) -> bool:
