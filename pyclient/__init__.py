@@ -9,14 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyclient import errors
-from pyclient.types import (
-    ErrorAction,
-    GroupMetadata,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    RecordMetadata,
-    TopicPartition,
-)
+from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from pyclient.admin import Admin, AsyncAdmin, NewTopic
@@ -41,8 +34,6 @@ __all__ = [
     "BatchFuture",
     "Consumer",
     "DeliveryFuture",
-    "ErrorAction",
-    "GroupMetadata",
     "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",

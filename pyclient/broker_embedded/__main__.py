@@ -23,17 +23,15 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--as-version", metavar="RELEASE", help="the release of Kafka to look like, as in 3.9")
     parser.add_argument("--cluster-id", metavar="ID", help="the id of the cluster that a new data directory belongs to")
+    parser.add_argument(
+        "--link", action="append", default=[], metavar="ADDRESS=ADDRESS", help="dial the second in place of the first"
+    )
     parser.add_argument("--with-parent", action="store_true", help="end when standard input is closed")
     parser.add_argument("--control-port", type=int, help="serve the test user's controls there; 0 picks a free port")
     parser.add_argument("--control-host", default="127.0.0.1", help="the address of the control port")
     parser.add_argument("--control-fd", type=int, help="serve the controls on this listening Unix socket")
     options = parser.parse_args(arguments)
-    settings = {}
-    for text in options.set:
-        name, separator, value = text.partition("=")
-        if not separator:
-            parser.error(f"--set {text}: it has to be KEY=VALUE")
-        settings[name.strip()] = value
+    settings, links = _pairs(parser, "--set", options.set), _pairs(parser, "--link", options.link)
     return serve(
         host=options.host,
         port=options.port,
@@ -42,11 +40,22 @@ def main(arguments: list[str] | None = None) -> int:
         settings=settings,
         as_version=options.as_version,
         cluster_id=options.cluster_id,
+        links=links,
         with_parent=options.with_parent,
         control_port=options.control_port,
         control_host=options.control_host,
         control_fd=options.control_fd,
     )
+
+
+def _pairs(parser: argparse.ArgumentParser, option: str, texts: list[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            parser.error(f"{option} {text}: it has to be KEY=VALUE")
+        pairs[name.strip()] = value
+    return pairs
 
 
 if __name__ == "__main__":

@@ -10,6 +10,20 @@ from pyclient.cli.options import parse_settings
 
 
 @click.command()
+@click.option(
+    "--brokers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How many brokers, each in a process of its own, on --port and the ports that follow.",
+)
+@click.option("--replication-factor", type=click.IntRange(1), help="Replicas of a topic; by default up to 3.")
+@click.option(
+    "--min-insync-replicas", type=click.IntRange(1), help="Replicas that a record needs; by default all but one."
+)
+@click.option(
+    "--controllers", type=click.IntRange(1), help="Nodes that are controllers only; by default brokers are, too."
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port",
@@ -37,6 +51,10 @@ from pyclient.cli.options import parse_settings
 )
 @click.option("--control-host", default="127.0.0.1", show_default=True, help="The address of the control port.")
 def broker(
+    brokers: int,
+    replication_factor: int | None,
+    min_insync_replicas: int | None,
+    controllers: int | None,
     host: str,
     port: int,
     data_dir: str | None,
@@ -46,11 +64,34 @@ def broker(
     control_port: int | None,
     control_host: str,
 ) -> None:
-    """Run a broker until Ctrl-C or SIGTERM.
+    """Run a broker, or a cluster of several, until Ctrl-C or SIGTERM.
 
     Its first line on stdout is `bootstrap.servers=HOST:PORT`, printed when it is ready; with --control-port the second
     is `control.url=http://HOST:PORT`.
     """
+    if brokers > 1 or controllers is not None:
+        from pyclient.broker_embedded.cluster.foreground_cluster import serve_cluster
+
+        if control_host != "127.0.0.1":
+            raise click.UsageError("--control-host: the controls of several brokers are served on 127.0.0.1 only")
+        sys.exit(
+            serve_cluster(
+                brokers,
+                replication_factor=replication_factor,
+                min_insync_replicas=min_insync_replicas,
+                controllers=controllers,
+                host=host,
+                port=port,
+                data_dir=data_dir,
+                profile=profile,
+                as_version=as_version,
+                settings=parse_settings(settings),
+                control_port=control_port,
+            )
+        )
+    for name, value in (("replication-factor", replication_factor), ("min-insync-replicas", min_insync_replicas)):
+        if value not in (None, 1):
+            raise click.UsageError(f"--{name} {value}: one broker has one replica of each topic; see --brokers")
     from pyclient.broker_embedded.__main__ import serve
 
     sys.exit(

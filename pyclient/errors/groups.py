@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pyclient.errors.base import BrokerError
-from pyclient.types import ErrorAction
 
 __all__ = [
     "CoordinatorLoadInProgress",
@@ -70,7 +69,6 @@ class IllegalGeneration(BrokerError):
     """The group has moved on to another generation."""
 
     code = 22
-    action = ErrorAction.RESTART
 
 
 class InconsistentGroupProtocol(BrokerError):
@@ -89,7 +87,6 @@ class UnknownMemberId(BrokerError):
     """The coordinator does not know this member."""
 
     code = 25
-    action = ErrorAction.RESTART
 
 
 class InvalidSessionTimeout(BrokerError):
@@ -138,7 +135,6 @@ class FencedInstanceId(BrokerError):
     """Another member uses the same group.instance.id now."""
 
     code = 82
-    action = ErrorAction.RESTART
 
 
 class GroupSubscribedToTopic(BrokerError):
@@ -151,7 +147,6 @@ class FencedMemberEpoch(BrokerError):
     """The coordinator has fenced the member's epoch."""
 
     code = 110
-    action = ErrorAction.RESTART
 
 
 class UnreleasedInstanceId(BrokerError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pyclient.errors.base import BrokerError
-from pyclient.types import ErrorAction
 
 __all__ = [
     "CorruptMessage",
@@ -74,7 +73,6 @@ class InvalidRequiredAcks(BrokerError):
     """acks must be 0, 1 or all."""
 
     code = 21
-    action = ErrorAction.CONFIGURE
 
 
 class InvalidTimestamp(BrokerError):
@@ -87,7 +85,6 @@ class UnsupportedForMessageFormat(BrokerError):
     """The log's message format does not support the request."""
 
     code = 43
-    action = ErrorAction.CONFIGURE
 
 
 class FetchSessionIdNotFound(BrokerError):

@@ -8,7 +8,7 @@ from pyclient.broker_embedded.cluster.runners import ProcessRunner, ThreadRunner
 from pyclient.errors import ClientError, ClosedError, ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyclient.broker_embedded.cluster.runners import Runner
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Broker:
     """A broker. Every call returns when it has taken effect.
 
-    A restarted broker has the same port and data as before, and the faults that were not over.
+    A restarted broker has the same port and data as before, and the faults that were not over. `links` returns the
+    addresses that it dials in place of other nodes' own ones.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class Broker:
         self.config = config
         self.on_start: list[Callable[[], None]] = []
         self.on_end: list[Callable[[], None]] = []
+        self.links: Callable[[], Mapping[str, str]] = dict
         self._processes = processes
         self._control_port = control_port
         self._guard = guard
@@ -50,6 +52,11 @@ class Broker:
         if not self._runner.alive:
             return "down"
         return "paused" if self._paused else "running"
+
+    @property
+    def crashed(self) -> bool:
+        """Return True if it is down although nobody has ended it."""
+        return self._runner is not None and not self._runner.alive and self._runner.crashed
 
     @property
     def alive(self) -> bool:
@@ -101,7 +108,7 @@ class Broker:
             return
         self._late.clear()
         kind = ProcessRunner if self._processes else ThreadRunner
-        self._runner = kind(self.config, self._control_port)
+        self._runner = kind(self.config, self._control_port, self.links())
         self._paused = False
         self.config = self.config.at(port=self._runner.port)
         if self._control_port == 0:

@@ -14,18 +14,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.cluster.broker import Broker
 from pyclient.broker_embedded.cluster.faults import Faults
-from pyclient.broker_embedded.cluster.layout import Layout
+from pyclient.broker_embedded.cluster.layout import BROKER, CONTROLLER, Layout, NodePlan
 from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
+from pyclient.broker_embedded.cluster.node_links import NodeLinks
 from pyclient.broker_embedded.cluster.parallel import in_parallel
 from pyclient.broker_embedded.cluster.requests import Requests
+from pyclient.broker_embedded.cluster.runners import START_SECONDS
 from pyclient.broker_embedded.cluster.views import Views
-from pyclient.errors import ClosedError, ConfigError, ForkError
+from pyclient.errors import ClientError, ClosedError, ConfigError, ForkError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from pyclient.broker_embedded.cluster.cluster_controls import ClusterControlServer
+    from pyclient.broker_embedded.cluster.partition_moves import PartitionMoves
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
+
 log = logging.getLogger("pyclient.broker_embedded")
+
+_MOST_NODES = 1
 
 
 class EmbeddedCluster:
@@ -42,8 +50,14 @@ class EmbeddedCluster:
     broker options by Kafka's names on top. Without `data_dir` the data is removed with the cluster; with it, it stays,
     and the next cluster on it has the same topics and records. `config={"log.dirs": "/a,/b"}` uses several directories,
     of which the first one has the metadata.
-    Controls for tests: `cluster.faults` for requests, `cluster.brokers[0]` to kill, stop, pause and start a broker,
-    `advance_time`, `retention_now`, `wait_group` and `wait_topic`; `cluster.requests` logs the requests of clients.
+    With `brokers=3` there are three, with the ids 1, 2 and 3, which replicate topics and metadata as Kafka does: each
+    topic has `replication_factor` replicas (by default 3, or as many as there are brokers), and takes records with
+    acks=all only while `min_insync_replicas` of them (by default one less) are in sync. The first brokers, an odd
+    number of up to 5, are also the controllers; `controllers=3` makes nodes for that, with the ids from 3000. `racks`
+    has a rack of each broker. With `port` the brokers have that port and the following ones.
+    Controls for tests: `cluster.faults` for requests, `kill`, `pause`, `restart` and `start`, of all or of one node by
+    its id; `cut`, `slow` and `heal` the network between nodes, `move_leader`, `wait_isr`, `advance_time`,
+    `retention_now`, `wait_group` and `wait_topic`; `cluster.requests` logs the requests of clients.
     With `control_port` (0: any free one) the same controls are served by HTTP at `control_url`.
     A cluster that is still open at interpreter exit is closed after the clients. A child made by `fork` can use its
     address; only the parent may start and stop it (`ForkError`).
@@ -53,7 +67,11 @@ class EmbeddedCluster:
         self,
         brokers: int = 1,
         *,
+        replication_factor: int | None = None,
+        min_insync_replicas: int | None = None,
         processes: bool = False,
+        racks: Sequence[str | None] | None = None,
+        controllers: int | None = None,
         profile: str = "test",
         as_version: str | None = None,
         data_dir: str | os.PathLike[str] | None = None,
@@ -63,8 +81,15 @@ class EmbeddedCluster:
         control_port: int | None = None,
     ) -> None:
         """Check the options; nothing runs before `start()` or `with`. Raises `ConfigError`."""
-        self._layout = Layout.build(brokers, config=config)
-        if not self._layout.is_one_node:
+        self._layout = Layout.build(
+            brokers,
+            replication_factor=replication_factor,
+            min_insync_replicas=min_insync_replicas,
+            racks=racks,
+            controllers=controllers,
+            config=config,
+        )
+        if len(self._layout.nodes) > _MOST_NODES:
             raise ConfigError(f"brokers is {brokers}: a cluster has one broker for now (replication is not there yet)")
         self._processes = processes
         self._pid = os.getpid()
@@ -72,20 +97,23 @@ class EmbeddedCluster:
         self._opened = False
         self._advanced = 0.0
         self._configs = NodeConfigs(host=host, port=port, profile=profile, as_version=as_version)
-        drafts = [self._configs.draft(self._layout, node, os.fspath(data_dir or "")) for node in self._layout.nodes]
-        self._data_dir = drafts[0].data_dir if self._layout.is_one_node else os.fspath(data_dir or "")
+        self._data_dir = os.fspath(data_dir or "")
+        drafts = [self._configs.draft(self._layout, node, self._data_dir) for node in self._layout.nodes]
+        if self._layout.is_one_node:
+            self._data_dir = drafts[0].data_dir  # log.dirs may have named it
         self._temporary = not self._data_dir
         if control_port is not None and not 0 <= control_port <= 65535:
             raise ConfigError(f"control_port is {control_port}: it must be from 0 (any free one) to 65535")
-        self._brokers = [
-            Broker(draft, processes=processes, control_port=control_port, guard=self._check_open) for draft in drafts
-        ]
-        for broker in self._brokers:
-            broker.on_start.append(partial(self._advance_again, broker))
-            broker.on_end.append(partial(self._note_time, broker))
+        self._control_port = control_port
+        self._control: ClusterControlServer | None = None
+        self._nodes: list[Broker] = []
+        self._brokers: list[Broker] = []
         self._views = Views(self._brokers)
-        self._faults = Faults(self._brokers)
-        self._requests = Requests(self._brokers)
+        self._faults = Faults(())
+        self._requests = Requests(())
+        self._links = NodeLinks(self._nodes, self._listeners)
+        for node, draft in zip(self._layout.nodes, drafts, strict=True):
+            self._add(node, draft)
 
     def __repr__(self) -> str:
         count, kind = len(self._brokers), "process" if self._processes else "thread"
@@ -114,6 +142,19 @@ class EmbeddedCluster:
         return tuple(self._brokers)
 
     @property
+    def nodes(self) -> tuple[Broker, ...]:
+        """Return the brokers and the nodes that are controllers only."""
+        return tuple(self._nodes)
+
+    def node(self, node_id: int) -> Broker:
+        """Return the node with an id. Raise `ConfigError` if there is none."""
+        for node in self._nodes:
+            if node.id == node_id:
+                return node
+        known = ", ".join(str(each.id) for each in self._nodes)
+        raise ConfigError(f"there is no node {node_id!r}: the cluster has {known}")
+
+    @property
     def faults(self) -> Faults:
         """Return the fault injection: it makes requests fail, take long, get lost or wait."""
         return self._faults
@@ -131,12 +172,12 @@ class EmbeddedCluster:
 
     @property
     def alive(self) -> bool:
-        """Return True if all brokers run; False before `start()`, after `kill()`, and when a process has crashed."""
-        return all(broker.alive for broker in self._brokers)
+        """Return True if all nodes run; False before `start()`, after `kill()`, and when a process has crashed."""
+        return all(node.alive for node in self._nodes)
 
     @property
     def data_dir(self) -> str:
-        """Return the directory of the brokers' files."""
+        """Return the directory of the cluster's files."""
         return self._data_dir
 
     @property
@@ -149,65 +190,168 @@ class EmbeddedCluster:
     def control_url(self) -> str | None:
         """Return where the controls are served by HTTP, `http://127.0.0.1:PORT`; None without `control_port`."""
         self._check_open()
-        return self._brokers[0].control_url
+        return self._brokers[0].control_url if self._control is None else self._control.url
 
-    def start(self) -> EmbeddedCluster:
-        """Start the brokers that do not run, also after `kill()` or a crash: on the same data and ports.
+    @property
+    def controller_id(self) -> int | None:
+        """Return the id of the active controller, as most nodes that can be asked see it; None if there is none."""
+        self._check_open()
+        return self._views.controller()
 
-        Raises `ConfigError` when an address is taken or a data directory is not a broker's.
+    def start(self, node: int | None = None, timeout: float = START_SECONDS) -> EmbeddedCluster:
+        """Start the nodes that do not run, or that one, also after `kill()` or a crash: on the same data and ports.
+
+        Return when the brokers serve and take part in the cluster, if enough controllers run for that.
+        Raises `ConfigError` when an address is taken or a data directory is not a broker's, `KafkaTimeout`.
         """
         self._check_process()
         if self._closed:
             raise ClosedError("the cluster is closed: make a new one (on the same data_dir, if it had one)")
-        if self.alive:
+        starting = [each for each in self._chosen(node) if not each.alive]
+        if not starting:
             return self
         if not self._data_dir:
             self._data_dir = tempfile.mkdtemp(prefix="pyclient-cluster-")
         _close_at_exit(self)
         try:
             self._open()
-            self._start_all()
+            self._start_all(starting, timeout)
+            self._serve_controls()
         except BaseException:
-            self._remove_data()
+            if not any(each.alive for each in self._nodes):
+                self._configs.close()
+                self._opened = False
+                self._remove_data()
             raise
         return self
 
-    def kill(self) -> None:
-        """End the brokers as a crash would (SIGKILL with `processes=True`); `start()` starts them again."""
+    def kill(self, node: int | None = None) -> None:
+        """End all nodes, or one, as a crash would: SIGKILL with `processes=True`. `start()` starts them again."""
         self._check_open()
-        in_parallel([broker.kill for broker in self._brokers])
+        in_parallel([each.kill for each in self._chosen(node)])
 
-    def restart(self) -> None:
-        """Stop the brokers that run cleanly, and start them again on the same data and ports."""
+    def stop(self, node: int) -> None:
+        """Stop a node cleanly: its leaders move to other brokers first."""
+        self._check_open()
+        self.node(node).stop()
+
+    def restart(self, node: int | None = None) -> None:
+        """Stop all nodes, or one, cleanly, if they run, and start them again on the same data and ports."""
         self._check_process()
-        in_parallel([broker.stop for broker in self._brokers if broker.alive])
-        self.start()
+        in_parallel([each.stop for each in self._chosen(node) if each.alive])
+        self.start(node)
+
+    def pause(self, node: int) -> None:
+        """Freeze a node as a long garbage collection or a stalled disk would (SIGSTOP with `processes=True`)."""
+        self._check_open()
+        self.node(node).pause()
+
+    def resume(self, node: int) -> None:
+        """End the pause of a node."""
+        self._check_open()
+        self.node(node).resume()
+
+    def add_broker(self, rack: str | None = None, timeout: float = 30.0) -> Broker:
+        """Start one more broker, which gets partitions of new topics and by reassignment. Return it."""
+        self._check_several("add_broker")
+        self._layout, node = self._layout.with_broker(rack)
+        config = self._configs.config(self._layout, node)
+        broker = self._add(node, config)
+        try:
+            self._start_all([broker], timeout)
+        except BaseException:
+            self._forget(broker)
+            raise
+        self._links.joined()
+        return broker
+
+    def remove_broker(self, node: int, timeout: float = 60.0) -> None:
+        """Move the partitions of a broker to the others, stop it, and remove its registration. Its files stay."""
+        self._check_several("remove_broker")
+        broker = self.node(node)
+        self._layout.without(node)
+        self._moves.drain(node, [each.id for each in self._brokers if each is not broker], timeout)
+        broker.stop()
+        self._forget(broker)
+        self._moves.unregister(node)
+
+    def cut(self, a: int, b: int, *, one_way: bool = False) -> None:
+        """Cut the network between two nodes, or with `one_way` only from `a` to `b`. Clients reach both.
+
+        Connections stay open and carry nothing. `heal()` ends it, and what was sent arrives then, as over TCP.
+        """
+        self._check_several("cut")
+        self._links.cut(a, b, one_way=one_way)
+
+    def slow(self, a: int, b: int, latency_ms: float, bandwidth: float | None = None) -> None:
+        """Delay what two nodes send to each other by `latency_ms`; `bandwidth` limits the bytes per second."""
+        self._check_several("slow")
+        self._links.slow(a, b, latency_ms, bandwidth)
+
+    def freeze_follower(self, topic: str, partition: int) -> int:
+        """Have one in-sync follower of a partition replicate nothing until `heal()`. Return its node id.
+
+        It stays in the cluster, and leaves the in-sync replicas when `replica.lag.time.max.ms` is over.
+        """
+        self._check_several("freeze_follower")
+        known = self._views.partition(topic, partition)
+        followers = [each for each in known["isr"] if each != known["leader"]]
+        if not followers:
+            raise ConfigError(f"{topic}-{partition} has no in-sync follower: the in-sync replicas are {known['isr']}")
+        self._links.freeze(followers[-1])
+        return int(followers[-1])
+
+    def heal(self) -> None:
+        """End what `cut`, `slow` and `freeze_follower` did."""
+        self._check_open()
+        self._links.heal()
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        """Return the node id of a partition's leader; None while it has none. Raise `ConfigError` if it is unknown."""
+        self._check_open()
+        leader: int = self._views.partition(topic, partition)["leader"]
+        return None if leader < 0 else leader
+
+    def move_leader(self, topic: str, partition: int, node: int, timeout: float = 30.0) -> None:
+        """Make an in-sync replica the preferred leader of a partition, and wait until it leads."""
+        self._check_open()
+        self._moves.move_leader(topic, partition, node, timeout)
+
+    def wait_isr(self, topic: str, partition: int, size: int, timeout: float = 30.0) -> list[int]:
+        """Wait until a partition has that many in-sync replicas. Return their node ids. Raise `KafkaTimeout`."""
+        self._check_open()
+        return self._views.wait_isr(topic, partition, size, timeout)
 
     def repair(self) -> None:
-        """Undo faults: cancel injected ones, stop the request log, resume paused brokers, start those that are down.
+        """Undo faults: cancel injected ones, stop the request log, heal links, resume paused nodes, start those down.
 
         Advanced time stays advanced. The fixture `kafka_cluster` does this after each test.
         """
         self._check_open()
-        for broker in self._brokers:
-            broker.resume()
-            broker.start()
-            broker.call("POST", "/broker/resume")
+        self._links.heal()
+        for node in self._nodes:
+            node.resume()
+        self.start()
+        for node in self._nodes:
+            node.call("POST", "/broker/resume")
         self._faults.clear()
         self._requests.stop()
 
     def close(self) -> None:
-        """Stop the brokers, and remove their data unless it was given a `data_dir`. May be called twice.
+        """Stop the nodes, and remove their data unless it was given a `data_dir`. May be called twice.
 
-        A no-op in a child made by `fork`: the parent still uses the brokers.
+        A no-op in a child made by `fork`: the parent still uses the nodes.
         """
         if self._closed or not self._is_mine():
             return
         self._closed = True
         _live.discard(self)
         try:
-            in_parallel([broker.runner.stop for broker in self._brokers if broker.state != "new"])
+            if self._control is not None:
+                self._control.close()
+            in_parallel([node.runner.stop for node in self._nodes if node.state != "new"])
         finally:
+            self._links.close()
             self._configs.close()
             self._remove_data()
 
@@ -269,29 +413,91 @@ class EmbeddedCluster:
         return self._views.wait_topic(topic, partitions, records, timeout)
 
     @property
+    def _moves(self) -> PartitionMoves:
+        from pyclient.broker_embedded.cluster.partition_moves import PartitionMoves  # few clusters need its messages
+
+        return PartitionMoves(self._views, self._running_address)
+
+    @property
     def _was_started(self) -> bool:
-        return any(broker.state != "new" for broker in self._brokers)
+        return any(node.state != "new" for node in self._nodes)
 
     @property
     def _addresses(self) -> str:
         return ",".join(broker.address for broker in self._brokers)
 
+    def _running_address(self) -> str:
+        """Return the address of a broker that runs."""
+        for broker in self._brokers:
+            if broker.reachable:
+                return broker.address
+        raise ClientError(f"{self!r}: no broker runs; start() one first")
+
+    def _listeners(self, node: Broker) -> dict[str, str]:
+        """Return the addresses at which other nodes reach a node."""
+        found = {BROKER: node.address} if node in self._brokers else {}
+        controller = self._configs.controller_address(node.id)
+        return found if controller is None else found | {CONTROLLER: controller}
+
+    def _chosen(self, node: int | None) -> list[Broker]:
+        return list(self._nodes) if node is None else [self.node(node)]
+
+    def _add(self, plan: NodePlan, config: BrokerConfig) -> Broker:
+        """Add a node that has not started."""
+        control_port = self._control_port if self._layout.is_one_node else None
+        node = Broker(config, processes=self._processes, control_port=control_port, guard=self._check_open)
+        node.links = partial(self._links.addresses, node.id)
+        node.on_start.append(partial(self._advance_again, node))
+        node.on_end.append(partial(self._note_time, node))
+        self._nodes.append(node)
+        if plan.is_broker:
+            self._brokers.append(node)
+        self._faults.add_broker(node)
+        self._requests.add_broker(node)
+        return node
+
+    def _forget(self, broker: Broker) -> None:
+        """Remove a broker that has left the cluster."""
+        self._nodes.remove(broker)
+        self._brokers.remove(broker)
+        self._faults.remove_broker(broker)
+        self._requests.remove_broker(broker)
+        self._layout = self._layout.without(broker.id)
+        self._configs.forget(broker.id)
+
     def _open(self) -> None:
         """Reserve the ports and complete the nodes' configurations, before the first start."""
         if not self._opened:
             self._configs.open(self._layout, self._data_dir)
-            for node, broker in zip(self._layout.nodes, self._brokers, strict=True):
-                broker.config = self._configs.config(self._layout, node)
+            for plan, node in zip(self._layout.nodes, self._nodes, strict=True):
+                node.config = self._configs.config(self._layout, plan)
             self._opened = True
 
-    def _start_all(self) -> None:
-        """Start the brokers that do not run, all at once; if one cannot be started, stop those of this call again."""
-        starting = [broker for broker in self._brokers if not broker.alive]
+    def _start_all(self, starting: list[Broker], timeout: float) -> None:
+        """Start nodes, all at once, and wait until they take part; if one cannot, end those of this call again."""
         try:
-            in_parallel([broker.start for broker in starting])
+            in_parallel([node.start for node in starting])
+            if not self._layout.is_one_node:
+                self._wait_joined(starting, timeout)
         except BaseException:
-            in_parallel([broker.stop for broker in starting if broker.alive])
+            in_parallel([node.kill for node in starting if node.alive])
             raise
+
+    def _serve_controls(self) -> None:
+        """Serve the controls of several nodes by HTTP; one node serves its own."""
+        if self._control_port is None or self._layout.is_one_node or self._control is not None:
+            return
+        from pyclient.broker_embedded.cluster.cluster_controls import ClusterControlServer
+        from pyclient.broker_embedded.cluster.foreground import listen_for_controls
+
+        self._control = ClusterControlServer(self, listen_for_controls("127.0.0.1", self._control_port))
+        self._control.start()
+
+    def _wait_joined(self, starting: list[Broker], timeout: float) -> None:
+        """Wait until the brokers see each other, unless too few controllers run to register them."""
+        voters = [node for node in self._nodes if node.id in self._layout.voters]
+        if 2 * sum(node.reachable for node in voters) > len(voters):
+            self._views.wait_joined([node.id for node in starting if node in self._brokers], timeout)
 
     def _note_time(self, broker: Broker) -> None:
         """Note the advance of a broker's clock before the broker ends; its next start repeats it."""
@@ -305,6 +511,11 @@ class EmbeddedCluster:
         """Raise `ClosedError` after `close()`, `ForkError` in a forked child."""
         self._check_process()
         self._check_not_closed()
+
+    def _check_several(self, call: str) -> None:
+        self._check_open()
+        if self._layout.is_one_node:
+            raise ConfigError(f"{call}: the cluster has one node; make it with brokers=2 or more")
 
     def _check_not_closed(self) -> None:
         if self._closed:

@@ -154,7 +154,7 @@ class Faults:
     For the limits of a fault see `Limits`; an unknown API, error or limit is a `ConfigError` with the nearest name.
     """
 
-    def __init__(self, brokers: list[Broker]) -> None:
+    def __init__(self, brokers: Sequence[Broker]) -> None:
         self._brokers: list[Broker] = []
         self._faults: list[Fault] = []
         for broker in brokers:

@@ -44,6 +44,7 @@ def serve(
     settings: Mapping[str, str] | None = None,
     as_version: str | None = None,
     cluster_id: str | None = None,
+    links: Mapping[str, str] | None = None,
     with_parent: bool = False,
     control_port: int | None = None,
     control_host: str = "127.0.0.1",
@@ -53,7 +54,8 @@ def serve(
 
     When it serves, the first line on stdout is `bootstrap.servers=HOST:PORT`; everything else goes to stderr. Without
     `data_dir` the data is in a temporary directory that is removed at the end. `as_version` is the release of Kafka
-    that it looks like, `cluster_id` the cluster of a new data directory. `with_parent` ends it when stdin closes.
+    that it looks like, `cluster_id` the cluster of a new data directory. `links` has addresses to dial in place of
+    other nodes' own ones. `with_parent` ends it when stdin closes.
     With `control_port` (0: any free one) the controls for tests are served there by HTTP, and the second line on stdout
     is `control.url=http://HOST:PORT`; `control_fd` is a listening Unix socket for the calls of a `SocketChannel`.
     """
@@ -75,7 +77,7 @@ def serve(
             control = None
             if control_port is not None:
                 control = stack.enter_context(listen_for_controls(control_host, control_port))
-            return serve_forever(config, with_parent=with_parent, control=control, control_fd=control_fd)
+            return serve_forever(config, links=links, with_parent=with_parent, control=control, control_fd=control_fd)
         except (KafkaError, OSError) as error:
             print(f"pyclient broker: {error}", file=sys.stderr)  # noqa: T201 - a command's answer to its user
             return 1
@@ -85,6 +87,7 @@ def serve_forever(
     config: BrokerConfig,
     *,
     on_ready: Callable[[str], None] | None = None,
+    links: Mapping[str, str] | None = None,
     with_parent: bool = False,
     control: socket.socket | None = None,
     control_fd: int | None = None,
@@ -95,23 +98,22 @@ def serve_forever(
     """
     loop = new_event_loop()
     try:
-        return loop.run_until_complete(_serve(config, loop, on_ready or _announce, with_parent, control, control_fd))
+        host = NodeHost(config, loop, links)
+        return loop.run_until_complete(_serve(host, on_ready or _announce, with_parent, control, control_fd))
     finally:
         loop.close()
 
 
 async def _serve(
-    config: BrokerConfig,
-    loop: asyncio.AbstractEventLoop,
+    host: NodeHost,
     on_ready: Callable[[str], None],
     with_parent: bool,
     control: socket.socket | None,
     control_fd: int | None,
 ) -> int:
-    stopping = asyncio.Event()
+    stopping, loop = asyncio.Event(), host.loop
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    host = NodeHost(config, loop)
     await host.start()
     _keep_freed_memory()
     servers: list[ControlServer | SocketServer] = []

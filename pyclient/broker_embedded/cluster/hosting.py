@@ -6,10 +6,11 @@ import socket
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.broker import BrokerNode
+from pyclient.broker_embedded.network.node_channels import Redirects
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controls.channel import SocketServer
@@ -18,11 +19,17 @@ if TYPE_CHECKING:
 
 
 class NodeHost:
-    """The host of a node. The callbacks in `on_start` are called with each node that was started."""
+    """The host of a node. The callbacks in `on_start` are called with each node that was started.
 
-    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
+    `links` has the addresses to dial in place of other nodes' own ones, both as `host:port`.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, links: Mapping[str, str] | None = None
+    ) -> None:
         self.config = config
         self.loop = loop
+        self._redirects = Redirects(links or {})
         self.node: BrokerNode | None = None
         self.on_start: list[Callable[[BrokerNode], None]] = []
         self._shift = 0.0
@@ -50,13 +57,17 @@ class NodeHost:
         """Start a node, if none runs. Raises the errors of `BrokerNode.start`."""
         if self.node is not None:
             return
-        node = BrokerNode(self.config, loop=self.loop)
+        node = BrokerNode(self.config, loop=self.loop, link=self._redirects)
         node.clock.advance(self._shift)
         await node.start()
         self.config = self.config.at(port=node.port)
         self.node = node
         for call in self.on_start:
             call(node)
+
+    def relink(self, links: Mapping[str, str]) -> None:
+        """Have the node dial other addresses from now on, and end its connections to other nodes."""
+        self._redirects.change(links)
 
     async def stop(self, clean: bool = True) -> None:
         """End the node, if one runs. With `clean=False` as if its process had been killed."""

@@ -60,11 +60,12 @@ class Flow:
 
 
 class Proxy:
-    """Forwards the connections to its `port` to a target."""
+    """Forwards the connections to its `port` to a target. Its `own` flow is in addition to those of the nodes."""
 
     def __init__(self, target: tuple[str, int], there: Flow, back: Flow) -> None:
         self.target = target
         self.port = 0
+        self.own = Flow()
         self._there = there
         self._back = back
         self._server: asyncio.Server | None = None
@@ -92,12 +93,13 @@ class Proxy:
         self._connections.add(task)
         writers = [writer]
         try:
-            await self._there.passing()  # the first packet of a connection needs both directions
-            await self._back.passing()
+            for flow in (self._there, self._back, self.own):  # the first packets of a connection go both ways
+                await flow.passing()
             other_reader, other_writer = await asyncio.open_connection(*self.target, limit=_CHUNK)
             writers.append(other_writer)
             await asyncio.gather(
-                _forward(reader, other_writer, self._there), _forward(other_reader, writer, self._back)
+                _forward(reader, other_writer, (self._there, self.own)),
+                _forward(other_reader, writer, (self._back, self.own)),
             )
         except (OSError, asyncio.CancelledError):
             pass  # an end was reset, nothing listens at the target, or the proxy is closed
@@ -107,7 +109,7 @@ class Proxy:
                 each.transport.abort()
 
 
-async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: Flow) -> None:
+async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flows: tuple[Flow, Flow]) -> None:
     """Forward one direction until its end, which arrives as late as the bytes do."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[tuple[bytes, float]] = asyncio.Queue(_QUEUED)
@@ -119,13 +121,14 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, f
                 data = await reader.read(_CHUNK)
             except OSError:
                 data = b""  # a reset arrives at the other end as an end, which closes the connection, too
-            await queue.put((data, loop.time() + flow.latency))
+            await queue.put((data, loop.time() + flows[0].latency))
 
     reading = loop.create_task(read())
     try:
         while True:
             data, due = await queue.get()
-            await flow.carry(len(data), due)
+            await flows[0].carry(len(data), due)
+            await flows[1].passing()
             if not data:
                 break
             writer.write(data)
@@ -141,19 +144,27 @@ class Links:
     def __init__(self) -> None:
         self._thread = LoopThread("pyclient-links")
         self._flows: dict[tuple[int, int], Flow] = {}
-        self._proxies: dict[tuple[int, int, tuple[str, int]], Proxy] = {}
+        self._proxies: dict[tuple[int, int, str], Proxy] = {}
 
     def __repr__(self) -> str:
         return f"<Links {len(self._proxies)} proxies>"
 
-    def proxy(self, node: int, other: int, target: tuple[str, int]) -> tuple[str, int]:
-        """Return the address at which `node` reaches the listener `target` of the node `other`."""
+    def proxy(self, node: int, other: int, listener: str, target: tuple[str, int]) -> tuple[str, int]:
+        """Return the address at which `node` reaches a listener of the node `other`, whose own one is `target`."""
         if not self._thread.running:
             self._thread.start()
-        key = (node, other, target)
+        key = (node, other, listener)
         if key not in self._proxies:
             self._proxies[key] = self._thread.run(self._open, node, other, target, timeout=_CALL_SECONDS)
         return "127.0.0.1", self._proxies[key].port
+
+    def freeze(self, node: int, other: int, listener: str) -> None:
+        """Let nothing pass on the connections of `node` to one listener of `other`."""
+
+        async def freeze() -> None:
+            self._proxies[node, other, listener].own.cut()
+
+        self._thread.run(freeze, timeout=_CALL_SECONDS)
 
     def cut(self, node: int, other: int, *, one_way: bool = False) -> None:
         """Let no bytes pass from `node` to `other`, nor back unless `one_way`."""
@@ -203,7 +214,7 @@ class Links:
         return proxy
 
     async def _heal(self) -> None:
-        for flow in self._flows.values():
+        for flow in (*self._flows.values(), *(proxy.own for proxy in self._proxies.values())):
             flow.heal()
 
     async def _close(self) -> None:

@@ -10,6 +10,7 @@ from pyclient.broker_embedded.cluster.layout import Layout, NodePlan
 from pyclient.broker_embedded.cluster.ports import ReservedPort
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.log.checkpoints import uuid_text
+from pyclient.config.addresses import format_address
 from pyclient.errors import ConfigError
 
 _LAST_PORT: Final = 65535
@@ -63,14 +64,14 @@ class NodeConfigs:
         port = self._listeners[node.node_id].port if node.is_broker else 0
         return self._build(layout, node, self._data_dir, port)
 
-    def controller_address(self, node_id: int) -> tuple[str, int] | None:
-        """Return where a node's controller listens; None if it is no voter, or alone."""
+    def controller_address(self, node_id: int) -> str | None:
+        """Return the `host:port` of a node's controller listener; None if it is no voter, or alone."""
         reserved = self._controllers.get(node_id)
-        return None if reserved is None else (self.host, reserved.port)
+        return None if reserved is None else format_address(self.host, reserved.port)
 
-    def forget(self, node: NodePlan) -> None:
+    def forget(self, node_id: int) -> None:
         """Give back the port of a node that has left the cluster."""
-        reserved = self._listeners.pop(node.node_id, None)
+        reserved = self._listeners.pop(node_id, None)
         if reserved is not None:
             reserved.release()
 
@@ -82,8 +83,7 @@ class NodeConfigs:
         self._controllers.clear()
 
     def _build(self, layout: Layout, node: NodePlan, data_dir: str, port: int) -> BrokerConfig:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        addresses = {voter: f"{host}:{reserved.port}" for voter, reserved in self._controllers.items()}
+        addresses = {voter: format_address(self.host, each.port) for voter, each in self._controllers.items()}
         return BrokerConfig.build(
             layout.options(node, addresses),
             data_dir=layout.path(node, data_dir) if data_dir else "",

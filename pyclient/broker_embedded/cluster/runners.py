@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
 from pyclient.errors import ClientError, KafkaTimeout
@@ -32,6 +33,9 @@ SWITCH_INTERVAL: Final = 0.0005
 Without it a busy thread delays the broker by 5 ms per wake-up: docs/measurements.md, "GIL switch interval".
 """
 
+Links = Mapping[str, str]
+"""The addresses that a node dials in place of other nodes' own ones."""
+
 _TAIL_BYTES: Final = 4096
 
 
@@ -44,6 +48,10 @@ class Runner(Protocol):
     @property
     def alive(self) -> bool:
         """Return True if the node still serves."""
+
+    @property
+    def crashed(self) -> bool:
+        """Return True if it has ended, and was not told to."""
 
     @property
     def hosting(self) -> bool:
@@ -69,13 +77,13 @@ class Runner(Protocol):
 class ThreadRunner:
     """A node on an event loop in a daemon thread."""
 
-    def __init__(self, config: BrokerConfig, control_port: int | None = None) -> None:
+    def __init__(self, config: BrokerConfig, control_port: int | None = None, links: Links | None = None) -> None:
         from pyclient.broker_embedded.cluster.hosting import NodeHost
         from pyclient.net.loop_thread import LoopThread
 
         self._thread = LoopThread(f"pyclient-broker-{config.integer('node.id')}")
         self._thread.start()
-        self._host = NodeHost(config, self._thread.loop)
+        self._host = NodeHost(config, self._thread.loop, links)
         self._control: ControlServer | SocketServer | None = None
         self._channel: Channel | None = None
         self._resumed: threading.Event | None = None
@@ -105,6 +113,11 @@ class ThreadRunner:
     def alive(self) -> bool:
         """Return True if the node runs on its loop."""
         return self._thread.running and self._host.node is not None
+
+    @property
+    def crashed(self) -> bool:
+        """Return False: a thread ends only when it is told to."""
+        return False
 
     @property
     def hosting(self) -> bool:
@@ -158,7 +171,7 @@ class ThreadRunner:
 class ProcessRunner:
     """A node in a process started by `sys.executable -m pyclient.broker_embedded`, which ends with this process."""
 
-    def __init__(self, config: BrokerConfig, control_port: int | None = None) -> None:
+    def __init__(self, config: BrokerConfig, control_port: int | None = None, links: Links | None = None) -> None:
         from pyclient.broker_embedded.controls.channel import SocketChannel
 
         self._ending = False
@@ -167,7 +180,7 @@ class ProcessRunner:
         self._channel: SocketChannel = SocketChannel()
         descriptor = self._channel.listener.fileno()
         self._process = subprocess.Popen(
-            _command(config, control_port, descriptor),
+            _command(config, control_port, descriptor, links or {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -193,6 +206,11 @@ class ProcessRunner:
     def alive(self) -> bool:
         """Return True if the process runs."""
         return self._process.poll() is None
+
+    @property
+    def crashed(self) -> bool:
+        """Return True if the process has ended by itself, or was killed by somebody else."""
+        return not self.alive and not self._ending
 
     @property
     def hosting(self) -> bool:
@@ -321,7 +339,7 @@ def _freeze(frozen: threading.Event, resumed: threading.Event) -> None:
     resumed.wait()
 
 
-def _command(config: BrokerConfig, control_port: int | None, control_fd: int) -> list[str]:
+def _command(config: BrokerConfig, control_port: int | None, control_fd: int, links: Links) -> list[str]:
     command = [sys.executable, "-m", "pyclient.broker_embedded", "--with-parent"]
     command += ["--host", config.host, "--port", str(config.port)]
     command += ["--data-dir", config.data_dir, "--profile", config.profile]
@@ -330,6 +348,8 @@ def _command(config: BrokerConfig, control_port: int | None, control_fd: int) ->
         command += ["--control-port", str(control_port)]
     if config.as_version is not None:
         command += ["--as-version", config.as_version]
+    for address, dialled in links.items():
+        command += ["--link", f"{address}={dialled}"]
     if config.cluster_id is not None:
         command.append(f"--cluster-id={config.cluster_id}")
     if config.other_dirs:

@@ -57,6 +57,42 @@ class Views:
                     raise
         return topic_of(views) if views else {"topic": name, "topic_id": None, "partitions": []}
 
+    def topics(self) -> list[dict[str, Any]]:
+        """Return all topics."""
+        names = {topic["topic"] for answer in self.each("GET", "/topics").values() for topic in answer["topics"]}
+        return [self.topic(name) for name in sorted(names)]
+
+    def partition(self, topic: str, index: int) -> dict[str, Any]:
+        """Return a partition. Raise `ConfigError` if it does not exist."""
+        found = self.topic(topic)["partitions"]
+        for partition in found:
+            if partition["partition"] == index:
+                return dict(partition)
+        raise ConfigError(f"there is no partition {topic}-{index}: the topic has {len(found)} partitions")
+
+    def wait_isr(self, topic: str, index: int, size: int, timeout: float) -> list[int]:
+        """Wait until a partition has that many in-sync replicas. Return their ids."""
+        seen = until(lambda: self.partition(topic, index), lambda partition: len(partition["isr"]) == size, timeout)
+        return list(seen["isr"])
+
+    def controller(self) -> int | None:
+        """Return the id of the active controller, in the newest epoch that a broker knows; None if it has none."""
+        return controller_of(self.each("GET", "/broker").values())
+
+    def wait_joined(self, ids: Iterable[int], timeout: float) -> None:
+        """Wait until all brokers that run see the brokers with these ids, and a controller."""
+        wanted = set(ids)
+
+        def look() -> dict[str, Any]:
+            answers = self.each("GET", "/broker")
+            missing = {node_id: sorted(wanted - set(answer["brokers"])) for node_id, answer in answers.items()}
+            return {
+                "without_controller": [each for each, answer in answers.items() if answer["controller_id"] is None],
+                "not_seen_by": {node_id: ids for node_id, ids in missing.items() if ids},
+            }
+
+        until(look, lambda seen: not seen["without_controller"] and not seen["not_seen_by"], timeout)
+
     def group(self, group_id: str) -> dict[str, Any]:
         """Return a group; one that does not exist is Dead."""
         return group_of(self.each("GET", f"/groups/{quoted('group', group_id)}").values())
@@ -108,6 +144,12 @@ def topic_of(views: Mapping[int, View]) -> dict[str, Any]:
                 best[partition["partition"]] = weight, partition
     merged = dict(next((view for view in views.values() if view["topic_id"]), next(iter(views.values()))))
     return merged | {"partitions": [best[index][1] for index in sorted(best)]}
+
+
+def controller_of(answers: Iterable[View]) -> int | None:
+    """Return the active controller by what brokers say: that of the newest epoch."""
+    known = [(each["controller_epoch"], each["controller_id"]) for each in answers if each["controller_id"] is not None]
+    return max(known)[1] if known else None
 
 
 def group_of(views: Iterable[View]) -> dict[str, Any]:

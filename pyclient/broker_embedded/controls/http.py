@@ -12,7 +12,7 @@ import logging
 from contextlib import nullcontext
 from http import HTTPStatus
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import h11
 import uvicorn
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from starlette.types import Receive, Scope, Send
-
-    from pyclient.broker_embedded.controls.controls import Controls
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -53,6 +51,13 @@ _STATUS: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
 )
 
 
+class Handling(Protocol):
+    """What answers the requests: the controls of a node, or of a cluster."""
+
+    async def handle(self, method: str, path: str, values: Mapping[str, Any]) -> Any:
+        """Serve a request. Return JSON values."""
+
+
 class Refused(Exception):
     """Raised for a request that is answered with an error status, which ends the connection."""
 
@@ -64,7 +69,7 @@ class Refused(Exception):
 class ControlServer:
     """Serves controls on a listening TCP socket."""
 
-    def __init__(self, controls: Controls, listener: socket.socket) -> None:
+    def __init__(self, controls: Handling, listener: socket.socket) -> None:
         app = ControlApp(controls, listener.getsockname()[0])
         self._listener = listener
         self._server = _Server(
@@ -107,7 +112,7 @@ class ControlServer:
 class ControlApp:
     """The ASGI application of the controls."""
 
-    def __init__(self, controls: Controls, host: str) -> None:
+    def __init__(self, controls: Handling, host: str) -> None:
         """`host` is the address that it is served on: a name in the Host header besides those of this machine."""
         self._controls = controls
         self._hosts = None if host in _WILDCARDS else _LOOPBACK | {host.lower()}

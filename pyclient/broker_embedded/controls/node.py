@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controls import views
 from pyclient.broker_embedded.controls.endpoint import Endpoint, NotNow, NotThere, Values, flag_of, seconds_of, text_of
+from pyclient.config.addresses import parse_address
+from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controls.controls import Controls
@@ -34,6 +36,9 @@ def state_of(controls: Controls) -> dict[str, Any]:
         "bootstrap_servers": controls.host.address,
         "data_dir": controls.host.config.data_dir,
         "control_url": controls.url,
+        "controller_id": None if node is None else node.node_id,
+        "controller_epoch": -1 if node is None else node.metadata_epoch,
+        "brokers": [] if node is None else [each.node_id for each in node.image.brokers.values() if not each.fenced],
         "connections": 0 if node is None else len(node.connections),
         "requests_in_slices": 0 if node is None else len(node.request_slices),
         "time_ms": None if node is None else node.clock.time_ms(),
@@ -84,6 +89,20 @@ async def resume(controls: Controls, _name: str, _values: Values) -> Any:
     """`POST /broker/resume`: end a pause; a no-op if it is not paused."""
     _set_resumption(controls, None)
     controls.node.resume()
+    return state_of(controls)
+
+
+async def links(controls: Controls, _name: str, values: Values) -> Any:
+    """`POST /links`: dial other addresses in place of other nodes' own ones."""
+    addresses = values.get("addresses")
+    if not isinstance(addresses, dict) or not all(isinstance(each, str) for each in addresses.values()):
+        raise ConfigError(f"addresses is {addresses!r:.100}: it must map host:port to host:port")
+    for address in (*addresses, *addresses.values()):
+        try:
+            parse_address(address)
+        except ValueError as error:
+            raise ConfigError(f"addresses: {error}") from None
+    controls.host.relink(addresses)
     return state_of(controls)
 
 
@@ -164,6 +183,13 @@ ENDPOINTS: Final = (
         pause,
     ),
     Endpoint("POST", "/broker/resume", "end a pause", {}, resume),
+    Endpoint(
+        "POST",
+        "/links",
+        "dial other addresses in place of other nodes' own ones",
+        {"addresses": "the addresses to dial by the nodes' own ones, both as host:port"},
+        links,
+    ),
     Endpoint(
         "POST",
         "/time/advance",

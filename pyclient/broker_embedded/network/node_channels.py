@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import ClientConfig, format_address
+from pyclient.config.addresses import parse_address
 from pyclient.errors import ConnectionFailed, KafkaError, KafkaTimeout
 from pyclient.net.connection import Connection
 from pyclient.net.stream import FrameStream
@@ -26,6 +28,25 @@ _SETUP_MS: Final = 2_000
 _FIRST_BACKOFF: Final = 0.02
 _LONGEST_BACKOFF: Final = 0.5
 _LARGEST_RESPONSE: Final = 512 << 20
+
+
+class Redirects:
+    """A `Link` that can be changed: the addresses to dial by the nodes' own ones, both as `host:port`."""
+
+    def __init__(self, addresses: Mapping[str, str]) -> None:
+        self.addresses = dict(addresses)
+        self.users: weakref.WeakSet[NodeChannels] = weakref.WeakSet()
+
+    def __call__(self, _node_id: int, host: str, port: int) -> tuple[str, int]:
+        """Return the address to dial for a node's own one."""
+        redirected = self.addresses.get(format_address(host, port))
+        return (host, port) if redirected is None else parse_address(redirected)
+
+    def change(self, addresses: Mapping[str, str]) -> None:
+        """Dial other addresses from now on, and end the connections to the former ones."""
+        self.addresses = dict(addresses)
+        for channels in list(self.users):
+            channels.disconnect()
 
 
 def _direct(_node_id: int, host: str, port: int) -> tuple[str, int]:
@@ -107,6 +128,11 @@ class NodeChannel:
         self._paused = False
         if self._connection is not None and isinstance(self._connection.stream, FrameStream):
             self._connection.stream.thaw()
+
+    def disconnect(self) -> None:
+        """End the connection, with its requests; the next request opens another one."""
+        if self._connection is not None:
+            self._connection.end("the node has another address")
 
     def close(self) -> None:
         """End the connection; requests without a response fail with `ConnectionFailed`."""
@@ -215,6 +241,8 @@ class NodeChannels:
         self._channels: dict[tuple[int, str, int], NodeChannel] = {}
         self._paused = False
         self._closed = False
+        if isinstance(link, Redirects):
+            link.users.add(self)
 
     def __repr__(self) -> str:
         return f"<NodeChannels of {self.config.client_id} {list(self._channels.values())}>"
@@ -244,6 +272,11 @@ class NodeChannels:
         self._paused = False
         for channel in self._channels.values():
             channel.resume()
+
+    def disconnect(self) -> None:
+        """End the connections, with their requests; the next requests open others."""
+        for channel in self._channels.values():
+            channel.disconnect()
 
     def close(self) -> None:
         """Close all channels, and those asked for later."""

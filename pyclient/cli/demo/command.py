@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import sys
 import uuid
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import click
 
 from pyclient import Admin, NewTopic
 from pyclient.cli.demo import identifiers
 from pyclient.cli.demo.consume import consume_lines
+from pyclient.cli.demo.killing import Killing
 from pyclient.cli.demo.produce import produce_lines
 from pyclient.cli.demo.report import Report
 from pyclient.cli.demo.source import count_directly, find_files, standard_library
 from pyclient.cli.options import console
 
+if TYPE_CHECKING:
+    from pyclient.broker_embedded import EmbeddedCluster
+
 LINES, IDENTIFIERS = "stdlib-lines", "stdlib-identifiers"
 LINE_PARTITIONS = 6
+_ENOUGH_BROKERS = 3  # to serve on when one is killed
 
 
 @click.command()
@@ -32,10 +40,20 @@ LINE_PARTITIONS = 6
 @click.option(
     "--bootstrap-servers", "-b", metavar="HOST:PORT[,...]", help="Use this cluster; without it, an embedded one."
 )
+@click.option(
+    "--brokers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Brokers of the embedded cluster; with 3 or more, two nodes are killed on the way.",
+)
 @click.option("--no-spark", is_flag=True, help="Skip the Spark step.")
 @click.option("--keep", is_flag=True, help="Keep the topics on the cluster afterwards.")
-def demo(folder: Path | None, bootstrap_servers: str | None, no_spark: bool, keep: bool) -> None:
+def demo(folder: Path | None, bootstrap_servers: str | None, brokers: int, no_spark: bool, keep: bool) -> None:
     """Send every line of the standard library through a cluster and check that it comes back.
+
+    The embedded cluster loses the leader of a partition while records are sent, and its active controller while they
+    are read: both are killed, and started again a second later.
 
     Exits with 1 if any check fails.
     """
@@ -47,32 +65,52 @@ def demo(folder: Path | None, bootstrap_servers: str | None, no_spark: bool, kee
     if reason:
         report.console.print(reason)
     with ExitStack() as stack:
-        servers = bootstrap_servers or _start_cluster(report, stack)
-        _create_topics(stack, servers, LINES, *(() if reason else (IDENTIFIERS,)), keep=keep)
+        cluster = None if bootstrap_servers else _start_cluster(report, stack, brokers)
+        servers = bootstrap_servers or cluster.bootstrap_servers  # type: ignore[union-attr]  # one of them is there
+        replicas = 1 if cluster is None else min(3, brokers)
+        _create_topics(stack, servers, LINES, *(() if reason else (IDENTIFIERS,)), replicas=replicas, keep=keep)
         with report.console.status("counting the files directly"):
             expected = count_directly(files, identifiers=not reason)
         report.step(
             "input", records=expected.lines, note=f"{len(files):,} files, {expected.value_bytes / 1e6:,.1f} MB of lines"
         )
-        produce_lines(report, files, servers, LINES, expected)
-        consume_lines(report, servers, LINES, f"pyclient-demo-{uuid.uuid4().hex[:8]}", expected)
+        after = expected.lines // 3
+        with _killing(report, cluster, "leader", after) as passed:
+            produce_lines(report, files, servers, LINES, expected, passed)
+        with _killing(report, cluster, "controller", after) as passed:
+            group = f"pyclient-demo-{uuid.uuid4().hex[:8]}"
+            consume_lines(report, servers, LINES, group, expected, passed)
         if not reason:
             identifiers.write_identifiers(report, files, servers, IDENTIFIERS, expected.identifiers)
     report.show()
     sys.exit(1 if report.failures else 0)
 
 
-def _start_cluster(report: Report, stack: ExitStack) -> str:
+def _start_cluster(report: Report, stack: ExitStack, brokers: int) -> EmbeddedCluster:
     from pyclient.broker_embedded import EmbeddedCluster
 
     started = perf_counter()
-    cluster = stack.enter_context(EmbeddedCluster(processes=True))
-    servers: str = cluster.bootstrap_servers
-    report.step("start broker", seconds=perf_counter() - started, note=f"in its own process at {servers}")
-    return servers
+    cluster: EmbeddedCluster = stack.enter_context(EmbeddedCluster(brokers, processes=True))
+    what = "start broker" if brokers == 1 else f"start {brokers} brokers"
+    report.step(
+        what, seconds=perf_counter() - started, note=f"in processes of their own at {cluster.bootstrap_servers}"
+    )
+    return cluster
 
 
-def _create_topics(stack: ExitStack, servers: str, *names: str, keep: bool) -> None:
+@contextmanager
+def _killing(report: Report, cluster: EmbeddedCluster | None, what: str, after: int) -> Iterator[Callable[[int], None]]:
+    """Yield what is told how many records have passed; a node of a cluster of several is killed on the way."""
+    if cluster is None or len(cluster.brokers) < _ENOUGH_BROKERS:
+        yield lambda _records: None
+        return
+    victim = partial(cluster.leader_of, LINES, 0) if what == "leader" else lambda: cluster.controller_id
+    killing = Killing(cluster, what, victim, after)
+    yield killing.passed
+    killing.finish(report)
+
+
+def _create_topics(stack: ExitStack, servers: str, *names: str, replicas: int, keep: bool) -> None:
     """Create the topics, and delete them at the end; an existing one is an error, since it may hold user data."""
     with Admin(servers) as admin:
         existing = sorted(set(names) & set(admin.list_topics()))
@@ -82,7 +120,7 @@ def _create_topics(stack: ExitStack, servers: str, *names: str, keep: bool) -> N
                 f"pyclient topics delete -b {servers} {' '.join(existing)}"
             )
         partitions = {LINES: LINE_PARTITIONS, IDENTIFIERS: identifiers.PARTITIONS}
-        admin.create_topics([NewTopic(name, partitions[name], 1) for name in names])
+        admin.create_topics([NewTopic(name, partitions[name], replicas) for name in names])
     if not keep:
         stack.callback(_delete_topics, servers, names)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter
 
@@ -45,8 +45,18 @@ class Tally:
             self.payload[member] += len(line)
 
 
-def consume_lines(report: Report, bootstrap_servers: str, topic: str, group: str, expected: DirectCount) -> None:
-    """Read with two members until every line was read, or no record has come for a minute."""
+def consume_lines(
+    report: Report,
+    bootstrap_servers: str,
+    topic: str,
+    group: str,
+    expected: DirectCount,
+    passed: Callable[[int], None],
+) -> None:
+    """Read with two members until every line was read, or no record has come for a minute.
+
+    Tell `passed` how many were read so far.
+    """
     tally = Tally()
     done = threading.Event()
     errors: list[BaseException] = []
@@ -67,7 +77,7 @@ def consume_lines(report: Report, bootstrap_servers: str, topic: str, group: str
     for thread in threads:
         thread.start()
     try:
-        _watch(report, tally, expected, done, started)
+        _watch(report, tally, expected, done, started, passed)
         seconds = perf_counter() - started
     finally:
         done.set()
@@ -89,12 +99,20 @@ def _records_stored(bootstrap_servers: str, topic: str) -> int:
         return sum(consumer.end_offsets(partitions).values())
 
 
-def _watch(report: Report, tally: Tally, expected: DirectCount, done: threading.Event, started: float) -> None:
+def _watch(
+    report: Report,
+    tally: Tally,
+    expected: DirectCount,
+    done: threading.Event,
+    started: float,
+    passed: Callable[[int], None],
+) -> None:
     last, last_change = -1, monotonic()
     with progress_bar(report.console) as progress:
         bar = progress.add_task("consume", total=expected.lines, rates="")
         while not done.wait(0.1):
             seen = sum(tally.seen)
+            passed(seen)
             elapsed = perf_counter() - started
             progress.update(bar, completed=seen, rates=rates(seen, sum(tally.payload), elapsed))
             if seen >= expected.lines:

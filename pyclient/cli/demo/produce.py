@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 
 from pyclient import Producer
@@ -10,9 +11,17 @@ from pyclient.cli.demo.source import DirectCount, SourceFile
 
 
 def produce_lines(
-    report: Report, files: list[SourceFile], bootstrap_servers: str, topic: str, expected: DirectCount
+    report: Report,
+    files: list[SourceFile],
+    bootstrap_servers: str,
+    topic: str,
+    expected: DirectCount,
+    passed: Callable[[int], None],
 ) -> None:
-    """Send key = path, value = line, header `line` = its number; acks=all, idempotent, lz4."""
+    """Send key = path, value = line, header `line` = its number; acks=all, idempotent, lz4.
+
+    Tell `passed` how many were sent so far.
+    """
     sent = payload = 0
     started = perf_counter()
     with (
@@ -30,6 +39,7 @@ def produce_lines(
                 payload += len(line)
                 sent += 1
             progress.update(bar, completed=sent, rates=rates(sent, payload, perf_counter() - started))
+            passed(sent)
         producer.flush()
         seconds = perf_counter() - started
         progress.update(bar, completed=sent, rates=rates(sent, payload, seconds))

@@ -61,7 +61,7 @@ def links() -> Iterator[Links]:
 
 
 def connected(links: Links, echo: Echo) -> socket.socket:
-    sock = socket.create_connection(links.proxy(1, 2, echo.address), timeout=30)
+    sock = socket.create_connection(links.proxy(1, 2, "broker", echo.address), timeout=30)
     sock.sendall(b"0")
     assert sock.recv(1) == b"0"
     return sock
@@ -88,8 +88,8 @@ def test_what_is_sent_arrives_and_so_does_the_end(links: Links, echo: Echo) -> N
 
 
 def test_a_proxy_of_the_same_listener_is_made_once(links: Links, echo: Echo) -> None:
-    assert links.proxy(1, 2, echo.address) == links.proxy(1, 2, echo.address)
-    assert links.proxy(3, 2, echo.address) != links.proxy(1, 2, echo.address)
+    assert links.proxy(1, 2, "broker", echo.address) == links.proxy(1, 2, "broker", echo.address)
+    assert links.proxy(3, 2, "broker", echo.address) != links.proxy(1, 2, "broker", echo.address)
 
 
 def test_over_a_cut_link_nothing_passes_until_it_is_healed(links: Links, echo: Echo) -> None:
@@ -97,7 +97,7 @@ def test_over_a_cut_link_nothing_passes_until_it_is_healed(links: Links, echo: E
         links.cut(1, 2)
         sock.sendall(b"late")
         assert not echo.has(b"late", SILENT)
-        with socket.create_connection(links.proxy(1, 2, echo.address), timeout=30) as new:
+        with socket.create_connection(links.proxy(1, 2, "broker", echo.address), timeout=30) as new:
             new.sendall(b"new")
             assert not echo.has(b"new", SILENT)
             links.heal()
@@ -120,11 +120,25 @@ def test_a_link_cut_in_one_direction_still_carries_the_other(links: Links, echo:
 
 def test_a_cut_holds_for_links_that_are_made_later(links: Links, echo: Echo) -> None:
     links.cut(2, 1)
-    with socket.create_connection(links.proxy(1, 2, echo.address), timeout=30) as sock:
+    with socket.create_connection(links.proxy(1, 2, "broker", echo.address), timeout=30) as sock:
         sock.sendall(b"x")
         assert not echo.has(b"x", SILENT)
         links.heal()
         assert sock.recv(1) == b"x"
+
+
+def test_one_listener_is_frozen_and_the_other_serves(links: Links, echo: Echo) -> None:
+    with (
+        connected(links, echo) as sock,
+        socket.create_connection(links.proxy(1, 2, "controller", echo.address), timeout=30) as other,
+    ):
+        links.freeze(1, 2, "broker")
+        sock.sendall(b"frozen")
+        other.sendall(b"x")
+        assert other.recv(1) == b"x"
+        assert not echo.has(b"frozen", SILENT)
+        links.heal()
+        assert sock.recv(6) == b"frozen"
 
 
 def test_the_end_of_a_node_is_not_seen_over_a_cut_link(links: Links, echo: Echo) -> None:
@@ -157,7 +171,7 @@ def test_a_link_that_cannot_be_is_refused(links: Links, latency_ms: float, bandw
 def test_where_nothing_listens_the_connection_ends(links: Links) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address: tuple[str, int] = server.getsockname()
-    with socket.create_connection(links.proxy(1, 2, address), timeout=30) as sock:
+    with socket.create_connection(links.proxy(1, 2, "broker", address), timeout=30) as sock:
         assert ended(sock)
 
 

@@ -1,0 +1,136 @@
+"""Moves of partitions between the brokers of a cluster, by Kafka's own requests."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.cluster.kafka_call import call
+from pyclient.broker_embedded.cluster.views import until
+from pyclient.errors import ConfigError, from_code
+from pyclient.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from pyclient.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from pyclient.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.cluster.views import Views
+
+Replicas = Mapping[tuple[str, int], Sequence[int]]
+"""The replicas of partitions, by topic and partition."""
+
+
+class PartitionMoves:
+    """Moves leaders and replicas. `address` returns the `host:port` of a broker that runs."""
+
+    def __init__(self, views: Views, address: Callable[[], str]) -> None:
+        self._views = views
+        self._address = address
+
+    def move_leader(self, topic: str, partition: int, node_id: int, timeout: float) -> None:
+        """Make an in-sync replica the preferred leader of a partition, elect it, and wait until it leads."""
+        known = self._views.partition(topic, partition)
+        if node_id not in known["isr"]:
+            raise ConfigError(
+                f"node {node_id} cannot lead {topic}-{partition}: the in-sync replicas are {known['isr']}, of the "
+                f"replicas {known['replicas']}"
+            )
+        if known["leader"] == node_id:
+            return
+        replicas = [node_id, *(each for each in known["replicas"] if each != node_id)]
+        end = time.monotonic() + timeout
+        self.reassign({(topic, partition): replicas}, timeout)
+        until(
+            lambda: self._views.partition(topic, partition),
+            lambda seen: list(seen["replicas"]) == replicas,
+            max(0.0, end - time.monotonic()),
+        )
+        self._elect(topic, partition)
+        until(
+            lambda: self._views.partition(topic, partition),
+            lambda seen: bool(seen["leader"] == node_id),
+            max(0.0, end - time.monotonic()),
+        )
+
+    def drain(self, node_id: int, others: Sequence[int], timeout: float) -> None:
+        """Move the replicas of a broker to `others`, and wait until it has none."""
+        end = time.monotonic() + timeout
+        moves = drained(node_id, others, self._replicas())
+        if moves:
+            self.reassign(moves, timeout)
+        until(
+            lambda: {"left": sorted(place for place, replicas in self._replicas().items() if node_id in replicas)},
+            lambda seen: not seen["left"],
+            max(0.0, end - time.monotonic()),
+        )
+
+    def unregister(self, node_id: int) -> None:
+        """Remove the registration of a broker that does not run. Raises a `BrokerError`."""
+        answer = call(self._address(), UnregisterBrokerRequest(broker_id=node_id))
+        _check(answer.error_code, answer.error_message, f"unregistering broker {node_id}")
+
+    def reassign(self, replicas: Replicas, timeout: float) -> None:
+        """Give partitions other replicas. Raises a `BrokerError`."""
+        topics: dict[str, list[ReassignablePartition]] = {}
+        for (topic, partition), ids in replicas.items():
+            topics.setdefault(topic, []).append(ReassignablePartition(partition_index=partition, replicas=list(ids)))
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=round(timeout * 1000),
+            topics=[ReassignableTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        )
+        answer = call(self._address(), request, timeout)
+        _check(answer.error_code, answer.error_message, "a reassignment")
+        for each in answer.responses:
+            for result in each.partitions:
+                what = f"a reassignment of {each.name}-{result.partition_index}"
+                _check(result.error_code, result.error_message, what)
+
+    def _elect(self, topic: str, partition: int) -> None:
+        request = ElectLeadersRequest(
+            election_type=0, topic_partitions=[TopicPartitions(topic=topic, partitions=[partition])]
+        )
+        answer = call(self._address(), request)
+        _check(answer.error_code, None, "an election")
+        for each in answer.replica_election_results:
+            for result in each.partition_result:
+                what = f"the election of a leader of {topic}-{partition}"
+                _check(result.error_code, result.error_message, what)
+
+    def _replicas(self) -> dict[tuple[str, int], list[int]]:
+        return {
+            (topic["topic"], partition["partition"]): list(partition["replicas"])
+            for topic in self._views.topics()
+            for partition in topic["partitions"]
+        }
+
+
+def drained(node_id: int, others: Sequence[int], replicas: Replicas) -> dict[tuple[str, int], list[int]]:
+    """Return new replicas for the partitions of a broker: in its place the least used of the others.
+
+    A partition with replicas on all the others gets one fewer. Raises `ConfigError` if there are no others.
+    """
+    if not others:
+        raise ConfigError(f"node {node_id} is the only broker: nothing can take its partitions")
+    load = Counter(dict.fromkeys(others, 0))
+    load.update(each for ids in replicas.values() for each in ids if each in load)
+    moves: dict[tuple[str, int], list[int]] = {}
+    for place in sorted(place for place, ids in replicas.items() if node_id in ids):
+        ids = replicas[place]
+        free = [other for other in others if other not in ids]
+        if free:
+            chosen = min(free, key=lambda other: (load[other], other))
+            load[chosen] += 1
+            moves[place] = [chosen if each == node_id else each for each in ids]
+        else:
+            moves[place] = [each for each in ids if each != node_id]
+    return moves
+
+
+def _check(code: int, message: str | None, what: str) -> None:
+    if code:
+        raise from_code(code, f"{what}: {message}" if message else what)

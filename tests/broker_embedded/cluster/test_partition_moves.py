@@ -1,0 +1,35 @@
+"""Where the replicas of a broker that leaves go, and what several brokers say of the controller."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyclient.broker_embedded.cluster.partition_moves import drained
+from pyclient.broker_embedded.cluster.views import controller_of
+from pyclient.errors import ConfigError
+
+
+def test_the_least_used_of_the_others_takes_the_place() -> None:
+    replicas = {("a", 0): [1, 2], ("a", 1): [2, 3], ("a", 2): [3, 1], ("b", 0): [1]}
+    assert drained(1, [2, 3, 4], replicas) == {("a", 0): [4, 2], ("a", 2): [3, 4], ("b", 0): [2]}
+
+
+def test_a_partition_that_is_everywhere_gets_one_replica_fewer() -> None:
+    assert drained(2, [1, 3], {("a", 0): [2, 1, 3]}) == {("a", 0): [1, 3]}
+
+
+def test_a_broker_without_partitions_leaves_at_once() -> None:
+    assert drained(4, [1], {("a", 0): [1]}) == {}
+
+
+def test_the_only_broker_cannot_leave() -> None:
+    with pytest.raises(ConfigError, match="only broker"):
+        drained(1, [], {("a", 0): [1]})
+
+
+def test_the_controller_is_that_of_the_newest_epoch() -> None:
+    old = {"controller_epoch": 3, "controller_id": 1}
+    new = {"controller_epoch": 4, "controller_id": 2}
+    none = {"controller_epoch": 9, "controller_id": None}
+    assert controller_of([old, new, none]) == 2
+    assert controller_of([none]) is None
