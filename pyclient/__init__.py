@@ -9,7 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyclient import errors
-from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
+from pyclient.types import (
+    ErrorAction,
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    RecordMetadata,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     from pyclient.admin import Admin, AsyncAdmin, NewTopic
@@ -34,6 +41,8 @@ __all__ = [
     "BatchFuture",
     "Consumer",
     "DeliveryFuture",
+    "ErrorAction",
+    "GroupMetadata",
     "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",

@@ -45,11 +45,14 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
-    from pyclient.broker_embedded.network.node_channels import Link
+    from pyclient.broker_embedded.network.node_channels import Link, NodeChannels
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.releases import Release
+    from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
     from pyclient.broker_embedded.scheduling.timers import Timer
     from pyclient.clock import Clock, Rng
+    from pyclient.types import TopicPartition
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -110,6 +113,8 @@ class BrokerNode:
         self.internal_topics = frozenset({OFFSETS_TOPIC})
         self.connections: dict[int, BrokerConnection] = {}
         self.addresses: Counter[str] = Counter()  # number of connections per address
+        self.replicas: ReplicaManager | None = None
+        """The partitions that other nodes have copies of, too; None on a node that is alone."""
         self._groups: GroupCoordinator | None = None
         self._logs: LogManager | None = None
         self._metadata: MetadataLog | None = None
@@ -211,6 +216,8 @@ class BrokerNode:
             await self.interceptor.close()
         if clean:
             self.purgatory.answer_all()
+        if self.replicas is not None:
+            self.replicas.close()
         if self._groups is not None:
             self._groups.close()
         await asyncio.sleep(0)  # lets the responses be sent
@@ -224,6 +231,8 @@ class BrokerNode:
         if self._listener is None or self.paused:
             return
         self.paused = True
+        if self.replicas is not None:
+            self.replicas.fetchers.pause()
         for listener in self._listeners:
             listener.pause()
         for connection in self.connections.values():
@@ -234,6 +243,8 @@ class BrokerNode:
         if self._listener is None or not self.paused:
             return
         self.paused = False
+        if self.replicas is not None:
+            self.replicas.fetchers.resume()
         for listener in self._listeners:
             listener.resume()
         for connection in self.connections.values():
@@ -345,6 +356,24 @@ class BrokerNode:
         self.relocation.on_moved = lambda at, target: self.controller.assign_directory(*at, target.directory_id)
         self._load_groups()
 
+    def start_replication(self, connect: Callable[[], NodeChannels], to_controller: ToController) -> None:
+        """Lead and follow the partitions that have replicas on other nodes; `connect` makes the channels to these."""
+        from pyclient.broker_embedded.replication.replica_manager import ReplicaManager  # a lone node needs none of it
+
+        self.replicas = self.partitions.replicas = ReplicaManager(self, connect, to_controller)
+        self.replicas.start()
+
+    def leadership_changed(self, at: TopicPartition, leader_epoch: int | None) -> None:
+        """Take up or end the work of a coordinator: this node leads `at` in a new epoch, or (None) it does not lead.
+
+        Called for every partition with a replica on this node, on a node that is not alone.
+        """
+        if at.topic == OFFSETS_TOPIC:
+            if leader_epoch is None:
+                self.groups.unload(at.partition)
+            else:
+                self._load_group_partition(at.partition)
+
     def _directories(self) -> list[tuple[UUID, bool]]:
         """Return the ids of the online log directories, and whether each is cordoned."""
         logs = self.logs.directories
@@ -377,14 +406,17 @@ class BrokerNode:
         topic = self.image.topics.get(OFFSETS_TOPIC)
         for partition in topic.partitions.values() if topic is not None else ():
             if partition.leader == self.node_id:
-                try:
-                    self.groups.load(partition.partition)
-                except (errors.KafkaError, OSError) as error:
-                    where = f"{OFFSETS_TOPIC}-{partition.partition}"
-                    log.error("%s cannot be read; its groups have no coordinator: %s", where, error)
+                self._load_group_partition(partition.partition)
+
+    def _load_group_partition(self, index: int) -> None:
+        try:
+            self.groups.load(index)
+        except (errors.KafkaError, OSError) as error:
+            where = f"{OFFSETS_TOPIC}-{index}"
+            log.error("%s cannot be read; its groups have no coordinator: %s", where, error)
 
     def _topic_created(self, topic: TopicImage) -> None:
-        if topic.name == OFFSETS_TOPIC:
+        if topic.name == OFFSETS_TOPIC and self.replicas is None:
             self._load_groups()
 
     def _remove_topic(self, topic: TopicImage) -> None:

@@ -11,6 +11,7 @@ KafkaError
     |-- BufferExhausted (a KafkaTimeout, also a BufferError), DeliveryTimeout (a KafkaTimeout), DeliveryFailed
     |-- NotAssigned (also a ValueError), CommitFailed, NoOffsetForPartition,
     |   LogTruncation, PollIntervalExceeded, ConcurrentUse, Wakeup
+    |-- TransactionStateError (also a RuntimeError), TransactionAborted, TransactionOutcomeUnknown
     |-- PoisonRecord: DeserializationError (also a SerializationError), CorruptBatch (also a CorruptRecord)
     `-- ProtocolError: TruncatedMessage, MalformedMessage, FieldNotInVersion, CorruptRecord
 

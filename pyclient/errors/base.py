@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
+from pyclient.types import ErrorAction
+
 __all__ = [
     "BrokerError",
     "ClientError",
@@ -18,13 +20,19 @@ class KafkaError(Exception):
     """The base class of all errors raised by this library.
 
     `code` is Kafka's error code (0 for errors that no broker sent); `retriable` is True if the same call may succeed
-    later. `maybe_persisted` is the outcome of a failed send: False if the record is certainly not in the log, True if
-    that is unknown (its request was sent, and the response was lost or late).
+    later, and `action` is what to do in general (KIP-1050): an error inside a transaction has `ErrorAction.ABORT`, even
+    if it is retriable elsewhere. `maybe_persisted` is the outcome of a failed send: False if the record is certainly
+    not in the log, True if that is unknown (its request was sent, and the response was lost or late).
     """
 
     code: int = 0
     retriable: ClassVar[bool] = False
+    action: ErrorAction = ErrorAction.STOP
     maybe_persisted: bool = False
+
+    def __init_subclass__(cls) -> None:
+        if "retriable" in cls.__dict__ and "action" not in cls.__dict__:
+            cls.action = ErrorAction.RETRY if cls.retriable else ErrorAction.STOP
 
 
 class BrokerError(KafkaError):

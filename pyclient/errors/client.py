@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pyclient.errors.base import ClientError
+from pyclient.types import ErrorAction
 
 __all__ = [
     "BufferExhausted",
@@ -31,6 +32,9 @@ __all__ = [
     "PollIntervalExceeded",
     "ProtocolError",
     "SerializationError",
+    "TransactionAborted",
+    "TransactionOutcomeUnknown",
+    "TransactionStateError",
     "TruncatedMessage",
     "Wakeup",
 ]
@@ -38,6 +42,8 @@ __all__ = [
 
 class ConfigError(ClientError, ValueError):
     """Options are unknown, invalid, or in conflict with each other; `problems` has one text for each problem."""
+
+    action = ErrorAction.CONFIGURE
 
     def __init__(self, *problems: str) -> None:
         text = problems[0] if len(problems) == 1 else "\n- ".join([f"{len(problems)} options are wrong:", *problems])
@@ -47,6 +53,8 @@ class ConfigError(ClientError, ValueError):
 
 class ClosedError(ClientError, RuntimeError):
     """The client was closed before the call."""
+
+    action = ErrorAction.RESTART
 
 
 class ForkError(ClientError, RuntimeError):
@@ -83,6 +91,7 @@ class ClusterUnreachable(ConnectionFailed):
     """
 
     retriable = False
+    action = ErrorAction.CONFIGURE
 
 
 class KafkaTimeout(ClientError, TimeoutError):
@@ -113,6 +122,26 @@ class DeliveryFailed(ClientError):
     def __str__(self) -> str:
         noun = "record was" if self.count == 1 else "records were"
         return f"{self.count} {noun} not delivered; the first error: {self.first_error!r}"
+
+
+class TransactionStateError(ClientError, RuntimeError):
+    """A call does not fit the state of the producer's transaction; nothing was sent."""
+
+
+class TransactionAborted(ClientError):
+    """A record was not sent, because its transaction is aborted."""
+
+    action = ErrorAction.ABORT
+
+
+class TransactionOutcomeUnknown(ClientError):
+    """No answer says if the transaction was committed: `commit_transaction()` again asks the coordinator again.
+
+    `begin_transaction()` does the same, and takes a new epoch before the next transaction, so that a delayed request
+    cannot end that one.
+    """
+
+    retriable = True
 
 
 class ProtocolError(ClientError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyclient.errors.base import BrokerError
+from pyclient.types import ErrorAction
 
 __all__ = [
     "BrokerNotAvailable",
@@ -54,6 +55,7 @@ class UnsupportedVersion(BrokerError):
     """The broker does not serve this version of the API."""
 
     code = 35
+    action = ErrorAction.CONFIGURE
 
 
 class InvalidRequest(BrokerError):
@@ -86,6 +88,7 @@ class UnsupportedCompressionType(BrokerError):
     """The broker does not support this compression."""
 
     code = 76
+    action = ErrorAction.CONFIGURE
 
 
 class ThrottlingQuotaExceeded(BrokerError):

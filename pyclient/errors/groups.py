@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyclient.errors.base import BrokerError
+from pyclient.types import ErrorAction
 
 __all__ = [
     "CoordinatorLoadInProgress",
@@ -69,6 +70,7 @@ class IllegalGeneration(BrokerError):
     """The group has moved on to another generation."""
 
     code = 22
+    action = ErrorAction.RESTART
 
 
 class InconsistentGroupProtocol(BrokerError):
@@ -87,6 +89,7 @@ class UnknownMemberId(BrokerError):
     """The coordinator does not know this member."""
 
     code = 25
+    action = ErrorAction.RESTART
 
 
 class InvalidSessionTimeout(BrokerError):
@@ -135,6 +138,7 @@ class FencedInstanceId(BrokerError):
     """Another member uses the same group.instance.id now."""
 
     code = 82
+    action = ErrorAction.RESTART
 
 
 class GroupSubscribedToTopic(BrokerError):
@@ -147,6 +151,7 @@ class FencedMemberEpoch(BrokerError):
     """The coordinator has fenced the member's epoch."""
 
     code = 110
+    action = ErrorAction.RESTART
 
 
 class UnreleasedInstanceId(BrokerError):

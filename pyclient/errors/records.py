@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyclient.errors.base import BrokerError
+from pyclient.types import ErrorAction
 
 __all__ = [
     "CorruptMessage",
@@ -73,6 +74,7 @@ class InvalidRequiredAcks(BrokerError):
     """acks must be 0, 1 or all."""
 
     code = 21
+    action = ErrorAction.CONFIGURE
 
 
 class InvalidTimestamp(BrokerError):
@@ -85,6 +87,7 @@ class UnsupportedForMessageFormat(BrokerError):
     """The log's message format does not support the request."""
 
     code = 43
+    action = ErrorAction.CONFIGURE
 
 
 class FetchSessionIdNotFound(BrokerError):

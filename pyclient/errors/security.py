@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyclient.errors.base import BrokerError
+from pyclient.types import ErrorAction
 
 __all__ = [
     "ClusterAuthorizationFailed",
@@ -29,54 +30,63 @@ class TopicAuthorizationFailed(BrokerError):
     """Not allowed to use this topic."""
 
     code = 29
+    action = ErrorAction.CONFIGURE
 
 
 class GroupAuthorizationFailed(BrokerError):
     """Not allowed to use this group."""
 
     code = 30
+    action = ErrorAction.CONFIGURE
 
 
 class ClusterAuthorizationFailed(BrokerError):
     """Not allowed to do this on the cluster."""
 
     code = 31
+    action = ErrorAction.CONFIGURE
 
 
 class UnsupportedSaslMechanism(BrokerError):
     """The broker does not offer this SASL mechanism."""
 
     code = 33
+    action = ErrorAction.CONFIGURE
 
 
 class IllegalSaslState(BrokerError):
     """The SASL exchange is in another state."""
 
     code = 34
+    action = ErrorAction.CONFIGURE
 
 
 class TransactionalIdAuthorizationFailed(BrokerError):
     """Not allowed to use this transactional id."""
 
     code = 53
+    action = ErrorAction.CONFIGURE
 
 
 class SecurityDisabled(BrokerError):
     """Security features are off on the broker."""
 
     code = 54
+    action = ErrorAction.CONFIGURE
 
 
 class SaslAuthenticationFailed(BrokerError):
     """SASL authentication failed."""
 
     code = 58
+    action = ErrorAction.CONFIGURE
 
 
 class DelegationTokenAuthDisabled(BrokerError):
     """Delegation tokens are not enabled."""
 
     code = 61
+    action = ErrorAction.CONFIGURE
 
 
 class DelegationTokenNotFound(BrokerError):
@@ -101,6 +111,7 @@ class DelegationTokenAuthorizationFailed(BrokerError):
     """Not allowed to use this delegation token."""
 
     code = 65
+    action = ErrorAction.CONFIGURE
 
 
 class DelegationTokenExpired(BrokerError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyclient.errors.base import BrokerError
+from pyclient.types import ErrorAction
 
 __all__ = [
     "ConcurrentTransactions",
@@ -26,6 +27,7 @@ class OutOfOrderSequenceNumber(BrokerError):
     """A producer's sequence number does not follow the last one."""
 
     code = 45
+    action = ErrorAction.RESTART
 
 
 class DuplicateSequenceNumber(BrokerError):
@@ -38,24 +40,28 @@ class InvalidProducerEpoch(BrokerError):
     """A newer producer with the same id has taken over."""
 
     code = 47
+    action = ErrorAction.RESTART
 
 
 class InvalidTxnState(BrokerError):
     """The transaction is in a state that does not allow this."""
 
     code = 48
+    action = ErrorAction.RESTART
 
 
 class InvalidProducerIdMapping(BrokerError):
     """The producer id does not belong to this transactional id."""
 
     code = 49
+    action = ErrorAction.RESTART
 
 
 class InvalidTransactionTimeout(BrokerError):
     """The transaction timeout is larger than the broker allows."""
 
     code = 50
+    action = ErrorAction.CONFIGURE
 
 
 class ConcurrentTransactions(BrokerError):
@@ -69,6 +75,7 @@ class TransactionCoordinatorFenced(BrokerError):
     """A newer transaction coordinator has taken over."""
 
     code = 52
+    action = ErrorAction.RESTART
 
 
 class OperationNotAttempted(BrokerError):
@@ -81,6 +88,7 @@ class UnknownProducerId(BrokerError):
     """The broker has no state for this producer id."""
 
     code = 59
+    action = ErrorAction.RESTART
 
 
 class UnstableOffsetCommit(BrokerError):
@@ -94,6 +102,7 @@ class ProducerFenced(BrokerError):
     """A newer producer with the same transactional id has taken over."""
 
     code = 90
+    action = ErrorAction.RESTART
 
 
 class TransactionalIdNotFound(BrokerError):
@@ -106,3 +115,4 @@ class TransactionAbortable(BrokerError):
     """The transaction cannot go on and has to be aborted."""
 
     code = 120
+    action = ErrorAction.ABORT

@@ -421,7 +421,7 @@ def health_of(core: ProducerCore) -> dict[str, Any]:
             "buffer_bytes_used": pool.total - pool.available,
             "buffer_bytes_total": pool.total,
             "sends_blocked": pool.waiting,
-            "producer_id": core.sender.transaction_manager.producer_id,
+            "producer_id": core.sender.producer_ids.producer_id,
         }
 
 

@@ -17,13 +17,13 @@ from pyclient.net.stream import FrameStream
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Delivery, DeliveryDesk, State
 from pyclient.producer.futures import DeliveryFuture
+from pyclient.producer.idempotence import Phase
 from pyclient.producer.lock import ProducerLock
 from pyclient.producer.metrics import LATENCY_BOUNDS_MS
 from pyclient.producer.producer_batch import BatchState, ProducerBatch
 from pyclient.producer.record_accumulator import ATOMIC_APPEND, PartitionQueue
 from pyclient.producer.sender import ProduceWork
 from pyclient.producer.sender_thread import SenderLoop
-from pyclient.producer.transaction_manager import Phase
 from pyclient.protocol.messages.produce import ProduceRequest
 from pyclient.records import HEADER_SIZE, compiled_only, record_size_bound
 

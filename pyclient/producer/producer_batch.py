@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient.producer.buffer_pool import BufferPool
 from pyclient.producer.delivery import Delivery
 from pyclient.producer.futures import DeliveryFuture
-from pyclient.producer.transaction_manager import add_sequence
+from pyclient.producer.idempotence import add_sequence
 from pyclient.records import (
     HEADER_SIZE,
     BatchBuilder,

@@ -10,10 +10,10 @@ from typing import Any, Final
 from pyclient.clock import Rng
 from pyclient.producer.buffer_pool import BufferPool
 from pyclient.producer.delivery import Delivery, DeliveryDesk
+from pyclient.producer.idempotence import EVERYTHING, PartitionSequence
 from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.partitioner import StickyPartitioner
 from pyclient.producer.producer_batch import BatchState, ProducerBatch
-from pyclient.producer.transaction_manager import EVERYTHING, PartitionSequence
 from pyclient.records import HEADER_SIZE, TopicLanes, compiled_only, partition_for_key
 
 NO_LEADER = -1

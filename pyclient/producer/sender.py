@@ -10,6 +10,7 @@ from pyclient.backoff import Backoff
 from pyclient.clock import Rng
 from pyclient.errors import DeliveryTimeout, KafkaError, MalformedMessage
 from pyclient.producer.delivery import Settlement
+from pyclient.producer.idempotence import KNOWN_SECONDS, Phase, ProducerIds
 from pyclient.producer.metrics import ProducerMetrics
 from pyclient.producer.produce_response import (
     DUPLICATE,
@@ -28,7 +29,6 @@ from pyclient.producer.produce_response import (
 )
 from pyclient.producer.producer_batch import NO_SEQUENCE, BatchState, ProducerBatch, split_batch
 from pyclient.producer.record_accumulator import NEVER, NO_LEADER, PartitionQueue, RecordAccumulator
-from pyclient.producer.transaction_manager import KNOWN_SECONDS, Phase, TransactionManager
 
 MAX_THROTTLE: Final = 3_600.0  # seconds; upper limit for a broker's throttle time
 
@@ -145,7 +145,7 @@ class Sender:
         availability_timeout: float = 0.0,
     ) -> None:
         self.accumulator = accumulator
-        self.transaction_manager = TransactionManager()
+        self.producer_ids = ProducerIds()
         self.metrics = ProducerMetrics()
         self.nodes: dict[int, Node] = {}
         self.refresh_wanted = False  # metadata is stale
@@ -220,7 +220,7 @@ class Sender:
         """Remove topics that nothing was sent to since `before` (monotonic seconds), with their sequence numbers."""
         for topic in self.accumulator.forget_idle(before):
             for queue in topic.queues:
-                self.transaction_manager.begin_after(queue.sequence.producer_id, queue.sequence.epoch)
+                self.producer_ids.begin_after(queue.sequence.producer_id, queue.sequence.epoch)
 
     def stalled(self, node: int, now: float) -> None:
         """Note that a broker accepts no requests although some are ready for it."""
@@ -234,7 +234,7 @@ class Sender:
     @property
     def has_more_to_do(self) -> bool:
         """True if a round after a response would find anything to do."""
-        return self.refresh_wanted or self.transaction_manager.wanted or self.accumulator.has_ready
+        return self.refresh_wanted or self.producer_ids.wanted or self.accumulator.has_ready
 
     @property
     def total_in_flight(self) -> int:
@@ -264,7 +264,7 @@ class Sender:
             if steady and not queue.outstanding and now - sequence.confirmed_at > KNOWN_SECONDS:
                 sequence.doubted()
                 steady = False
-            if not steady and not sequence.prepare(queue.on_wire, self.transaction_manager, queue.outstanding):
+            if not steady and not sequence.prepare(queue.on_wire, self.producer_ids, queue.outstanding):
                 return None
         elif queue.on_wire and self._max_in_flight == 1:  # keeps the order without idempotence
             return None
@@ -363,7 +363,7 @@ class Sender:
         return settlements + self._decided(queue, now)
 
     def _out_of_order(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> list[Settlement]:
-        """Handle an error by which the broker misses an earlier batch or forgot this one; see `transaction_manager`."""
+        """Handle an error by which the broker misses an earlier batch or forgot this one; see `idempotence`."""
         queue, sequence = batch.queue, batch.queue.sequence
         if batch.doubtful and sequence.is_written(batch.position):
             return self._delivered(batch, PartitionAnswer(DUPLICATE), now)
@@ -386,7 +386,7 @@ class Sender:
         return settlements + self._decided(queue, now)
 
     def _decided(self, queue: PartitionQueue, now: float) -> list[Settlement]:
-        """Return the outcomes of doubtful batches that no further response can decide; see `transaction_manager`."""
+        """Return the outcomes of doubtful batches that no further response can decide; see `idempotence`."""
         sequence, undecided = queue.sequence, queue.undecided
         if queue.on_wire:
             return []

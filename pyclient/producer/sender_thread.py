@@ -17,13 +17,13 @@ from pyclient.errors import ClientError, ConnectionFailed, KafkaError, from_code
 from pyclient.net.connection import Connection
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Settlement
+from pyclient.producer.idempotence import ProducerIds
 from pyclient.producer.lock import ProducerLock, tell_after_fork
 from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.produce_response import PartitionAnswer, answers_by_partition
 from pyclient.producer.producer_batch import ProducerBatch
 from pyclient.producer.record_accumulator import NEVER, NO_LEADER, PartitionQueue
 from pyclient.producer.sender import ProduceWork, Sender
-from pyclient.producer.transaction_manager import TransactionManager
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.produce import (
     PartitionProduceData,
@@ -145,7 +145,7 @@ class ProducerIdSearch:
 
     def __init__(
         self,
-        transaction_manager: TransactionManager,
+        producer_ids: ProducerIds,
         cluster: ClusterClient,
         lock: ProducerLock,
         backoff: Backoff,
@@ -155,7 +155,7 @@ class ProducerIdSearch:
         ended: Callable[[], object],
     ) -> None:
         self.asking = False  # a search is scheduled or runs
-        self._transaction_manager = transaction_manager
+        self._producer_ids = producer_ids
         self._cluster = cluster
         self._lock = lock
         self._backoff = backoff
@@ -190,7 +190,7 @@ class ProducerIdSearch:
             text = "requesting a producer id, which enable_idempotence=True needs"
             return from_code(response.error_code, text)
         with self._lock:
-            self._transaction_manager.obtained(response.producer_id, response.producer_epoch)
+            self._producer_ids.obtained(response.producer_id, response.producer_epoch)
         text = "client %r: its producer id is %d, epoch %d"
         logger.info(text, self._cluster.config.client_id, response.producer_id, response.producer_epoch)
         return None
@@ -227,7 +227,7 @@ class SenderLoop:
         self._brokers = BrokerLinks(cluster, self._tasks, backoff, rng, nudge=self.nudge)
         self.links = self._brokers.used  # the first connection to each broker
         self._id_search = ProducerIdSearch(
-            sender.transaction_manager, cluster, lock, backoff, rng, refused=self._no_producer_id, ended=self.nudge
+            sender.producer_ids, cluster, lock, backoff, rng, refused=self._no_producer_id, ended=self.nudge
         )
         self._compression = Compression.from_name(config.compression_type)
         self._level = config.compression_level
@@ -244,7 +244,7 @@ class SenderLoop:
         """Subscribe to metadata updates and, for an idempotent producer, request a producer id."""
         self._cluster.listeners.append(self._on_metadata)
         if self._config.idempotent:
-            self.sender.transaction_manager.wanted = True
+            self.sender.producer_ids.wanted = True
         self._step()
 
     def stop(self) -> None:
@@ -354,7 +354,7 @@ class SenderLoop:
         if self.sender.refresh_wanted:
             self.sender.refresh_wanted = False
             self._cluster.request_refresh()
-        if self.sender.transaction_manager.wanted and not self._id_search.asking:
+        if self.sender.producer_ids.wanted and not self._id_search.asking:
             self._id_search.asking = True
             self._tasks.spawn(self._id_search.run())
         if now >= self.idle_check_at:

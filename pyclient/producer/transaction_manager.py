@@ -1,238 +1,510 @@
-"""TransactionManager: producer id, epoch and sequence numbers, by which brokers drop duplicates and refuse gaps.
+"""TransactionManager: the states of a producer's transactions (KIP-98, KIP-360, KIP-890), without I/O.
 
-The protocol is KIP-98 and KIP-360. The numbers of a partition move through four phases:
+`TRANSITIONS` has every change of state. The user's calls and the sender's reports are events; `next_request` returns
+the request that is due, one at a time, and `answered` or `lost` takes its end. Times are monotonic seconds.
 
-    NEW       no producer id yet
-    PROBING   the broker's state is not certain: one batch at a time, in order
-    STEADY    the broker confirmed the last batch before those in flight: as many as the limit allows
-    BROKEN    a number is certainly missing at the broker: all later batches need a new epoch, from 0
-
-A new epoch begins only once every request of the partition has ended, so that no batch with old numbers can come in
-between, and once every batch before the missing number has an outcome under its old number, by which the broker knows
-it. Its first batch is sent alone, because a broker without state of a producer accepts any first sequence; so is the
-first batch after `KNOWN_SECONDS` without one, as brokers expire idle producers.
-
-A batch is *doubtful* once a request with its present numbers may have been written, else *clean*. A broker that has
-state of the producer writes in sequence only, but remembers one batch after a clean restart, so a doubtful batch that
-is OUT_OF_ORDER (or UNKNOWN_PRODUCER_ID) may be missing, or written and forgotten. It is set aside (*undecided*), and
-the next doubtful ones are sent under their numbers, in order:
-
-    response for the first batch without outcome      conclusion
-    ------------------------------------------------  ----------------------------------------------------------------
-    clean, out of order                               it and all that follow are missing: new epoch from it on
-    doubtful, out of order, a later one was confirmed  it is written: delivered, offset unknown (-1)
-    doubtful, out of order                            undecided; the next one decides
-    then: the next is accepted or a duplicate         all undecided are written: delivered, offset unknown
-    then: the next is doubtful and out of order       undecided as well
-    then: the next is clean, or there is none         none is written: the last written one would be known, or the one
-                                                      after it accepted. New epoch from the first undecided on
-       ... but a number before or among them failed   one may be written later, or another in its place: all undecided
-       with unknown outcome, or they are parts of a   fail as `maybe_persisted`
-       doubtful batch that was split
-    the next expires, or fails with unknown outcome   as "failed with unknown outcome" above
-    INVALID_PRODUCER_EPOCH                            it and all later ones get a new producer id; doubtful ones fail
-    the topic was recreated (another id)              undecided ones are sent again, in order, to the new log
-
-A request whose connection is closed may still reach the broker. If a batch failed with unknown outcome, its number may
-therefore still arrive, and with it those of later requests: hence the exception in the table.
-Epochs are raised by the client, for each partition: a broker compares them per partition.
+With transaction.version 2 (KIP-890) leaders add partitions to the transaction by themselves, and the answer to EndTxn
+has the epoch of the next transaction. Otherwise partitions and groups are added by requests, and the epoch is raised by
+InitProducerId only where it has to be: once a request that may still arrive late could harm the next transaction. Those
+are a batch that was numbered and not confirmed, and an EndTxn whose answer was lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Any, Final
 
-MAX_EPOCH: Final = 32_767
-MAX_SEQUENCE: Final = 2**31 - 1
-NO_PRODUCER_ID: Final = -1
-EVERYTHING: Final = -1  # the position before all batches
-NOTHING: Final = -1
-KNOWN_SECONDS: Final = 60.0
-"""Time after a confirmed batch for which the broker is assumed to know the producer (`producer.id.expiration.ms`: a
-day)."""
+from pyclient import errors
+from pyclient.errors import (
+    KafkaError,
+    KafkaTimeout,
+    TransactionAborted,
+    TransactionOutcomeUnknown,
+    TransactionStateError,
+)
+from pyclient.producer.idempotence import ProducerIds
+from pyclient.producer.transaction_requests import (
+    MOVED,
+    Consequence,
+    OffsetsToCommit,
+    TransactionRequest,
+    acting,
+    add_offsets,
+    add_partitions,
+    commit_offsets,
+    consequence_for_records,
+    consequence_of,
+    end_transaction,
+    error_for,
+    init_producer_id,
+    offset_codes,
+)
+from pyclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from pyclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from pyclient.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from pyclient.protocol.messages.init_producer_id import InitProducerIdResponse
+from pyclient.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
+from pyclient.types import ErrorAction, GroupMetadata, OffsetAndMetadata, TopicPartition
+
+IMPLICIT_PARTITIONS: Final = 2  # transaction.version from which leaders add partitions (KIP-890, part 2)
+SOON: Final = 0.02  # seconds after CONCURRENT_TRANSACTIONS: markers of the last transaction are being written
 
 
-class Phase(Enum):
-    """The phases of a partition's numbers; see the module."""
+class TransactionState(Enum):
+    """The states of a transactional producer."""
 
-    NEW = "new"
-    PROBING = "probing"
-    STEADY = "steady"
-    BROKEN = "broken"
-
-
-class Numbered(Protocol):
-    """The numbers of a batch; `position` is its place in the partition."""
-
-    base_sequence: int
-    position: int
-
-    @property
-    def count(self) -> int:
-        """The number of records."""
-        ...
-
-    def number(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Set producer id, epoch and base sequence."""
-        ...
+    UNINITIALIZED = "not initialized"
+    INITIALIZING = "being initialized"
+    READY = "without a transaction"
+    IN_TRANSACTION = "in a transaction"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ABORTABLE_ERROR = "in a transaction that can only be aborted"
+    OUTCOME_UNKNOWN = "without an answer to the commit"
+    RESOLVING = "asking for the outcome of the last commit"
+    FATAL_ERROR = "unusable"
 
 
-@dataclass(slots=True)
+class TransactionEvent(Enum):
+    """What changes a state."""
+
+    INITIALIZE = "init_transactions()"
+    INITIALIZED = "the coordinator assigned producer id and epoch"
+    BEGIN = "begin_transaction()"
+    COMMIT = "commit_transaction()"
+    ABORT = "abort_transaction()"
+    ENDED = "the transaction has ended, and the next one may use the present epoch"
+    ENDED_WITH_EPOCH = "the transaction has ended, and its epoch with it"
+    FAILED = "the transaction cannot be committed"
+    NO_ANSWER = "nobody waits any longer for the answer to the commit"
+    GIVEN_UP = "nobody waits any longer for the abort"
+    RESOLVE = "the outcome of the last commit is asked for before the next transaction"
+    FATAL = "the producer cannot go on"
+
+
+_S, _E = TransactionState, TransactionEvent
+
+TRANSITIONS: Final[Mapping[TransactionState, Mapping[TransactionEvent, TransactionState]]] = MappingProxyType(
+    {
+        _S.UNINITIALIZED: {_E.INITIALIZE: _S.INITIALIZING},
+        _S.INITIALIZING: {_E.INITIALIZED: _S.READY, _E.FATAL: _S.FATAL_ERROR},
+        _S.READY: {_E.BEGIN: _S.IN_TRANSACTION},
+        _S.IN_TRANSACTION: {
+            _E.COMMIT: _S.COMMITTING,
+            _E.ABORT: _S.ABORTING,
+            _E.FAILED: _S.ABORTABLE_ERROR,
+            _E.FATAL: _S.FATAL_ERROR,
+        },
+        _S.COMMITTING: {
+            _E.ENDED: _S.READY,
+            _E.ENDED_WITH_EPOCH: _S.INITIALIZING,
+            _E.FAILED: _S.ABORTABLE_ERROR,
+            _E.NO_ANSWER: _S.OUTCOME_UNKNOWN,
+            _E.FATAL: _S.FATAL_ERROR,
+        },
+        _S.ABORTING: {
+            _E.ENDED: _S.READY,
+            _E.ENDED_WITH_EPOCH: _S.INITIALIZING,
+            _E.GIVEN_UP: _S.ABORTABLE_ERROR,
+            _E.FATAL: _S.FATAL_ERROR,
+        },
+        _S.ABORTABLE_ERROR: {_E.ABORT: _S.ABORTING, _E.FATAL: _S.FATAL_ERROR},
+        _S.OUTCOME_UNKNOWN: {_E.COMMIT: _S.COMMITTING, _E.RESOLVE: _S.RESOLVING},
+        _S.RESOLVING: {_E.ENDED_WITH_EPOCH: _S.INITIALIZING, _E.FATAL: _S.FATAL_ERROR},
+        _S.FATAL_ERROR: {},
+    }
+)
+
+_NEXT_STEP: Final[Mapping[TransactionState, str]] = {
+    _S.UNINITIALIZED: "call init_transactions() first, once",
+    _S.INITIALIZING: "init_transactions() is not done: call it again to wait for it",
+    _S.READY: "call begin_transaction() first",
+    _S.IN_TRANSACTION: "commit_transaction() or abort_transaction() comes first",
+    _S.COMMITTING: "commit_transaction() is not done: call it again to wait for it",
+    _S.ABORTING: "abort_transaction() is not done: call it again to wait for it",
+    _S.ABORTABLE_ERROR: "call abort_transaction()",
+    _S.OUTCOME_UNKNOWN: "call commit_transaction() again, or begin_transaction() to go on",
+    _S.RESOLVING: "call begin_transaction() again to wait for it",
+    _S.FATAL_ERROR: "close the producer",
+}
+
+OPEN: Final = frozenset({_S.IN_TRANSACTION, _S.COMMITTING, _S.ABORTING, _S.ABORTABLE_ERROR})
+"""The states with a transaction that has not ended."""
+_ENDING: Final = frozenset({_S.COMMITTING, _S.ABORTING, _S.RESOLVING})
+_FAILED: Final = frozenset({_S.ABORTABLE_ERROR, _S.ABORTING, _S.FATAL_ERROR})
+
+
 class TransactionManager:
-    """The producer id that the cluster assigned to this producer; partitions use it from their first batch."""
+    """The state of the transactions of one producer; `ids` are the producer id and epoch of its batches.
 
-    producer_id: int = NO_PRODUCER_ID
-    epoch: int = -1
-    wanted: bool = False
+    `cluster_version` is the cluster's transaction.version, as its owner last saw it; each transaction keeps to that of
+    its begin. `delay(attempt)` returns the seconds before a retry. The owner holds the producer's lock.
+    """
 
-    @property
-    def known(self) -> bool:
-        """True if there is a producer id."""
-        return self.producer_id != NO_PRODUCER_ID
-
-    def obtained(self, producer_id: int, epoch: int) -> None:
-        """Set the id and epoch of an InitProducerId response."""
-        self.producer_id, self.epoch, self.wanted = producer_id, epoch, False
-
-    def begin_after(self, producer_id: int, epoch: int) -> None:
-        """Start partitions at a higher epoch from now on, because a partition with this one was forgotten.
-
-        If it restarted with the same epoch, the broker would take a new batch for the old one with that number.
-        """
-        if self.producer_id != producer_id or epoch < self.epoch:
-            return
-        if epoch < MAX_EPOCH:
-            self.epoch = epoch + 1
-        else:
-            self.used_up(producer_id)
-
-    def used_up(self, producer_id: int) -> None:
-        """Stop starting partitions with this producer id; request a new one if it is the current one."""
-        if self.producer_id == producer_id:
-            self.producer_id, self.wanted = NO_PRODUCER_ID, True
-
-
-def add_sequence(sequence: int, count: int) -> int:
-    """Return the sequence number `count` records later; 2147483647 is followed by 0."""
-    return (sequence + count) & MAX_SEQUENCE
-
-
-class PartitionSequence:
-    """The producer id, epoch and sequence numbers of one partition."""
-
-    __slots__ = (
-        "_certain", "_confirmed", "_given_up", "_missing", "_replace_id", "confirmed_at", "epoch", "next", "phase",
-        "producer_id",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.producer_id = NO_PRODUCER_ID
-        self.epoch = -1
-        self.next = 0
-        self.phase = Phase.NEW
-        self.confirmed_at = 0.0  # monotonic seconds
-        self._confirmed = NOTHING  # the last position that the broker confirmed under these numbers
-        self._certain = True  # in phase BROKEN: nothing from the missing number on is in the log
-        self._given_up = NOTHING  # the last position failed with unknown outcome, unless a later one was confirmed
-        self._replace_id = False
-        self._missing = EVERYTHING  # in phase BROKEN: the position from which numbers are void
+    def __init__(self, transactional_id: str, timeout_ms: int, ids: ProducerIds, delay: Callable[[int], float]) -> None:
+        self.transactional_id = transactional_id
+        self.state = TransactionState.UNINITIALIZED
+        self.error: KafkaError | None = None  # why the transaction, or the producer, failed
+        self.cluster_version = 0
+        self.version = 0
+        self.ids = ids
+        self.retry_at = 0.0
+        self._timeout_ms = timeout_ms
+        self._delay = delay
+        self._attempts = 0
+        self._in_flight: TransactionRequest | None = None
+        self._partitions: set[tuple[str, int]] = set()  # of the transaction
+        self._new_partitions: dict[tuple[str, int], None] = {}  # to be added by AddPartitionsToTxn
+        self._groups: set[str] = set()  # added by AddOffsetsToTxn
+        self._offsets: deque[OffsetsToCommit] = deque()
+        self._commit = False  # what EndTxn asks for
+        self._may_be_begun = False  # the coordinator may know the transaction
+        self._begun = False  # it certainly does
+        self._end_was_sent = False  # an earlier EndTxn may have been taken, though no answer says so
+        self._next_epoch_needed = False
+        self._new_id_needed = False
 
     def __repr__(self) -> str:
-        return f"<PartitionSequence {self.phase.name} id={self.producer_id} epoch={self.epoch} next={self.next}>"
+        return f"<TransactionManager {self.transactional_id!r} {self.state.value}>"
 
-    def prepare(self, on_wire: int, manager: TransactionManager, outstanding: Sequence[Numbered]) -> bool:
-        """Return True if a batch may be sent now, with `on_wire` others in flight; begin a new epoch if it is due.
+    # -- calls of the user: each raises before anything is sent if it does not fit the state
 
-        `outstanding` are the batches that have numbers and no outcome, in order. Return False also if a producer id
-        must be requested first; then `manager.wanted` is set.
-        """
-        if self.phase is Phase.STEADY:
-            return True
-        if on_wire:
+    def initialize(self) -> None:
+        """Ask for a producer id, which fences other producers with this transactional id."""
+        if self.state is TransactionState.OUTCOME_UNKNOWN:
+            self.resolve()
+        elif self.state not in (TransactionState.INITIALIZING, TransactionState.RESOLVING):
+            self._call(TransactionEvent.INITIALIZE)
+
+    def resolve(self) -> None:
+        """Ask for the outcome of the last commit, and for another epoch."""
+        self._commit = True
+        self._call(TransactionEvent.RESOLVE)
+
+    def begin(self) -> None:
+        """Begin a transaction; the coordinator is not told before the first record or offset."""
+        self._call(TransactionEvent.BEGIN)
+        self.version = self.cluster_version
+
+    def commit(self) -> None:
+        """Commit once all records are delivered; wait for the present commit if it is not done."""
+        if self.state is not TransactionState.COMMITTING:
+            self._call(TransactionEvent.COMMIT)
+            self._commit = True
+
+    def abort(self) -> None:
+        """Abort once no record is in flight; wait for the present abort if it is not done."""
+        if self.state is not TransactionState.ABORTING:
+            self._call(TransactionEvent.ABORT)
+            self._commit = False
+            self._drop_requests()
+
+    def add_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> OffsetsToCommit:
+        """Commit a group's offsets with the transaction."""
+        self._expect(TransactionState.IN_TRANSACTION, "send_offsets_to_transaction()")
+        pending = OffsetsToCommit(group, dict(offsets), done=not offsets)
+        if offsets:
+            self._offsets.append(pending)
+        return pending
+
+    def check_send(self) -> None:
+        """Raise if no record may be sent now."""
+        if self.state is not TransactionState.IN_TRANSACTION:
+            self._expect(TransactionState.IN_TRANSACTION, "a send")
+
+    def give_up(self, error: KafkaTimeout) -> KafkaError:
+        """Stop waiting for the call that is under way; return the error to raise for `error`."""
+        state = self.state
+        if state is TransactionState.COMMITTING and self._end_is_out:
+            self._become(TransactionEvent.NO_ANSWER)
+            unknown = TransactionOutcomeUnknown(
+                f"transactional id {self.transactional_id!r}: its coordinator was asked to commit, and no answer came: "
+                f"{error}; {_NEXT_STEP[self.state]}"
+            )
+            unknown.__cause__ = error
+            return unknown
+        if state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
+            self._fail(error)
+            return acting(error, ErrorAction.ABORT)
+        if state is TransactionState.ABORTING:
+            self._become(TransactionEvent.GIVEN_UP)
+        return error
+
+    # -- reports of the sender
+
+    def may_send(self, topic: str, partition: int) -> bool:
+        """Return True if a batch of this partition may be sent now; else it is added to the transaction first."""
+        if self.state not in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
             return False
-        if self.phase is Phase.PROBING or (outstanding and outstanding[0].position < self._missing):
+        place = (topic, partition)
+        if place in self._partitions:
             return True
-        return self._begin(manager) and self._renumber(outstanding)
+        if self.version < IMPLICIT_PARTITIONS:
+            self._new_partitions[place] = None
+            return False
+        self._partitions.add(place)
+        self._may_be_begun = True
+        return True
 
-    def assign(self, batch: Numbered) -> None:
-        """Give numbers to a batch that has none yet."""
-        batch.number(self.producer_id, self.epoch, self.next)
-        self.next = add_sequence(self.next, batch.count)
+    def batch_failed(self, error: KafkaError) -> None:
+        """Take the failure of a batch: the transaction cannot be committed any more."""
+        consequence = consequence_for_records(error)
+        if consequence is Consequence.FATAL and self.state in OPEN:
+            self._fatal(error)
+        elif self.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
+            self._new_id_needed = self._new_id_needed or consequence is Consequence.NEW_ID
+            self._fail(error)
 
-    def delivered(self, position: int, now: float) -> None:
-        """Note that the broker has the batch at `position`, and so all doubtful ones before it."""
-        self.confirmed_at = now
-        self._confirmed = max(self._confirmed, position)
-
-    def is_written(self, position: int) -> bool:
-        """Return True if the doubtful batch at `position` is in the log, as a later one was confirmed."""
-        return position < self._confirmed
-
-    def confirmed(self, position: int) -> None:
-        """Note that the broker has the first outstanding batch, at `position`: it accepts no earlier numbers."""
-        if position > self._given_up:
-            self._given_up = NOTHING
-        if self.phase is Phase.PROBING:
-            self.phase = Phase.STEADY
-
-    def doubted(self) -> None:
-        """Leave phase STEADY because a batch was not confirmed: later ones may have been refused because of it."""
-        if self.phase is Phase.STEADY:
-            self.phase = Phase.PROBING
+    def lost_a_batch(self) -> None:
+        """Take that a numbered batch was given up, which may still arrive: its epoch ends with the transaction."""
+        self._next_epoch_needed = True
 
     @property
-    def haunted(self) -> bool:
-        """True if a number that the broker misses may still arrive, as its batch failed with unknown outcome."""
-        return self._given_up != NOTHING
+    def unsent_fail(self) -> KafkaError | None:
+        """The error of records that are not sent any more; None if they are sent."""
+        if self.state not in _FAILED:
+            return None
+        if self.state is TransactionState.FATAL_ERROR and self.error is not None:
+            return self.error
+        why = "" if self.error is None else f", because of {self.error!r}"
+        return TransactionAborted(f"the record was not sent: its transaction is aborted{why}")
 
-    def gave_up(self, position: int) -> None:
-        """Note that a numbered batch failed, and the broker may have it or still get it."""
-        self._given_up = max(self._given_up, position)
-        self.doubted()
+    # -- requests
 
-    def broke(self, position: int = EVERYTHING, *, replace_id: bool = False) -> None:
-        """Enter phase BROKEN: the broker refuses the numbers from `position` on, and has nothing from there on.
+    def next_request(self, now: float, *, quiet: bool) -> TransactionRequest | None:
+        """Return the request to send now; `quiet`: no record waits or is in flight. It is then `answered` or `lost`."""
+        if self._in_flight is not None or now < self.retry_at:
+            return None
+        if quiet and self._ends_without_request:
+            self._ended()
+        self._in_flight = self._next(quiet)
+        return self._in_flight
 
-        With `replace_id` even a higher epoch would be refused; then doubtful batches may be in the log all the same,
-        as they may be if a later one was confirmed (see `is_uncertain`).
-        """
-        if self.phase is not Phase.NEW:
-            certain = not replace_id and not self.is_written(position)
-            if self.phase is Phase.BROKEN:
-                position, certain = min(position, self._missing), certain and self._certain
-            self._missing, self._certain = position, certain
-            self.phase = Phase.BROKEN
-            self._replace_id = self._replace_id or replace_id
+    @property
+    def _ends_without_request(self) -> bool:
+        """True if the coordinator does not know the transaction, or would refuse its producer id."""
+        if self.state is TransactionState.ABORTING:
+            return not self._may_be_begun or self._new_id_needed
+        unfinished = self._new_partitions or self._offsets
+        return self.state is TransactionState.COMMITTING and not self._may_be_begun and not unfinished
 
-    def is_uncertain(self, position: int) -> bool:
-        """Return True if a doubtful batch at `position` may be written although it would get new numbers."""
-        return self.phase is Phase.BROKEN and not self._certain and position >= self._missing
+    @property
+    def _end_is_out(self) -> bool:
+        """True if the coordinator may have taken, or may still take, an EndTxn that it has not answered."""
+        request = self._in_flight
+        return self._end_was_sent or (request is not None and isinstance(request.message, EndTxnRequest))
 
-    def needs_id(self, position: int) -> bool:
-        """Return True if the batch at `position` cannot be sent before the cluster assigns a producer id."""
-        if self.phase is Phase.BROKEN:
-            return (self._replace_id or self.epoch >= MAX_EPOCH) and position >= self._missing
-        return self.phase is Phase.NEW
+    def _next(self, quiet: bool) -> TransactionRequest | None:
+        state, name, ids = self.state, self.transactional_id, self.ids
+        if state is TransactionState.INITIALIZING:
+            keep = ids.known and not self._new_id_needed
+            return init_producer_id(name, self._timeout_ms, ids if keep else None)
+        if state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
+            if self._new_partitions:
+                return add_partitions(name, ids, self._new_partitions)
+            if self._offsets:
+                pending = self._offsets[0]
+                implicit = self.version >= IMPLICIT_PARTITIONS
+                if not implicit and pending.group.group_id not in self._groups:
+                    return add_offsets(name, ids, pending.group.group_id)
+                self._may_be_begun = True
+                return commit_offsets(name, ids, pending, adds_group=implicit)
+        ending = quiet and state in (TransactionState.COMMITTING, TransactionState.ABORTING)
+        if ending or state is TransactionState.RESOLVING:
+            return end_transaction(name, ids, commit=self._commit, next_epoch=self.version >= IMPLICIT_PARTITIONS)
+        return None
 
-    def _begin(self, manager: TransactionManager) -> bool:
-        if self.producer_id != NO_PRODUCER_ID and self.epoch < MAX_EPOCH and not self._replace_id:
-            self.epoch += 1
-            return True
-        if self.producer_id != NO_PRODUCER_ID:
-            manager.used_up(self.producer_id)
-        if not manager.known:
-            manager.wanted = True
+    def lost(self, request: TransactionRequest, error: KafkaError, now: float, *, written: bool) -> None:
+        """Take that a request ended without an answer; `written`: the coordinator may have received it."""
+        if not self._ends(request):
+            return
+        if written:
+            self._may_be_begun = True
+            if isinstance(request.message, EndTxnRequest):
+                self._end_was_sent = self._next_epoch_needed = True  # it may even arrive during the next transaction
+        if error.retriable:
+            self._retry(now)
+        else:
+            self._fatal(error)
+
+    def answered(self, request: TransactionRequest, response: Any, now: float) -> bool:
+        """Take the answer to a request; return True if its coordinator has to be looked up again."""
+        if not self._ends(request):
             return False
-        self.producer_id, self.epoch, self._replace_id = manager.producer_id, manager.epoch, False
+        self._may_be_begun = True
+        codes = _codes_of(response)
+        worst = max((code for code in codes if code), key=lambda code: _SEVERITY[consequence_of(code)], default=0)
+        complete = self._taken(request, response, worst)
+        if worst and consequence_of(worst) is not Consequence.RETRY:
+            self._refused(request, worst)
+        elif worst or not complete:
+            self._end_was_sent = self._end_was_sent or isinstance(request.message, EndTxnRequest)
+            self._retry(now, soon=worst == errors.ConcurrentTransactions.code)
+        return any(code in MOVED for code in codes)
+
+    def _ends(self, request: TransactionRequest) -> bool:
+        """Note the end of the request in flight; return False if its end changes nothing any more."""
+        if self._in_flight is not request:
+            return False
+        self._in_flight = None
+        if isinstance(request.message, EndTxnRequest) and self.state not in _ENDING:
+            self._next_epoch_needed = True
+            return False
+        return self.state is not TransactionState.FATAL_ERROR
+
+    def _taken(self, request: TransactionRequest, response: Any, worst: int) -> bool:
+        """Apply what a response says is done; return False if something of the request is not done."""
+        message = request.message
+        if isinstance(response, TxnOffsetCommitResponse):
+            return self._took_offsets(response)
+        if isinstance(message, AddPartitionsToTxnRequest):
+            self._took_partitions(response)
+            return not worst and not self._new_partitions.keys() & _places_of(message)
+        if worst:
+            return False
+        self._attempts = 0
+        if isinstance(response, InitProducerIdResponse):
+            self.ids.obtained(response.producer_id, response.producer_epoch)
+            self._forget_transaction()
+            self._become(TransactionEvent.INITIALIZED)
+        elif isinstance(response, EndTxnResponse):
+            if response.producer_id >= 0:  # KIP-890: late requests of this transaction have an old epoch now
+                self.ids.obtained(response.producer_id, response.producer_epoch)
+                self._next_epoch_needed = self._new_id_needed = False
+            self._ended()
+        elif isinstance(message, AddOffsetsToTxnRequest):
+            self._begun = True
+            self._groups.add(message.group_id)
         return True
 
-    def _renumber(self, outstanding: Sequence[Numbered]) -> bool:
-        self.next = 0
-        for batch in outstanding:
-            self.assign(batch)
-        self.phase = Phase.PROBING
-        self._confirmed = NOTHING
-        return True
+    def _took_partitions(self, response: AddPartitionsToTxnResponse) -> None:
+        for topic in response.results_by_topic_v3_and_below:
+            for result in topic.results_by_partition:
+                if not result.partition_error_code:
+                    self._begun = True
+                    self._partitions.add((topic.name, result.partition_index))
+                    self._new_partitions.pop((topic.name, result.partition_index), None)
+
+    def _took_offsets(self, response: TxnOffsetCommitResponse) -> bool:
+        if not self._offsets:  # the transaction failed meanwhile
+            return True
+        pending = self._offsets[0]
+        for place, code in offset_codes(response).items():
+            if not code:
+                self._begun = True
+                pending.offsets.pop(place, None)
+        if not pending.offsets:
+            pending.done = True
+            self._offsets.popleft()
+        return pending.done
+
+    def _refused(self, request: TransactionRequest, code: int) -> None:
+        consequence, what = consequence_of(code), request.message.name
+        error = error_for(code, what, self.transactional_id)
+        if isinstance(request.message, EndTxnRequest):
+            self._end_refused(code, error)
+        elif self.state is TransactionState.INITIALIZING or consequence is Consequence.FATAL:
+            self._fatal(error)
+        else:
+            self._new_id_needed = self._new_id_needed or consequence is Consequence.NEW_ID
+            if self.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
+                self._fail(error)
+
+    def _end_refused(self, code: int, error: KafkaError) -> None:
+        consequence, self._end_was_sent = consequence_of(code), False
+        if consequence is Consequence.NEW_ID:
+            self._new_id_needed = True
+            if self.state is TransactionState.COMMITTING:
+                self._fail(error)
+            else:
+                self._ended()
+        elif code == errors.InvalidTxnState.code and not self._commit and not self._begun:
+            self._next_epoch_needed = True  # the coordinator does not know the transaction: nothing is to be aborted
+            self._ended()
+        elif consequence is Consequence.ABORT and self.state is TransactionState.COMMITTING:
+            self._fail(error)
+        elif consequence is Consequence.ABORT and self.state is TransactionState.RESOLVING and self._commit:
+            self._commit = False
+        else:
+            self._fatal(error)
+
+    # -- changes of state
+
+    def _ended(self) -> None:
+        again = self._next_epoch_needed or self._new_id_needed or self.state is TransactionState.RESOLVING
+        self._become(TransactionEvent.ENDED_WITH_EPOCH if again else TransactionEvent.ENDED)
+        self._drop_requests()
+        if not again:
+            self._forget_transaction()
+
+    def _forget_transaction(self) -> None:
+        self._partitions.clear()
+        self._groups.clear()
+        self._may_be_begun = self._begun = self._end_was_sent = False
+        self._next_epoch_needed = self._new_id_needed = False
+        self.error = None
+
+    def _drop_requests(self) -> None:
+        self._new_partitions.clear()
+        self._offsets.clear()
+
+    def _retry(self, now: float, *, soon: bool = False) -> None:
+        delay = self._delay(self._attempts)
+        self.retry_at = now + (min(SOON, delay) if soon else delay)
+        self._attempts += 1
+
+    def _fail(self, error: KafkaError) -> None:
+        self.error = error
+        self._drop_requests()
+        self._become(TransactionEvent.FAILED)
+
+    def _fatal(self, error: KafkaError) -> None:
+        self.error = acting(error, error.action if error.action in _FINAL else ErrorAction.RESTART)
+        self._drop_requests()
+        self._become(TransactionEvent.FATAL)
+
+    def _become(self, event: TransactionEvent) -> None:
+        self.state = TRANSITIONS[self.state][event]
+        self.retry_at, self._attempts = 0.0, 0
+
+    def _call(self, event: TransactionEvent) -> None:
+        if event not in TRANSITIONS[self.state]:
+            raise self._wrong_call(event.value)
+        self._become(event)
+
+    def _expect(self, state: TransactionState, call: str) -> None:
+        if self.state is not state:
+            raise self._wrong_call(call)
+
+    def _wrong_call(self, call: str) -> KafkaError:
+        if self.error is not None and self.state is TransactionState.FATAL_ERROR:
+            return acting(self.error, self.error.action)
+        if self.error is not None and self.state is TransactionState.ABORTABLE_ERROR:
+            return acting(self.error, ErrorAction.ABORT)
+        return TransactionStateError(
+            f"transactional id {self.transactional_id!r}: {call} is not possible while the producer is "
+            f"{self.state.value}: {_NEXT_STEP[self.state]}"
+        )
+
+
+_FINAL: Final = frozenset({ErrorAction.RESTART, ErrorAction.CONFIGURE})
+_SEVERITY: Final = {
+    each: rank
+    for rank, each in enumerate((Consequence.RETRY, Consequence.ABORT, Consequence.NEW_ID, Consequence.FATAL))
+}
+
+
+def _codes_of(response: Any) -> list[int]:
+    if isinstance(response, AddPartitionsToTxnResponse):
+        results = [part for topic in response.results_by_topic_v3_and_below for part in topic.results_by_partition]
+        return [result.partition_error_code for result in results]
+    if isinstance(response, TxnOffsetCommitResponse):
+        return list(offset_codes(response).values())
+    return [response.error_code]
+
+
+def _places_of(message: AddPartitionsToTxnRequest) -> set[tuple[str, int]]:
+    return {(topic.name, partition) for topic in message.v3_and_below_topics for partition in topic.partitions}

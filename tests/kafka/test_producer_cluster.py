@@ -223,9 +223,9 @@ def test_sequences_and_epochs_wrap_as_the_broker_expects(kafka: RealKafka, topic
         face.partitions_for(topic)
         wait_until(lambda: face.health()["producer_id"] >= 0, "no producer id")
         first_id = face.health()["producer_id"]
-        face.core.sender.transaction_manager.epoch = 32_766
+        face.core.sender.producer_ids.epoch = 32_766
         sequence = face.core.topics[topic].queues[0].sequence
-        assert sequence.prepare(0, face.core.sender.transaction_manager, [])
+        assert sequence.prepare(0, face.core.sender.producer_ids, [])
         sequence.next = 2**31 - 3
         values = []
         for number in range(30):

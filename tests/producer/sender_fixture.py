@@ -31,7 +31,7 @@ class SenderFixture:
             "backoff": Backoff(1.0, 1.0, jitter=0.0), "delivery_timeout_ms": 60_000,
         } | options  # fmt: skip
         self.sender = Sender(self.accumulator, random.Random(1), **given)
-        self.sender.transaction_manager.obtained(7, 0)
+        self.sender.producer_ids.obtained(7, 0)
         self.lead(*leaders)
         self.works = {}
         self.names = {}

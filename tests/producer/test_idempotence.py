@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyclient.producer.transaction_manager import MAX_EPOCH, PartitionSequence, Phase, TransactionManager, add_sequence
+from pyclient.producer.idempotence import MAX_EPOCH, PartitionSequence, Phase, ProducerIds, add_sequence
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Batch:
 
 
 def begun(producer_id=7, epoch=0):
-    identity = TransactionManager()
+    identity = ProducerIds()
     identity.obtained(producer_id, epoch)
     sequence = PartitionSequence()
     assert sequence.prepare(0, identity, [])
@@ -28,7 +28,7 @@ def begun(producer_id=7, epoch=0):
 
 
 def test_nothing_is_sent_without_a_producer_id_and_one_is_requested():
-    sequence, identity = PartitionSequence(), TransactionManager()
+    sequence, identity = PartitionSequence(), ProducerIds()
     assert not sequence.prepare(0, identity, []) and identity.wanted
     identity.obtained(7, 3)
     assert sequence.prepare(0, identity, []) and not identity.wanted

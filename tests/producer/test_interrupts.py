@@ -21,7 +21,7 @@ BATCH = 500
 OFF_THE_LANE = {"h": b"v"}  # see test_lane.py for what is on it
 PLACES = (
     "core.py", "record_accumulator.py", "buffer_pool.py", "producer_batch.py", "delivery.py", "send_many.py",
-    "lane.py", "sender_thread.py", "connection.py", "stream.py", "transaction_manager.py",
+    "lane.py", "sender_thread.py", "connection.py", "stream.py", "idempotence.py",
     "engine.py", "loop_thread.py",
 )  # fmt: skip
 

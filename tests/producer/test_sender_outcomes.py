@@ -165,8 +165,8 @@ def test_a_refused_epoch_is_answered_with_a_new_producer_id():
     (future,) = fixture.batch("a")
     fixture.drain()
     fixture.answer("a", errors.InvalidProducerEpoch.code)
-    assert fixture.drain(seconds=1.0) == [] and fixture.sender.transaction_manager.wanted
-    fixture.sender.transaction_manager.obtained(8, 0)
+    assert fixture.drain(seconds=1.0) == [] and fixture.sender.producer_ids.wanted
+    fixture.sender.producer_ids.obtained(8, 0)
     assert fixture.drain() == [["a"]] and fixture.numbers("a") == (0, 0)
     fixture.answer("a")
     assert future.done()
@@ -187,7 +187,7 @@ def test_refused_producer_id_fails_only_batches_that_need_one():
     fixture = SenderFixture(leaders=(1, 1))
     fixture.warm()  # partition 0 has its numbers
     (a,), (b,) = fixture.batch("a"), fixture.batch("b", partition=1)
-    fixture.sender.transaction_manager.used_up(7)
+    fixture.sender.producer_ids.used_up(7)
     for settlement in fixture.sender.no_producer_id(errors.ClusterAuthorizationFailed("no")):
         settlement.tell()
     assert isinstance(b.exception(0), errors.ClusterAuthorizationFailed) and not a.done()
@@ -198,7 +198,7 @@ def test_refused_producer_id_fails_only_batches_that_need_one():
 
 def test_refused_producer_id_fails_only_batches_after_a_missing_number():
     fixture = SenderFixture()
-    fixture.sender.transaction_manager.obtained(7, 32_767)
+    fixture.sender.producer_ids.obtained(7, 32_767)
     fixture.warm()
     (doubtful,) = fixture.batch("doubtful")
     fixture.batch("bad")

@@ -76,10 +76,10 @@ class ProducerMachine(RuleBasedStateMachine):
         self.links = [1, 1]  # connections to each broker
         self.topic_id = uuid.uuid4()
         self._metadata()
-        self.sender.transaction_manager.obtained(7, epoch)
+        self.sender.producer_ids.obtained(7, epoch)
         if self.idempotent and sequence:  # as if so many records had been sent before
             for queue in self.topic.queues:
-                assert queue.sequence.prepare(0, self.sender.transaction_manager, [])
+                assert queue.sequence.prepare(0, self.sender.producer_ids, [])
                 queue.sequence.next = sequence
         self.wire: dict[tuple[int, int], list[tuple[ProduceWork, dict[int, bytes]]]] = {
             (node, link): [] for node in (0, 1) for link in range(LINKS)
@@ -139,8 +139,8 @@ class ProducerMachine(RuleBasedStateMachine):
         if self.sender.refresh_wanted:
             self.sender.refresh_wanted = False
             self._metadata()
-        if self.sender.transaction_manager.wanted:
-            self.sender.transaction_manager.obtained(self.counter + 1000, 0)
+        if self.sender.producer_ids.wanted:
+            self.sender.producer_ids.obtained(self.counter + 1000, 0)
         for node in self.accumulator.ready_nodes():
             self.sender.node(node).spread(self.links[node])
             for link in range(self.links[node]):

@@ -1,4 +1,4 @@
-"""Doubtful batches that a restarted broker refuses as out of order: the table of `transaction_manager.py`, by rows."""
+"""Doubtful batches that a restarted broker refuses as out of order: the table of `idempotence.py`, by rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from pyclient import errors
-from pyclient.producer.transaction_manager import KNOWN_SECONDS
+from pyclient.producer.idempotence import KNOWN_SECONDS
 from tests.producer.sender_fixture import OUT_OF_ORDER, SenderFixture
 from tests.producer.test_late_requests import begun
 from tests.producer.test_state_machine import ProducerMachine
@@ -155,8 +155,8 @@ def test_refused_epoch_gives_no_new_numbers_to_doubtful_batches():
     assert fixture.drain(seconds=1.0) == [["a"]]
     fixture.answer("a", errors.InvalidProducerEpoch.code)
     assert a.exception(0).maybe_persisted and b.exception(0).maybe_persisted and not clean.done()
-    assert fixture.drain() == [] and fixture.sender.transaction_manager.wanted
-    fixture.sender.transaction_manager.obtained(8, 0)
+    assert fixture.drain() == [] and fixture.sender.producer_ids.wanted
+    fixture.sender.producer_ids.obtained(8, 0)
     assert fixture.drain() == [["clean"]] and fixture.numbers("clean") == (0, 0)
 
 

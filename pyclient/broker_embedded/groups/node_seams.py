@@ -117,6 +117,9 @@ class NodeSeams:
     def append(self, partition: int, batch: bytes) -> None:
         """Append a batch to the log of a partition."""
         log, epoch = self._node.partitions.leader(OFFSETS_TOPIC, partition)
+        hosted = self._node.partitions.hosted(OFFSETS_TOPIC, partition)
+        if hosted is not None:
+            hosted.partition.check_min_isr()
         log.append(batch, leader_epoch=epoch, now_ms=self._node.clock.time_ms(), origin="coordinator")
 
     def read_partition(self, partition: int) -> Iterator[tuple[bytes | None, bytes | None]]:

@@ -2,8 +2,9 @@
 
 An error of an existing partition ends the wait. From v7 on clients may have a fetch session (KIP-227) and then name
 only changed partitions; the session's partitions are read in rotation, and only those with data, changes or an error
-are in the response. From v13 on topics have ids. Not done: fetches by followers (a replica id is refused), preferred
-replicas, tiered storage.
+are in the response. Followers (a replica id) read up to the end of the log; consumers up to the high watermark, from
+v11 on of any replica. From v13 on topics have ids, from v16 on the answer for a moved partition names its leader
+(KIP-951). Not done: tiered storage.
 """
 
 from __future__ import annotations
@@ -71,9 +72,17 @@ def _serve(request: FetchRequest, context: RequestContext) -> IncrementalTask[An
         wanted, respond = yield from _plan(request, context, by_id=by_id)
     except errors.BrokerError as error:
         return FetchResponse(error_code=error.code, session_id=NO_SESSION, responses=[])
-    if node.image.client_quotas:
+    if node.image.client_quotas and max(request.replica_id, request.replica_state.replica_id) < 0:
         respond = partial(_within_quota, respond, request.session_id, context)
-    reading = Reading(request, wanted, node, version=context.version, most=_response_limit(context), respond=respond)
+    reading = Reading(
+        request,
+        wanted,
+        node,
+        version=context.version,
+        most=_response_limit(context),
+        respond=respond,
+        endpoints=partial(node.advertised, context.connection),
+    )
     response = yield from reading.attempt(last=request.max_wait_ms <= 0)
     if response is not None:
         return response

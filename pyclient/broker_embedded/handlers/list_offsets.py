@@ -2,7 +2,9 @@
 
 -1 is the high watermark (read committed: the last stable offset), -2 the start, -3 the newest timestamp (v7), -4 the
 earliest local offset (v8), which is the start, -5 and -6 offsets of tiered storage (v9, v11), of which there are none.
-A special timestamp that the version does not have is answered with UNSUPPORTED_VERSION. Not done: tiered storage.
+A special timestamp that the version does not have is answered with UNSUPPORTED_VERSION. For a replica the end is that
+of the log. A new leader whose high watermark is below the start of its epoch does not know the end that clients may
+see: OFFSET_NOT_AVAILABLE. Not done: tiered storage.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING: 11,
 }
+_SINCE_NOT_AVAILABLE: Final = 5
 _NOT_FOUND: Final = OffsetAndTimestamp(-1, -1, -1)
 
 
@@ -61,7 +64,7 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> IncrementalT
             if is_duplicate or not is_valid:
                 answers.append(_invalid(partition))
             else:
-                answers.append(_answer(node, name, partition, version, committed))
+                answers.append(_answer(node, name, partition, version, committed, request.replica_id))
             yield None
         topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
@@ -82,11 +85,16 @@ def _by_topic(request: ListOffsetsRequest) -> IncrementalTask[dict[str, dict[int
 
 
 def _answer(
-    node: BrokerNode, topic: str, wanted: ListOffsetsPartition, version: int, committed: bool
+    node: BrokerNode, topic: str, wanted: ListOffsetsPartition, version: int, committed: bool, replica: int
 ) -> ListOffsetsPartitionResponse:
     try:
         log, epoch = node.partitions.leader(topic, wanted.partition_index, wanted.current_leader_epoch)
-        found = _find(log, wanted.timestamp, version, epoch, committed)
+        end = log.last_stable_offset if committed else log.high_watermark
+        hosted = node.partitions.hosted(topic, wanted.partition_index)
+        is_behind = hosted is not None and log.high_watermark < hosted.partition.epoch_start
+        if replica >= 0:
+            end, is_behind = log.end_offset, False
+        found = _find(log, wanted.timestamp, version, epoch, end, is_behind)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"ListOffsets of {topic}-{wanted.partition_index}")
         return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
@@ -99,11 +107,12 @@ def _answer(
     )
 
 
-def _find(log: UnifiedLog, timestamp: int, version: int, epoch: int, committed: bool) -> OffsetAndTimestamp:
-    end = log.last_stable_offset if committed else log.high_watermark
+def _find(log: UnifiedLog, timestamp: int, version: int, epoch: int, end: int, is_behind: bool) -> OffsetAndTimestamp:
     if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):
         raise errors.UnsupportedVersion(f"ListOffsets version {version} has no timestamp {timestamp}")
     if timestamp == LATEST:
+        if is_behind:
+            raise _not_available(log, version)
         return OffsetAndTimestamp(end, -1, epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING):
         return _NOT_FOUND
@@ -111,7 +120,14 @@ def _find(log: UnifiedLog, timestamp: int, version: int, epoch: int, committed: 
         start_epoch = log.epoch_at(log.start_offset)
         return OffsetAndTimestamp(log.start_offset, -1, epoch if start_epoch < 0 else start_epoch)
     found = log.latest_timestamp_offset() if timestamp == NEWEST_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if found is not None and found.offset >= end and is_behind:
+        raise _not_available(log, version)
     return found if found is not None and found.offset < end else _NOT_FOUND
+
+
+def _not_available(log: UnifiedLog, version: int) -> errors.BrokerError:
+    kind = errors.OffsetNotAvailable if version >= _SINCE_NOT_AVAILABLE else errors.LeaderNotAvailable
+    return kind(f"{log.topic}-{log.partition}: the new leader does not know the high watermark yet")
 
 
 def _invalid(wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:

@@ -1,13 +1,14 @@
 """Produce v3-13 (advertised from 0): append record batches.
 
 Every partition has its own result. acks=0 has no response; a failure closes the connection, as in Kafka. Produce never
-creates a topic. From v13 on topics have ids. Transactional batches are refused, as there is no transaction coordinator.
-Not done: the current leader of a moved partition (v10), which a single-broker cluster never has.
+creates a topic. From v10 on the answer for a moved partition names its leader (KIP-951), from v13 on topics have ids.
+Transactional batches are refused, as there is no transaction coordinator.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pyclient import errors
@@ -15,9 +16,12 @@ from pyclient.broker_embedded.dispatch import CloseConnection, handles
 from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.broker_embedded.log.log_validator import RefusedRecords, TooLongForLoop, check_client_batch, writable
+from pyclient.broker_embedded.replication.delayed_produce import Appended, when_replicated
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -30,19 +34,23 @@ from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from uuid import UUID
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.log.log_reader import LogAppendInfo
+    from pyclient.broker_embedded.replication.replica_manager import HostedPartition
 
 T = TypeVar("T")
 
 _ATTRIBUTES: Final = 21  # position of the 16-bit attributes of a batch
+_ALL: Final = -1
 _BY_ID: Final = 13
 _FEW: Final = 16  # a request of so many partitions is served in one step
 _MAGIC: Final = 16
+_NAMES_LEADER: Final = 10
 _ZSTD_SINCE: Final = 7
 _TRANSACTIONAL: Final = 0x10
 
@@ -68,36 +76,74 @@ def handle(request: ProduceRequest, context: RequestContext) -> Any:
 
 def _append_all(
     request: ProduceRequest, context: RequestContext
-) -> IncrementalTask[ProduceResponse | Coroutine[None, None, ProduceResponse | None] | None]:
+) -> IncrementalTask[ProduceResponse | Awaitable[ProduceResponse | None] | None]:
     node = context.node
     responses = []
     slow: list[_SlowAppend] = []
+    appended: list[Appended] = []
     for topic in _merged(request.topic_data):
         name = topic.name if context.version < _BY_ID else node.topic_name(topic.topic_id)
         answers: list[PartitionProduceResponse] = []
         for partition in topic.partition_data:
             try:
-                answers.append(_append(node, name, partition, request, context.version))
+                answers.append(_append(node, name, partition, request, context.version, appended))
             except TooLongForLoop:
                 slow.append(_SlowAppend(name or "", partition, answers, len(answers)))
                 answers.append(written(partition.index, -1, -1, -1))  # a placeholder
             yield None
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     if slow:
-        return _append_slowly(slow, responses, request, context)
-    return _response(responses, request, context)
+        return _append_slowly(slow, responses, request, context, appended)
+    return _response(responses, request, context, appended)
 
 
 def _response(
-    responses: list[TopicProduceResponse], request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | None:
+    responses: list[TopicProduceResponse], request: ProduceRequest, context: RequestContext, appended: list[Appended]
+) -> ProduceResponse | Awaitable[ProduceResponse] | None:
     throttle = _throttle(request, context)
     if request.acks != 0:
-        return ProduceResponse(responses=responses, throttle_time_ms=throttle)
+        response = ProduceResponse(responses=responses, throttle_time_ms=throttle)
+        if context.node.replicas is None:
+            return response
+        if not appended:
+            return _with_leaders(response, context)
+        held = when_replicated(response, appended, request.timeout_ms, context.node)
+        return _with_leaders(held, context) if isinstance(held, ProduceResponse) else _leaders_later(held, context)
     failures = sum(answer.error_code != 0 for topic in responses for answer in topic.partition_responses)
     if failures:
         raise CloseConnection(f"Produce with acks=0 failed for {failures} partitions")
     return None
+
+
+async def _leaders_later(held: Future[ProduceResponse], context: RequestContext) -> ProduceResponse:
+    return _with_leaders(await held, context)
+
+
+def _with_leaders(response: ProduceResponse, context: RequestContext) -> ProduceResponse:
+    """Name the leaders of partitions that this node does not lead, with their addresses (KIP-951)."""
+    if context.version < _NAMES_LEADER:
+        return response
+    node = context.node
+    leaders = set()
+    for topic in response.responses:
+        name = topic.name or node.topic_name(topic.topic_id)
+        for answer in topic.partition_responses:
+            partition = None if name is None else node.image.partition(name, answer.index)
+            if partition is not None and answer.error_code in _MOVED:
+                answer.current_leader = LeaderIdAndEpoch(
+                    leader_id=partition.leader, leader_epoch=partition.leader_epoch
+                )
+                leaders.add(partition.leader)
+    if leaders:
+        response.node_endpoints = [
+            NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in node.advertised(context.connection)
+            if node_id in leaders
+        ]
+    return response
+
+
+_MOVED: Final = frozenset({errors.NotLeaderOrFollower.code, errors.FencedLeaderEpoch.code})
 
 
 class _SlowAppend(NamedTuple):
@@ -110,25 +156,33 @@ class _SlowAppend(NamedTuple):
 
 
 async def _append_slowly(
-    slow: list[_SlowAppend], responses: list[TopicProduceResponse], request: ProduceRequest, context: RequestContext
+    slow: list[_SlowAppend],
+    responses: list[TopicProduceResponse],
+    request: ProduceRequest,
+    context: RequestContext,
+    appended: list[Appended],
 ) -> ProduceResponse | None:
     """Check batches on the log's I/O thread, and append each one as soon as it is checked."""
     for topic, partition, answers, position in slow:
-        answers[position] = await _append_checked(context.node, topic, partition)
-    return _response(responses, request, context)
+        answers[position] = await _append_checked(context.node, topic, partition, request.acks, appended)
+    response = _response(responses, request, context, appended)
+    return await response if isawaitable(response) else response
 
 
-async def _append_checked(node: BrokerNode, topic: str, partition: PartitionProduceData) -> PartitionProduceResponse:
+async def _append_checked(
+    node: BrokerNode, topic: str, partition: PartitionProduceData, acks: int, appended: list[Appended]
+) -> PartitionProduceResponse:
     try:
         log, _epoch = node.partitions.leader(topic, partition.index)
         batch = writable(partition.records or b"")
         name = f"{topic}-{partition.index}"
         checked = await _on_io_thread(node, partial(check_client_batch, batch, log.config, node.clock.time_ms(), name))
         log, epoch = node.partitions.leader(topic, partition.index)  # the topic may have been recreated
+        hosted = _replicated(node, topic, partition.index, acks)
         info = log.append(batch, leader_epoch=epoch, now_ms=node.clock.time_ms(), checked=checked)
     except Exception as error:  # every failure is answered with its error code
         return refusal(error, topic, partition.index)
-    return written(partition.index, info.base_offset, info.append_time_ms, info.log_start_offset)
+    return _noted(partition.index, info, hosted, epoch, appended)
 
 
 def _on_io_thread(node: BrokerNode, work: Callable[[], T]) -> Future[T]:
@@ -173,19 +227,45 @@ def _throttle(request: ProduceRequest, context: RequestContext) -> int:
 
 
 def _append(
-    node: BrokerNode, topic: str | None, partition: PartitionProduceData, request: ProduceRequest, version: int
+    node: BrokerNode,
+    topic: str | None,
+    partition: PartitionProduceData,
+    request: ProduceRequest,
+    version: int,
+    appended: list[Appended],
 ) -> PartitionProduceResponse:
     try:
         if topic is None:
             raise errors.UnknownTopicId(f"topic id of partition {partition.index} does not exist")
         log, epoch = node.partitions.leader(topic, partition.index)
         records = _checked(topic, partition.records, request, version)
+        hosted = _replicated(node, topic, partition.index, request.acks)
         info = log.append(records, leader_epoch=epoch, now_ms=node.clock.time_ms(), on_loop=True)
     except TooLongForLoop:
         raise
     except Exception as error:  # every failure is answered with its error code
         return refusal(error, topic, partition.index)
-    return written(partition.index, info.base_offset, info.append_time_ms, info.log_start_offset)
+    return _noted(partition.index, info, hosted, epoch, appended)
+
+
+def _replicated(node: BrokerNode, topic: str, index: int, acks: int) -> HostedPartition | None:
+    """Return the partition if the answer has to wait for its replicas. Raise `NotEnoughReplicas`."""
+    if node.replicas is None or acks != _ALL:
+        return None
+    hosted = node.replicas.find(topic, index)
+    if hosted is not None:
+        hosted.partition.check_min_isr()
+    return hosted
+
+
+def _noted(
+    index: int, info: LogAppendInfo, hosted: HostedPartition | None, epoch: int, appended: list[Appended]
+) -> PartitionProduceResponse:
+    """Return the answer of a partition whose batch was appended, which may have to wait for its replicas."""
+    answer = written(index, info.base_offset, info.append_time_ms, info.log_start_offset)
+    if hosted is not None:
+        appended.append(Appended(answer, hosted, info.last_offset, epoch))
+    return answer
 
 
 def written(index: int, base_offset: int, append_time_ms: int, log_start_offset: int) -> PartitionProduceResponse:

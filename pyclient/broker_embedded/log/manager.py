@@ -50,9 +50,9 @@ class LogManager:
 
     The start only lists the directories of partitions; their files are read, and after a crash recovered, by the first
     `get`, or in steps by `recovery_queue`.
-    `config_for` gives the configs of a topic whose log is opened, `topic_id_for` the id of a partition's topic; until
-    they are set, the defaults and None (unknown). `compaction_memory` (bytes) bounds the key map of compaction (Kafka:
-    `log.cleaner.dedupe.buffer.size`).
+    `config_for` gives the configs of a topic whose log is opened, `topic_id_for` the id of a partition's topic, and
+    `is_replicated` whether other nodes have copies; until they are set, the defaults, None (unknown) and False.
+    `compaction_memory` (bytes) bounds the key map of compaction (Kafka: `log.cleaner.dedupe.buffer.size`).
     """
 
     producer_expiration_ms = UnifiedLog.producer_expiration_ms  # for the logs that are opened from now on
@@ -74,6 +74,7 @@ class LogManager:
         self.defaults = defaults
         self.config_for: Callable[[str], LogConfig] = lambda _topic: self.defaults
         self.topic_id_for: Callable[[TopicPartition], uuid.UUID | None] = lambda _partition: None
+        self.is_replicated: Callable[[TopicPartition], bool] = lambda _partition: False
         self.interrupted_moves: list[tuple[TopicPartition, DataDirectory]] = []
         """Moves that a crash interrupted: logs and their target directories."""
         self.awaiting_flush: set[UnifiedLog] = set()
@@ -216,7 +217,7 @@ class LogManager:
     def _open_steps(self, partition: TopicPartition) -> IncrementalTask[None]:
         topic = partition.topic
         opened = yield from self._load(partition, self.topic_id_for(partition), self.config_for(topic))
-        opened.update_config(self.config_for(topic))  # it may have changed meanwhile
+        opened.config = self.config_for(topic)  # it may have changed meanwhile
 
     def _load(
         self, partition: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig
@@ -227,6 +228,7 @@ class LogManager:
             clean=self.was_clean or partition not in self._unopened,
             recovery_point=home.checkpoint(checkpoints.RECOVERY_POINTS).get(partition, 0),
             start_offset=directories.start_offset(partition),
+            high_watermark=(self.checkpointed_high_watermark(*partition) if self.is_replicated(partition) else None),
         )
         path = directories.path(partition)
         opened = yield from open_log(path, partition, topic_id, config, checkpoint, fs=self._fs, clock=self._clock)
@@ -252,26 +254,30 @@ class LogManager:
 
         A directory of that name with another topic's id, or an unreadable one, is not removed.
         """
-        directories = self.directories
         for partition in [each for each in (*self._logs, *self._unopened, *self._offline) if each.topic == topic]:
-            opened = self._logs.pop(partition, None)
-            if opened is not None:
-                opened.deleted = True
-                opened.close(clean=False)
-            self.recovery_queue.forget(partition)
-            path = self._unopened.pop(partition, None)
-            self._offline.pop(partition, None)
-            home = directories.homes.get(partition)
-            directories.forget(partition)
-            if home is None:
-                continue
-            try:
-                if opened is not None or self._is_of(topic_id, partition, path):
-                    self._deletion.mark(partition, home.file(str(partition)))
-            except OSError as error:
-                directories.failed = True
-                log.error("%s stays until the next start, which deletes it: %s", home.file(str(partition)), error)
+            self.delete_partition(partition, topic_id)
         self.remove_deleted(self._clock.time_ms())
+
+    def delete_partition(self, partition: TopicPartition, topic_id: uuid.UUID) -> None:
+        """Delete one log, as `delete_topic` does: this node has no replica of the partition any more."""
+        directories = self.directories
+        opened = self._logs.pop(partition, None)
+        if opened is not None:
+            opened.deleted = True
+            opened.close(clean=False)
+        self.recovery_queue.forget(partition)
+        path = self._unopened.pop(partition, None)
+        self._offline.pop(partition, None)
+        home = directories.homes.get(partition)
+        directories.forget(partition)
+        if home is None:
+            return
+        try:
+            if opened is not None or self._is_of(topic_id, partition, path):
+                self._deletion.mark(partition, home.file(str(partition)))
+        except OSError as error:
+            directories.failed = True
+            log.error("%s stays until the next start, which deletes it: %s", home.file(str(partition)), error)
 
     def _is_of(self, topic_id: uuid.UUID, partition: TopicPartition, path: str | None) -> bool:
         """Return True if a directory that is not open belongs to a deleted topic; log why another one stays."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from pyclient import errors
+from pyclient.broker_embedded.log.commit_callbacks import CommitCallbacks
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.end_transaction_marker import EndTransactionMarker
 from pyclient.broker_embedded.log.file_records import DamagedSegment
@@ -98,7 +99,7 @@ class UnifiedLog:
         """The offset up to which the log is compacted."""
         self.on_append: list[Callable[[], object]] = []
         self._name = str(partition)
-        self._uncommitted: list[tuple[int, Callable[[], object]]] = []  # (offset, callback) of `when_committed`
+        self._commit_callbacks = CommitCallbacks()
         self._commit_after_flush = 0  # batches before this offset are committed when they are on the disk
         self._flushing_to = 0  # end offset of the flush in progress for that
         self._unflushed_since: int | None = None  # epoch ms
@@ -118,6 +119,7 @@ class UnifiedLog:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self.local.config = config
+        self.segments.active.indexes.interval = config.index_interval_bytes
 
     @property
     def directory(self) -> str:
@@ -175,11 +177,6 @@ class UnifiedLog:
         """Note that this node leads: `epoch` begins at the end of the log, even if nothing is ever written in it."""
         self.local.files.note_epoch(epoch, self.end_offset)
         self.local.files.save()
-
-    def update_config(self, config: LogConfig) -> None:
-        """Set the configs; they apply from the next append on."""
-        self.local.config = config
-        self.segments.active.indexes.interval = config.index_interval_bytes
 
     def fail(self, reason: str) -> None:
         """Take the log offline: appends are refused until it is opened again."""
@@ -274,7 +271,7 @@ class UnifiedLog:
         local = self.local
         begun = max(local.recovery_point, self._flushing_to, self._commit_after_flush)
         if local.end_offset - begun >= local.config.flush_messages:
-            if origin != "replica" and not self.commits_at_once:
+            if not self.replicated and origin != "replica" and not self.commits_at_once:
                 self._commit_when_flushed()
             else:
                 self.flush()
@@ -415,6 +412,8 @@ class UnifiedLog:
         Write checkpoints before the next append: the checkpointed recovery point may be beyond the new end.
         """
         if offset >= self.end_offset:
+            if offset == self.end_offset:  # an epoch that this node began as the leader, without a batch
+                self.local.files.truncate_epochs(end=offset)
             return
         if offset < max(self.segments.first_offset, self.start_offset):
             self.truncate_fully_and_start_at(offset)
@@ -444,30 +443,32 @@ class UnifiedLog:
 
     def advance_high_watermark(self, offset: int) -> None:
         """Commit everything before `offset` in a replicated log. Never moves back."""
-        offset = min(offset, self.end_offset)
-        if offset > self.high_watermark:
-            self.high_watermark = offset
-            self.producers.high_watermark_moved(offset)
-            for callback in self.on_append:
-                callback()
+        if min(offset, self.end_offset) > self.high_watermark:
+            self._commit(offset)
+
+    def set_replicated(self, replicated: bool) -> None:
+        """Set whether other nodes have copies; without any, every batch is committed by its append."""
+        self.replicated = replicated
+        self._end_awaiting_flush()
+        if not replicated:
+            self._commit(self.end_offset)
+
+    def give_up_commits(self) -> None:
+        """Run the callbacks of `when_committed` now: this node no longer leads the partition."""
+        self._run_commit_callbacks(over=True)
 
     def when_committed(self, offset: int, callback: Callable[[], object]) -> None:
         """Call `callback` when the high watermark is above `offset`, or the log fails or is closed or cut before that.
 
         At once, if the log has failed or is closed.
         """
-        self._uncommitted.append((offset, callback))
+        self._commit_callbacks.add(offset, callback)
         if self.failure is not None or self.closed:
             self._run_commit_callbacks()
 
-    def _run_commit_callbacks(self) -> None:
-        over = self.failure is not None or self.closed
-        waiting, self._uncommitted = self._uncommitted, []
-        for offset, callback in waiting:
-            if over or offset < self.high_watermark or offset >= self.end_offset:
-                callback()
-            else:
-                self._uncommitted.append((offset, callback))
+    def _run_commit_callbacks(self, *, over: bool = False) -> None:
+        over = over or self.closed or self.failure is not None
+        self._commit_callbacks.run(self.high_watermark, self.end_offset, over=over)
 
     def _commit_when_flushed(self) -> None:
         """Commit the appended batches when they are on the disk, without blocking. One flush is run at a time."""

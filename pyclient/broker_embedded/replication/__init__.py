@@ -1,7 +1,12 @@
-"""The partitions that a node leads, and the answers that wait for their logs.
+"""The partitions of a node, their replication, and the answers that wait for their logs.
 
 `Partitions` finds the log of a partition and checks the leader epoch. `FetchPurgatory` holds fetches until there is
 enough to return, `FetchSessions` the partitions of clients between their fetches. `durability.py` holds answers until
 what they need is on the disk (`Durable`, declared where a handler is declared), `log_openings.py` holds requests until
 the logs of their partitions are open.
+
+On a node with other nodes, `ReplicaManager` leads and follows the partitions with several replicas as the metadata say.
+`Partition` decides, without I/O, who is in sync and where the high watermark is; `AlterPartitionManager` proposes
+changes of the in-sync replicas to the controller; a `ReplicaFetcher` for each leading node copies its partitions, and
+`following.py` decides what to do with its answers; `delayed_produce.py` holds answers to acks=all.
 """

@@ -55,6 +55,8 @@ def behind_commits(durable: Durable, handler: Handler) -> Handler:
 def _change(durable: Durable, handler: Handler) -> Handler:
     def handle(request: Any, context: RequestContext) -> Any:
         node = context.node
+        if durable is Durable.GROUPS and node.replicas is not None:
+            return _replicated_change(handler(request, context), getattr(request, "group_id", None), node)
         began = node.metadata_offset
         answer = handler(request, context)
         if type(answer) is GeneratorType:
@@ -133,6 +135,78 @@ def _when_all_committed(
 
 def _why_lost(log: UnifiedLog) -> str:
     return f"{log.topic}-{log.partition}: {log.failure or 'it was closed before a flush'}"
+
+
+# Groups whose partition has several replicas
+
+
+def _replicated_change(answer: Any, group_id: str | None, node: BrokerNode) -> Any:
+    if type(answer) is GeneratorType:
+        return _stepped_group(answer, group_id, node)
+    if isawaitable(answer):
+        return _awaited_group(answer, group_id, node)
+    waiting = _unreplicated(group_id, node)
+    return _when_replicated(answer, waiting, node) if waiting else answer
+
+
+def _stepped_group(steps: IncrementalTask[Any], group_id: str | None, node: BrokerNode) -> IncrementalTask[Any]:
+    answer = yield from steps
+    return _replicated_change(answer, group_id, node)
+
+
+async def _awaited_group(answer: Any, group_id: str | None, node: BrokerNode) -> Any:
+    given = await answer
+    waiting = _unreplicated(group_id, node)
+    return await _when_replicated(given, waiting, node) if waiting else given
+
+
+def _unreplicated(group_id: str | None, node: BrokerNode) -> list[tuple[UnifiedLog, int]]:
+    """Return the partitions of `__consumer_offsets` that the answer waits for: of one group, or all that it leads."""
+    replicas = node.replicas
+    topic = node.image.topics.get(_OFFSETS_LOG)
+    if replicas is None or topic is None:
+        return []
+    if group_id is None:
+        indexes = list(topic.partitions)
+    else:
+        indexes = [node.groups.groups.partition_of(group_id)]
+    waiting = []
+    for index in indexes:
+        hosted = replicas.find(_OFFSETS_LOG, index)
+        opened = None if hosted is None or not hosted.partition.leads else hosted.log
+        if opened is not None and opened.high_watermark < opened.end_offset:
+            waiting.append((opened, opened.end_offset - 1))
+    return waiting
+
+
+def _when_replicated(answer: Any, waiting: list[tuple[UnifiedLog, int]], node: BrokerNode) -> Future[Any]:
+    """Return a future of the answer; it fails with `NotCoordinator` if this node stops leading the partition.
+
+    After `offsets.commit.timeout.ms` it fails with `CoordinatorNotAvailable`.
+    """
+
+    def end(done: Future[Any]) -> None:
+        for opened, offset in waiting:
+            if opened.high_watermark <= offset:
+                done.set_exception(errors.NotCoordinator(f"this broker no longer leads {_name(opened)}"))
+                return
+        done.set_result(answer)
+
+    def expire() -> None:
+        if not done.done():
+            names = ", ".join(_name(opened) for opened, _offset in waiting)
+            done.set_exception(
+                errors.CoordinatorNotAvailable(f"the replicas of {names} did not get the records in time")
+            )
+
+    done = _when_all_committed(waiting, node, end)
+    timer = node.schedule(node.config.seconds("offsets.commit.timeout.ms"), expire)
+    done.add_done_callback(lambda _done: timer.cancel())
+    return done
+
+
+def _name(opened: UnifiedLog) -> str:
+    return f"{opened.topic}-{opened.partition}"
 
 
 # Produce

@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.replication.fetch_sessions import TOPIC_IDS_SINCE
+from pyclient.broker_embedded.replication.partition import FollowerFetch
 from pyclient.broker_embedded.replication.partitions import NO_EPOCH
 from pyclient.net.file_region import release_regions
-from pyclient.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, LeaderIdAndEpoch, PartitionData
+from pyclient.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -17,15 +24,18 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
-    from pyclient.broker_embedded.log.log_reader import FetchDataInfo
+    from pyclient.broker_embedded.log.log_reader import FetchDataInfo, FetchIsolation
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.replication.fetch_sessions import Wanted
+    from pyclient.broker_embedded.replication.replica_manager import HostedPartition
     from pyclient.protocol.messages.fetch import FetchRequest, FetchResponse
 
 READ_COMMITTED: Final = 1
 ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
 _HAS_DIVERGING_EPOCH: Final = 12
 """The first version whose response can report where the logs diverge; a session may continue in an older one."""
+_READS_FOLLOWERS: Final = 11
+"""The first version in which a consumer may read from a follower (KIP-392)."""
 _NAMES_LEADER: Final = 16  # from this version on, a response that is not the leader's names the leader (KIP-951)
 
 Told = list[tuple["Wanted", PartitionData]]
@@ -39,7 +49,8 @@ class Reading:
 
     Partitions are read in the order of `wanted`, and the first one with data gives at least one batch whatever the
     limits are. Partitions that do not exist come last in the response. One whose log is not open yet is waited for like
-    one without data; when the wait is over, the client gets a retriable error.
+    one without data; when the wait is over, the client gets a retriable error. A follower reads up to the end of the
+    log, and its fetch offsets tell how far it is.
     """
 
     def __init__(
@@ -51,6 +62,7 @@ class Reading:
         version: int,
         most: int,
         respond: Callable[[Told], IncrementalTask[FetchResponse]],
+        endpoints: Callable[[], Iterable[tuple[int, str, int, str | None]]] = lambda: (),
     ) -> None:
         self._wanted = wanted
         self._node = node
@@ -59,8 +71,19 @@ class Reading:
         self._checks_divergence = version >= _HAS_DIVERGING_EPOCH
         self._names_leader = version >= _NAMES_LEADER
         self._respond = respond
+        self._endpoints = endpoints
         self._replica = max(request.replica_id, request.replica_state.replica_id)
-        self._isolation: Final = "committed" if request.isolation_level == READ_COMMITTED else "uncommitted"
+        self._replica_epoch = request.replica_state.replica_epoch
+        self._rack = request.rack_id
+        self._any_replica = version >= _READS_FOLLOWERS and node.replicas is not None
+        self._selects_replica = self._any_replica and node.config.text("replica.selector.class") is not None
+        self._isolation: Final[FetchIsolation] = (
+            "log_end"
+            if self._replica >= 0
+            else "committed"
+            if request.isolation_level == READ_COMMITTED
+            else "uncommitted"
+        )
         self._asked_bytes = request.max_bytes
         self._max_bytes = min(max(request.max_bytes, 0), most)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
@@ -69,6 +92,9 @@ class Reading:
         self._must_answer = False
         self._found: dict[UnifiedLog, tuple[Wanted, int]] = {}
         self._unopened: set[TopicPartition] = set()
+        self._leaders: set[int] = set()
+        self._has_noted = False
+        """True after the first attempt, which takes note of a follower's fetch offsets."""
 
     @property
     def logs(self) -> Iterable[UnifiedLog]:
@@ -115,6 +141,7 @@ class Reading:
         self._copied = 0
         self._found.clear()
         self._unopened.clear()
+        self._leaders.clear()
         missing: Told = []
         for number, wanted in enumerate(self._wanted, 1):
             log = self._log_of(wanted, missing)
@@ -122,9 +149,17 @@ class Reading:
                 answers.append((wanted, self._read(log, wanted)))
             if not number % _A_STEP:
                 yield None
+        self._has_noted = True
         nothing_to_wait_for = not self._found and not self._unopened
         if last or self._must_answer or nothing_to_wait_for or self._size >= self._min_bytes:
-            return (yield from self._respond(answers + missing))
+            response = yield from self._respond(answers + missing)
+            if self._leaders:
+                response.node_endpoints = [
+                    NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+                    for node_id, host, port, rack in self._endpoints()
+                    if node_id in self._leaders
+                ]
+            return response
         _release(answers)
         return None
 
@@ -136,26 +171,46 @@ class Reading:
                 if known is None:
                     raise errors.UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
                 topic = known.name
-            if self._replica >= 0:
-                raise errors.NotLeaderOrFollower(f"replica {self._replica} of {topic} is not assigned")
             if self._logs.unopened:
                 self._open(TopicPartition(topic, wanted.partition))
             epoch = max(wanted.request.current_leader_epoch, NO_EPOCH)
+            if self._replica >= 0:
+                return self._for_follower(topic, wanted, epoch)
+            if self._any_replica:
+                return self._node.partitions.readable(topic, wanted.partition, epoch)
             return self._node.partitions.leader(topic, wanted.partition, epoch)[0]
         except Exception as error:  # every failure becomes the result of this partition
             answer = _failed(topic, wanted.partition, error)
             if isinstance(error, errors.UnknownTopicOrPartition | errors.UnknownTopicId):
                 answer.aborted_transactions = []
-            if self._names_leader and isinstance(error, errors.NotLeaderOrFollower | errors.FencedLeaderEpoch):
-                answer.current_leader = self._leader_of(topic, wanted.partition)
+            if isinstance(error, errors.NotLeaderOrFollower | errors.FencedLeaderEpoch):
+                if self._names_leader:
+                    answer.current_leader = self._leader_of(topic, wanted.partition)
+                if self._node.replicas is not None and TopicPartition(topic, wanted.partition) not in self._unopened:
+                    self._must_answer = True  # the client has to go to another node
             missing.append((wanted, answer))
             return None
+
+    def _for_follower(self, topic: str, wanted: Wanted, epoch: int) -> UnifiedLog:
+        """Return the log for a follower, whose fetch offset tells how far it is unless the logs diverge."""
+        log = self._node.partitions.leader(topic, wanted.partition, epoch)[0]
+        hosted = self._node.partitions.hosted(topic, wanted.partition)
+        if hosted is None:
+            raise errors.NotLeaderOrFollower(f"broker {self._replica} is not a replica of {topic}-{wanted.partition}")
+        hosted.partition.check_follower(self._follower_fetch(wanted), epoch)
+        return log
+
+    def _follower_fetch(self, wanted: Wanted) -> FollowerFetch:
+        request = wanted.request
+        return FollowerFetch(self._replica, request.fetch_offset, request.log_start_offset, self._replica_epoch)
 
     def _leader_of(self, topic: str, index: int) -> LeaderIdAndEpoch:
         """Return the leader, for a client with a wrong node or the epoch of an earlier leader (KIP-951)."""
         partition = self._node.image.partition(topic, index)
         if partition is None:
             return LeaderIdAndEpoch()
+        if self._node.replicas is not None:
+            self._leaders.add(partition.leader)
         return LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
 
     def _open(self, partition: TopicPartition) -> None:
@@ -172,6 +227,11 @@ class Reading:
                 if diverging is not None:
                     self._must_answer = True
                     return _diverged(wanted.partition, log, diverging)
+            hosted = self._node.partitions.hosted(log.topic, log.partition)
+            if hosted is not None:
+                preferred = self._note_replicated(hosted, log, wanted)
+                if preferred is not None:
+                    return preferred
             copied = self._node.fs.crowded
             most = min(self._max_bytes - self._size, request.partition_max_bytes)
             read = log.read(
@@ -190,6 +250,26 @@ class Reading:
         self._found[log] = wanted, read.size
         self._size += read.size
         return _succeeded(wanted.partition, read, committed=self._isolation == "committed")
+
+    def _note_replicated(self, hosted: HostedPartition, log: UnifiedLog, wanted: Wanted) -> PartitionData | None:
+        """Note the fetch of a follower. Return the answer that sends a consumer to a replica in its rack, or None."""
+        replicas, request = self._node.replicas, wanted.request
+        assert replicas is not None, "there are replicated partitions"
+        if self._replica >= 0:
+            if not self._has_noted and log.start_offset <= request.fetch_offset <= log.end_offset:
+                replicas.follower_fetched(hosted, self._follower_fetch(wanted))
+            if request.high_watermark < log.high_watermark:
+                self._must_answer = True  # the follower learns of the high watermark at once (KIP-1166)
+            return None
+        if not self._selects_replica or not hosted.partition.leads:
+            return None
+        preferred = replicas.preferred_replica(hosted, self._rack, request.fetch_offset)
+        if preferred is None:
+            return None
+        self._must_answer = True
+        answer = _diverged(wanted.partition, log, EpochEndOffset())
+        answer.preferred_read_replica = preferred
+        return answer
 
     def _divergence(self, log: UnifiedLog, wanted: Wanted) -> EpochEndOffset | None:
         """Return where the client's log diverges from this one before its fetch offset, or None (KIP-595)."""
@@ -212,6 +292,7 @@ def _release(answers: Told) -> None:
 
 
 def _diverged(partition: int, log: UnifiedLog, diverging: EpochEndOffset) -> PartitionData:
+    """Return an answer without records: the logs diverge, or (-1) the client shall read elsewhere."""
     return PartitionData(
         partition_index=partition,
         error_code=0,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage
     from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.replication.replica_manager import HostedPartition, ReplicaManager
 
 
 NO_EPOCH: Final = -1
@@ -23,13 +24,18 @@ NO_EPOCH: Final = -1
 
 
 class Partitions:
-    """Finds the log of a partition that this node leads, or raises the error for the client."""
+    """Finds the log of a partition that this node leads, or raises the error for the client.
+
+    `replicas` are the partitions with copies on other nodes, None on a node that is alone.
+    """
 
     def __init__(self, node_id: int, image: MetadataImage, logs: LogManager, defaults: LogConfig) -> None:
         self._node_id = node_id
         self._image = image
         self._logs = logs
         self.defaults = defaults
+        self.replicas: ReplicaManager | None = None
+        logs.is_replicated = self._is_replicated
         logs.config_for = self.configure
         logs.directories.directory_for = self.directory_id
         logs.topic_id_for = self.topic_id
@@ -48,7 +54,25 @@ class Partitions:
         if epoch != NO_EPOCH and epoch != partition.leader_epoch:
             _check_epoch(topic, partition, epoch)
         log = self._logs.find(topic, index)
-        return (log if log is not None else self._create(topic, index)), partition.leader_epoch
+        if self.replicas is not None and len(partition.replicas) > 1:
+            hosted = self.replicas.find(topic, index)
+            if log is None or hosted is None or not hosted.partition.leads:
+                raise errors.NotLeaderOrFollower(f"this broker is about to lead {topic}-{index}")
+        return (log if log is not None else self.create(TopicPartition(topic, index))), partition.leader_epoch
+
+    def readable(self, topic: str, index: int, epoch: int) -> UnifiedLog:
+        """Return the log that a consumer may read: of the leader, or of a follower (KIP-392). Raises as `leader`."""
+        hosted = self.hosted(topic, index)
+        partition = self._image.partition(topic, index)
+        if hosted is None or hosted.log is None or partition is None or partition.leader == self._node_id:
+            return self.leader(topic, index, epoch)[0]
+        if epoch != NO_EPOCH and epoch != hosted.partition.leader_epoch:
+            _check_epoch(topic, partition, epoch)
+        return hosted.log
+
+    def hosted(self, topic: str, index: int) -> HostedPartition | None:
+        """Return the partition if other nodes have copies of it."""
+        return None if self.replicas is None else self.replicas.find(topic, index)
 
     def existing(self, topic: str, index: int) -> UnifiedLog | None:
         """Return the log; None if the partition was never used. A log that is not open is opened at once, which blocks.
@@ -95,8 +119,14 @@ class Partitions:
             if topic is None or opened.topic == topic:
                 opened.config = self.configure(opened.topic)
 
-    def _create(self, topic: str, index: int) -> UnifiedLog:
-        return self._logs.create(topic, self._image.topics[topic].topic_id, index, self.configure(topic))
+    def create(self, at: TopicPartition) -> UnifiedLog:
+        """Create the log of a partition that is new on this node."""
+        topic_id = self._image.topics[at.topic].topic_id
+        return self._logs.create(at.topic, topic_id, at.partition, self.configure(at.topic))
+
+    def _is_replicated(self, at: TopicPartition) -> bool:
+        partition = self._image.partition(*at)
+        return self.replicas is not None and partition is not None and len(partition.replicas) > 1
 
 
 def _check_epoch(topic: str, partition: PartitionImage, epoch: int) -> None:

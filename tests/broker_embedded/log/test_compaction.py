@@ -155,7 +155,7 @@ def test_a_producer_goes_on_where_it_was_though_its_records_are_gone(fixture: An
 
 def test_the_end_of_the_cleaned_part_stays_though_it_is_empty(fixture: Any, log: Any) -> None:
     fixture.configure(cleanup_policy=("compact",), delete_retention_ms=0)
-    log.update_config(fixture.config)
+    log.config = fixture.config
     put(fixture, log, (b"a", None))
     compact(fixture, log)
     compact(fixture, log, after_ms=1)

@@ -52,7 +52,7 @@ def test_the_oldest_segments_go_until_the_size_is_right(fixture: Any) -> None:
     size = len(fixture.batch(b"0"))
     log = rolled(fixture, retention_ms=-1, retention_bytes=2 * size + size // 2)
     assert log.apply_retention(fixture.now) == 1
-    log.update_config(LogConfig(retention_ms=-1, retention_bytes=2 * size, file_delete_delay_ms=0))
+    log.config = LogConfig(retention_ms=-1, retention_bytes=2 * size, file_delete_delay_ms=0)
     assert log.apply_retention(fixture.now) == 1
     assert log.size == 2 * size
 

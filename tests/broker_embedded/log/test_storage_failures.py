@@ -59,7 +59,7 @@ def test_a_sync_that_succeeds_after_a_failed_one_moves_no_recovery_point(fixture
     pending: list[Any] = []
     log.flush_later = pending.append
     fixture.configure(flush_ms=0)
-    log.update_config(fixture.config)
+    log.config = fixture.config
     fixture.append(log, b"a")
     for _ in range(2):
         log.flush_if_due(fixture.now)

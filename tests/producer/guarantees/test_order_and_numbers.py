@@ -76,10 +76,10 @@ def test_exhausted_sequences_and_epochs_are_followed_by_a_new_producer_id(make, 
     def is_known():
         face.send(f"{topic}-other", b"")
         face.flush()
-        return face.core.sender.transaction_manager.known
+        return face.core.sender.producer_ids.known
 
     until(is_known)
-    identity = face.core.sender.transaction_manager
+    identity = face.core.sender.producer_ids
     first_id = identity.producer_id
     with face.core.lock:
         identity.epoch = 32_766

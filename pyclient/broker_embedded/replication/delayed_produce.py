@@ -1,0 +1,90 @@
+"""Produce with acks=all: the answer waits until all in-sync replicas have the batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyclient import errors
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Sequence
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+    from pyclient.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+
+
+class Appended(NamedTuple):
+    """An appended batch of a replicated partition, by its last offset, and the answer that reports it."""
+
+    answer: PartitionProduceResponse
+    hosted: HostedPartition
+    last_offset: int
+    leader_epoch: int
+
+    @property
+    def is_decided(self) -> bool:
+        """Return True if the batch is committed, or will never be in this leader epoch."""
+        opened = self.hosted.log
+        return opened is None or opened.high_watermark > self.last_offset or not self._leads
+
+    @property
+    def _leads(self) -> bool:
+        partition = self.hosted.partition
+        return partition.leads and partition.leader_epoch == self.leader_epoch
+
+    def settle(self) -> None:
+        """Set the error of the answer, unless the batch is committed and enough replicas are in sync."""
+        opened, partition = self.hosted.log, self.hosted.partition
+        at = self.hosted.at
+        if not self._leads:
+            self._fail(errors.NotLeaderOrFollower(f"broker {partition.leader} leads {at} now"))
+        elif opened is None or opened.failure is not None:
+            self._fail(errors.KafkaStorageError(f"{at} is offline: {None if opened is None else opened.failure}"))
+        elif opened.high_watermark <= self.last_offset:
+            self._fail(errors.RequestTimedOut(f"{at}: the replicas in sync did not get the batch in time"))
+        elif not partition.has_enough_replicas:
+            self._fail(
+                errors.NotEnoughReplicasAfterAppend(
+                    f"{at}: {len(partition.maximal_isr)} replicas are in sync, {partition.effective_min_isr} required"
+                )
+            )
+
+    def _fail(self, error: errors.BrokerError) -> None:
+        answer = self.answer
+        answer.error_code = error.code
+        answer.error_message = str(error)
+        answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+
+
+def when_replicated(
+    response: ProduceResponse, appended: Sequence[Appended], timeout_ms: int, node: BrokerNode
+) -> ProduceResponse | Future[ProduceResponse]:
+    """Return the response; a future of it while a batch is not decided, which is done after `timeout_ms` at last."""
+    undecided = [each for each in appended if not each.is_decided]
+    if not undecided or timeout_ms <= 0:
+        for each in appended:
+            each.settle()
+        return response
+    done: Future[ProduceResponse] = node.loop.create_future()
+    remaining = len(undecided)
+
+    def end() -> None:
+        if not done.done():
+            for each in appended:
+                each.settle()
+            done.set_result(response)
+
+    def decided() -> None:
+        nonlocal remaining
+        remaining -= 1
+        if not remaining:
+            end()
+
+    timer = node.schedule(timeout_ms / 1000, end)
+    done.add_done_callback(lambda _done: timer.cancel())
+    for each in undecided:
+        assert each.hosted.log is not None, "it was appended to"
+        each.hosted.log.when_committed(each.last_offset, decided)
+    return done

@@ -1,0 +1,137 @@
+"""What a follower does with a leader's answer for one partition: append, truncate, restart, or try later. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pyclient import errors
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pyclient.protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
+    from pyclient.types import TopicPartition
+
+_FIRST_BACKOFF: Final = 0.01
+
+
+class EpochsOfLog(Protocol):
+    """The follower's log, as a truncation needs it."""
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next batch."""
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return (largest known epoch not above `epoch`, its end offset); (-1, -1) if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append the records, if any, and take over the leader's high watermark and log start."""
+
+    answer: PartitionData
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Remove everything from the offset on, then fetch again: the logs diverge before it."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindOffsets:
+    """Ask the leader where its log starts and ends: the fetch offset is outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Fetch again after a pause; `reason` is the error code."""
+
+    reason: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Fetch no more until the metadata bring a newer leader epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """Do nothing: the answer is for an earlier state."""
+
+
+Step = Append | Truncate | FindOffsets | Wait | Fenced | Ignore
+
+
+@dataclass(slots=True)
+class Following:
+    """A partition that is fetched from its leader."""
+
+    at: TopicPartition
+    topic_id: UUID
+    leader_epoch: int
+    not_before: float = -inf
+    """The time of the next fetch, after a failure."""
+    backoff: float = 0.0
+
+    def is_ready(self, now: float) -> bool:
+        """Return True if the partition may be fetched now."""
+        return self.not_before <= now
+
+    def fenced(self) -> None:
+        """Fetch no more in this leader epoch."""
+        self.not_before = inf
+
+    def failed(self, now: float, longest: float) -> None:
+        """Pause after a failure, each time twice as long, up to `longest` seconds (`replica.fetch.backoff.ms`)."""
+        self.backoff = min(max(self.backoff * 2, _FIRST_BACKOFF), longest)
+        self.not_before = now + self.backoff
+
+    def succeeded(self) -> None:
+        """Fetch without a pause."""
+        self.backoff = 0.0
+        self.not_before = -inf
+
+
+def decide(following: Following, asked: FetchPartition, answer: PartitionData, log: EpochsOfLog) -> Step:
+    """Return what to do with the answer for a partition that was asked for with `asked`."""
+    if asked.current_leader_epoch != following.leader_epoch or asked.fetch_offset != log.end_offset:
+        return Ignore()
+    code = answer.error_code
+    if code == errors.OffsetOutOfRange.code:
+        return FindOffsets()
+    if code == errors.FencedLeaderEpoch.code:
+        return Fenced()
+    if code:
+        return Wait(code)
+    if answer.diverging_epoch.epoch >= 0:
+        return Truncate(truncation_offset(answer.diverging_epoch, log))
+    return Append(answer)
+
+
+def truncation_offset(diverging: EpochEndOffset, log: EpochsOfLog) -> int:
+    """Return where to cut a log whose leader's ends at `diverging.end_offset` in `diverging.epoch`.
+
+    A log without that epoch is cut at the end of its largest smaller one; the next answer may say to cut more.
+    """
+    end = log.end_offset
+    epoch, own_end = log.end_offset_for_epoch(diverging.epoch)
+    if own_end < 0:  # none of its epochs is known
+        return min(diverging.end_offset, end)
+    if epoch != diverging.epoch:
+        return min(own_end, end)
+    return min(own_end, diverging.end_offset, end)
+
+
+def restart_offset(*, leader_start: int, leader_end: int, end: int) -> tuple[int, bool]:
+    """Return where a log outside of its leader's goes on, and True if it has to be emptied first.
+
+    An unclean election may give a leader with a shorter log. A log that ends before the leader's start has a gap.
+    """
+    if leader_end < end:
+        return leader_end, leader_end < leader_start
+    return max(leader_start, end), leader_start > end

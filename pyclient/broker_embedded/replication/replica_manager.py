@@ -1,0 +1,290 @@
+"""The replicated partitions on a node: acts on the metadata, leads and follows, and moves the high watermarks.
+
+Only nodes with other nodes have a `ReplicaManager`, and only partitions with several replicas are in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.controller.image import TOPIC_RESOURCE
+from pyclient.broker_embedded.replication.alter_partition import AlterPartitionManager, Proposal, broker_epoch
+from pyclient.broker_embedded.replication.partition import Partition
+from pyclient.broker_embedded.replication.replica_fetcher import ReplicaFetcherManager
+from pyclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from uuid import UUID
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.controller.delta import MetadataDelta
+    from pyclient.broker_embedded.controller.image import PartitionImage
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.network.node_channels import NodeChannels
+    from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.replication.partition import FollowerFetch, IsrChange
+    from pyclient.protocol.messages.alter_partition import AlterPartitionResponsePartitionData
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_CHECKS: Final = 2  # checks for slow followers in `replica.lag.time.max.ms`
+
+
+class HostedPartition:
+    """A replicated partition on this node with its log, None until that is open."""
+
+    __slots__ = ("at", "log", "partition", "topic_id", "woken")
+
+    def __init__(self, at: TopicPartition, topic_id: UUID, partition: Partition) -> None:
+        self.at = at
+        self.topic_id = topic_id
+        self.partition = partition
+        self.log: UnifiedLog | None = None
+        self.woken: Callable[[], object] | None = None
+        """The callback at the log's appends."""
+
+    def __repr__(self) -> str:
+        return f"<HostedPartition {self.at} {self.partition!r} {self.log!r}>"
+
+
+class ReplicaManager:
+    """The partitions that this node has copies of, and that other nodes have copies of, too."""
+
+    def __init__(self, node: BrokerNode, connect: Callable[[], NodeChannels], to_controller: ToController) -> None:
+        self._node = node
+        self._hosted: dict[TopicPartition, HostedPartition] = {}
+        self.fetchers = ReplicaFetcherManager(node, connect)
+        self._proposals = AlterPartitionManager(node, to_controller)
+        self._schedule_shrink()
+
+    def __repr__(self) -> str:
+        leading = sum(hosted.partition.leads for hosted in self._hosted.values())
+        return f"<ReplicaManager leading={leading} following={len(self._hosted) - leading} {self.fetchers!r}>"
+
+    def __iter__(self) -> Iterator[HostedPartition]:
+        return iter(list(self._hosted.values()))
+
+    def find(self, topic: str, index: int) -> HostedPartition | None:
+        """Return a replicated partition on this node."""
+        return self._hosted.get(TopicPartition(topic, index))
+
+    def close(self) -> None:
+        """Stop fetching and proposing; answer what waits for replication."""
+        self._shrink_timer.cancel()
+        self.fetchers.close()
+        self._proposals.close()
+        for hosted in self:
+            if hosted.log is not None:
+                hosted.log.give_up_commits()
+
+    # Metadata
+
+    def start(self) -> None:
+        """Take up the partitions that the metadata have when the node starts."""
+        for topic in list(self._node.image.topics.values()):
+            for index, state in list(topic.partitions.items()):
+                self._changed(TopicPartition(topic.name, index), None, state)
+
+    def apply(self, delta: MetadataDelta) -> None:
+        """Act on changes of the metadata, which are in the node's image already."""
+        for at, (before, after) in delta.partitions.items():
+            self._changed(at, before, after)
+        for kind, name in delta.configs:
+            if kind == TOPIC_RESOURCE:
+                self._options_changed(name)
+        for node_id in delta.brokers:
+            self.fetchers.broker_changed(node_id)
+
+    def _changed(self, at: TopicPartition, before: PartitionImage | None, state: PartitionImage | None) -> None:
+        topic = self._node.image.topics.get(at.topic)
+        hosted = self._hosted.get(at)
+        if hosted is not None and (topic is None or state is None or hosted.topic_id != topic.topic_id):
+            self._stop(hosted)
+            hosted = None
+        if state is None or topic is None:
+            return
+        if self._node.node_id not in state.replicas:
+            if hosted is not None:
+                self._stop(hosted)
+            if before is not None and self._node.node_id in before.replicas:
+                self._node.leadership_changed(at, None)
+                self._node.logs.delete_partition(at, topic.topic_id)
+            return
+        if len(state.replicas) == 1:
+            self._alone(at, hosted, before, state)
+            return
+        if hosted is None:
+            lag = self._node.config.seconds("replica.lag.time.max.ms")
+            partition = Partition(self._node.node_id, self._node.image.brokers.get, most_lag=lag)
+            hosted = self._hosted[at] = HostedPartition(at, topic.topic_id, partition)
+        self._take(hosted, state)
+
+    def _alone(
+        self, at: TopicPartition, hosted: HostedPartition | None, before: PartitionImage | None, state: PartitionImage
+    ) -> None:
+        """Take a partition whose only replica is here: it needs no high watermark of its own."""
+        if hosted is not None:
+            opened = hosted.log
+            self._stop(hosted)
+            if opened is not None:
+                opened.set_replicated(False)
+        if before is None or (before.leader, before.leader_epoch) != (state.leader, state.leader_epoch):
+            self._node.leadership_changed(at, state.leader_epoch if state.leader == self._node.node_id else None)
+
+    def _take(self, hosted: HostedPartition, state: PartitionImage) -> None:
+        opened = self._opened(hosted)
+        if opened is None:
+            return  # it comes again when the log is open
+        partition = hosted.partition
+        partition.min_isr = opened.config.min_insync_replicas
+        if state.leader == self._node.node_id:
+            self._lead(hosted, opened, state)
+        else:
+            self._follow(hosted, opened, state)
+
+    def _lead(self, hosted: HostedPartition, opened: UnifiedLog, state: PartitionImage) -> None:
+        partition = hosted.partition
+        self.fetchers.forget(hosted.topic_id, hosted.at.partition)
+        known = opened.high_watermark
+        if partition.lead(state, end=opened.end_offset, high_watermark=known, now=self._now):
+            log.info("%s: leader in epoch %d, from offset %d on", hosted.at, state.leader_epoch, opened.end_offset)
+            opened.begin_epoch(state.leader_epoch)
+            self._node.leadership_changed(hosted.at, state.leader_epoch)
+        self.advance(hosted)
+
+    def _follow(self, hosted: HostedPartition, opened: UnifiedLog, state: PartitionImage) -> None:
+        partition = hosted.partition
+        was_leader, was_known = partition.leads, partition.leader_epoch >= 0
+        is_new = partition.follow(state)
+        if was_leader:
+            opened.give_up_commits()
+        if was_leader or not was_known:
+            self._node.leadership_changed(hosted.at, None)
+        if not is_new:
+            return
+        self._node.purgatory.wake(opened)  # fetches of this log find out that another node leads
+        if state.leader < 0:
+            self.fetchers.forget(hosted.topic_id, hosted.at.partition)
+        else:
+            self.fetchers.follow(hosted.at, hosted.topic_id, state.leader, state.leader_epoch, opened)
+
+    def _opened(self, hosted: HostedPartition) -> UnifiedLog | None:
+        """Return the log, None if it is not open yet or cannot be opened."""
+        if hosted.log is not None:
+            return hosted.log
+        logs, at = self._node.logs, hosted.at
+        if at in logs.unopened and not logs.recovery_queue.request(at):
+            logs.recovery_queue.on_completion(at, lambda: self._log_opened(hosted))
+            return None
+        try:
+            opened = logs.find(*at) or self._node.partitions.create(at)
+        except errors.BrokerError as error:
+            log.error("%s has no replica on this node: %s", at, error)
+            return None
+        opened.set_replicated(True)
+        hosted.log = opened
+        hosted.woken = lambda: self.advance(hosted)
+        opened.on_append.append(hosted.woken)
+        return opened
+
+    def _log_opened(self, hosted: HostedPartition) -> None:
+        state = self._node.image.partition(*hosted.at)
+        if self._hosted.get(hosted.at) is hosted and state is not None:
+            self._take(hosted, state)
+
+    def _stop(self, hosted: HostedPartition) -> None:
+        del self._hosted[hosted.at]
+        self.fetchers.forget(hosted.topic_id, hosted.at.partition)
+        opened = hosted.log
+        if opened is not None and hosted.woken is not None:
+            opened.on_append.remove(hosted.woken)
+            opened.give_up_commits()
+            self._node.purgatory.wake(opened)
+
+    def _options_changed(self, topic: str) -> None:
+        for hosted in self:
+            if hosted.at.topic == topic and hosted.log is not None:
+                hosted.partition.min_isr = self._node.partitions.configure(topic).min_insync_replicas
+                self.advance(hosted)
+
+    # Leading
+
+    @property
+    def _now(self) -> float:
+        return self._node.clock.monotonic()
+
+    def advance(self, hosted: HostedPartition) -> None:
+        """Move the high watermark of a partition that this node leads, if its followers have fetched enough."""
+        opened = hosted.log
+        if opened is not None and hosted.partition.leads:
+            end = hosted.partition.advance(end=opened.end_offset, now=self._now)
+            opened.advance_high_watermark(end)
+
+    def follower_fetched(self, hosted: HostedPartition, fetch: FollowerFetch) -> None:
+        """Take note of the fetch of a follower, which may move the high watermark or bring the follower in sync."""
+        opened = hosted.log
+        assert opened is not None, "fetches are of open logs"
+        partition = hosted.partition
+        partition.fetched(fetch, end=opened.end_offset, now=self._now)
+        change = partition.expand(fetch.replica, broker_epoch(self._node))
+        if change is not None:
+            log.info("%s: replica %d has caught up", hosted.at, fetch.replica)
+            self._propose(hosted, change)
+        self.advance(hosted)
+
+    def preferred_replica(self, hosted: HostedPartition, rack: str, offset: int) -> int | None:
+        """Return the in-sync follower in a consumer's rack that has most of the log from `offset` on (KIP-392).
+
+        None if the leader is in that rack, or no such follower is.
+        """
+        brokers, partition = self._node.image.brokers, hosted.partition
+        own = brokers.get(self._node.node_id)
+        if not rack or (own is not None and own.rack == rack):
+            return None
+        found = [
+            (follower.log_end, follower.caught_up_at, node)
+            for node, follower in partition.followers.items()
+            if node in partition.isr
+            and (broker := brokers.get(node)) is not None
+            and broker.rack == rack
+            and not broker.fenced
+            and follower.log_start <= offset <= follower.log_end
+        ]
+        return max(found)[2] if found else None
+
+    def _propose(self, hosted: HostedPartition, change: IsrChange) -> None:
+        partition = hosted.partition
+
+        def accepted(answer: AlterPartitionResponsePartitionData) -> None:
+            isr = frozenset(answer.isr)
+            if partition.accepted(change, isr, answer.leader_epoch, answer.partition_epoch):
+                log.info("%s: in sync are %s", hosted.at, sorted(isr))
+                self.advance(hosted)
+
+        def refused(code: int) -> bool:
+            if code != errors.UnknownServerError.code:
+                kind = errors.for_code(code).__name__
+                log.info("%s: the controller refused in-sync replicas %s: %s", hosted.at, sorted(change.members), kind)
+            return partition.refused(change, code)
+
+        self._proposals.submit(Proposal(hosted.topic_id, hosted.at.partition, change, refused, accepted))
+
+    def _schedule_shrink(self) -> None:
+        lag = self._node.config.seconds("replica.lag.time.max.ms")
+        self._shrink_timer = self._node.schedule(lag / _CHECKS, self._shrink)
+
+    def _shrink(self) -> None:
+        """Propose to remove the followers that lag too long, and move high watermarks that waited for others."""
+        self._schedule_shrink()
+        for hosted in self:
+            if hosted.log is None or not hosted.partition.leads:
+                continue
+            hosted.partition.most_lag = self._node.config.seconds("replica.lag.time.max.ms")
+            change = hosted.partition.shrink(broker_epoch(self._node), end=hosted.log.end_offset, now=self._now)
+            if change is not None:
+                log.info("%s: shrinking the in-sync replicas to %s", hosted.at, sorted(change.members))
+                self._propose(hosted, change)
+            self.advance(hosted)

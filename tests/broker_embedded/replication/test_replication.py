@@ -1,0 +1,192 @@
+"""Replication between nodes over sockets: acks=all, in-sync replicas, changes of the leader, truncation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyclient import errors
+from tests.broker_embedded.replication.hand_controlled import Nodes, run, until
+
+
+def test_acks_all_waits_for_the_replicas(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3], min_isr=2)
+        for number in range(5):
+            answer = await nodes.produce(1, b"value-%d" % number)
+            assert (answer.error_code, answer.base_offset) == (0, number)
+            assert nodes.high_watermark(1) == number + 1
+            assert nodes.end(2) == nodes.end(3) == number + 1
+        await until(lambda: nodes.high_watermark(2) == nodes.high_watermark(3) == 5)
+        assert nodes.bytes_of(1) == nodes.bytes_of(2) == nodes.bytes_of(3) != b""
+
+    run(tmp_path, scenario)
+
+
+def test_consumers_see_nothing_above_the_high_watermark(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3])
+        await nodes.produce(1, b"a")
+        nodes.freeze(2, 3)
+        assert (await nodes.produce(1, b"b", acks=1)).base_offset == 1
+        timed_out = await nodes.produce(1, b"c", timeout_ms=50)
+        assert timed_out.error_code == errors.RequestTimedOut.code
+        answer = await nodes.fetch(1, 2)
+        assert (answer.error_code, answer.records, answer.high_watermark) == (0, b"", nodes.high_watermark(1))
+        nodes.thaw(2, 3)
+        assert (await nodes.produce(1, b"d")).error_code == 0
+        assert bytes((await nodes.fetch(1, 2)).records or b"") != b""
+
+    run(tmp_path, scenario)
+
+
+def test_slow_follower_leaves_and_joins_again(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3], min_isr=2)
+        await nodes.produce(1, b"a")
+        nodes.freeze(3)
+        assert (await nodes.produce(1, b"b")).error_code == 0
+        assert nodes.isr() == [1, 2]
+        assert (await nodes.produce(1, b"c")).error_code == 0
+        nodes.thaw(3)
+        await until(lambda: nodes.isr() == [1, 2, 3])
+        assert nodes.end(3) == 3
+
+    run(tmp_path, scenario, replica_lag_time_max_ms="200")
+
+
+def test_too_few_replicas_refuse_acks_all(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3], min_isr=2)
+        nodes.change(isr=[1])
+        refused = await nodes.produce(1, b"a")
+        assert refused.error_code == errors.NotEnoughReplicas.code
+        assert nodes.end(1) == 0
+
+    run(tmp_path, scenario)
+
+
+def test_replicas_that_leave_after_the_append_are_reported(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3], min_isr=2)
+        await nodes.produce(1, b"a")
+        nodes.freeze(2, 3)
+        answer = nodes.loop.create_task(nodes.produce(1, b"b", timeout_ms=300))
+        await until(lambda: nodes.end(1) == 2)
+        nodes.change(isr=[1])
+        assert (await answer).error_code == errors.RequestTimedOut.code
+        assert nodes.high_watermark(1) == 1, "held while fewer than min.insync.replicas are in sync"
+
+    run(tmp_path, scenario)
+
+
+def test_new_leader_has_all_that_was_acknowledged(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3], min_isr=2)
+        for number in range(20):
+            assert (await nodes.produce(1, b"%d" % number)).error_code == 0
+        await nodes.stop(1)
+        nodes.change(leader=2, isr=[2, 3])
+        assert (await nodes.produce(2, b"after")).base_offset == 20
+        await until(lambda: nodes.high_watermark(3) == 21)
+        await nodes.start(1)
+        await until(lambda: nodes.isr(2) == [1, 2, 3])
+        assert nodes.bytes_of(1) == nodes.bytes_of(2) == nodes.bytes_of(3)
+
+    run(tmp_path, scenario)
+
+
+def test_old_leader_truncates_what_was_not_replicated(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3])
+        assert (await nodes.produce(1, b"committed")).error_code == 0
+        nodes.freeze(2, 3)
+        for number in range(3):
+            await nodes.produce(1, b"lost-%d" % number, acks=1)
+        assert nodes.end(1) == 4
+        lost = nodes.loop.create_task(nodes.produce(1, b"lost"))
+        await until(lambda: nodes.end(1) == 5)
+        before = nodes.end(2)
+        nodes.change(leader=2, isr=[2, 3])
+        assert (await lost).error_code == errors.NotLeaderOrFollower.code
+        nodes.thaw(2, 3)
+        assert (await nodes.produce(2, b"new")).base_offset == before
+        await until(lambda: nodes.isr(2) == [1, 2, 3])
+        assert nodes.bytes_of(1) == nodes.bytes_of(2) == nodes.bytes_of(3)
+        opened = nodes.hosted(1).log
+        assert opened is not None
+        assert opened.end_offset_for_epoch(0) == (0, before)
+
+    run(tmp_path, scenario)
+
+
+def test_follower_behind_the_leaders_start_restarts_there(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2])
+        for number in range(5):
+            await nodes.produce(1, b"%d" % number)
+        opened = nodes.hosted(1).log
+        assert opened is not None
+        opened.delete_records_before(3)
+        opened.roll()
+        opened.apply_retention(0)
+        nodes.change(replicas=[1, 2, 3])
+        await until(lambda: nodes.isr() == [1, 2, 3])
+        copy = nodes.hosted(3).log
+        assert copy is not None
+        assert (copy.start_offset, copy.end_offset) == (3, 5)
+        assert (await nodes.produce(1, b"more")).base_offset == 5
+        await until(lambda: nodes.hosted(2).log.start_offset == 3)  # type: ignore[union-attr]
+
+    run(tmp_path, scenario)
+
+
+def test_other_nodes_name_the_leader(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2])
+        await nodes.produce(1, b"a")
+        answer = await nodes.produce(3, b"b")
+        assert answer.error_code == errors.NotLeaderOrFollower.code
+        assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (1, 0)
+        fetched = await nodes.fetch(3, 0)
+        assert fetched.error_code == errors.NotLeaderOrFollower.code
+        assert fetched.current_leader.leader_id == 1
+
+    run(tmp_path, scenario)
+
+
+def test_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3])
+        await nodes.produce(1, b"a")
+        await until(lambda: nodes.high_watermark(3) == 1)
+        answer = await nodes.fetch(1, 0, rack="rack-3")
+        assert (answer.preferred_read_replica, answer.records) == (3, b"")
+        assert (await nodes.fetch(1, 0, rack="rack-1")).preferred_read_replica == -1
+        assert (await nodes.fetch(1, 0, rack="elsewhere")).preferred_read_replica == -1
+        read = await nodes.fetch(3, 0, rack="rack-3")
+        assert read.error_code == 0
+        assert bytes(read.records or b"") == nodes.bytes_of(1)
+        assert (await nodes.fetch(3, 0, epoch=1)).error_code == errors.UnknownLeaderEpoch.code
+
+    run(tmp_path, scenario, replica_selector_class="org.apache.kafka.common.replica.RackAwareReplicaSelector")
+
+
+@pytest.mark.parametrize("replicas", [[1], [1, 2]])
+def test_replicas_added_and_removed(tmp_path: Path, replicas: list[int]) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create(replicas)
+        assert (await nodes.produce(1, b"a")).base_offset == 0
+        nodes.change(replicas=[1, 2, 3])
+        assert (await nodes.produce(1, b"b")).base_offset == 1
+        await until(lambda: nodes.isr() == [1, 2, 3])
+        assert nodes.bytes_of(1) == nodes.bytes_of(3)
+        nodes.change(replicas=[1], isr=[1])
+        assert (await nodes.produce(1, b"c")).base_offset == 2
+        assert nodes.nodes[3].logs.find("orders", 0) is None
+        opened = nodes.nodes[1].logs.find("orders", 0)
+        assert opened is not None
+        assert opened.high_watermark == 3
+
+    run(tmp_path, scenario)
