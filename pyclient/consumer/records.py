@@ -89,21 +89,23 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
             piece.topic_partition: OffsetAndMetadata(piece.stop, "", piece.batch.leader_epoch) for piece in self._slices
         }
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self, columns: Sequence[str] | None = None) -> Any:
         """Return a `pyarrow.Table`: topic, partition, offset, timestamp, key, value, headers; no Python object per
         record.
 
+        `columns` names those that are wanted, and their order; `timestamp_type` (0: the producer's time, 1: the
+        broker's) is only there if it is named. Raise `ValueError` for a name that is no column.
         Key and value are the bytes in the log, regardless of deserializers; the poll applies those all the same, so
         best use none. Complete batches share a chunk; part of a batch is a view of that batch's columns, which are
         built once. Needs pyarrow.
         """
-        from pyclient.records.arrow import to_table
+        from pyclient.records.arrow import DEFAULT_COLUMNS, to_table
 
         parts: list[RecordColumns | tuple[RecordColumns, int, int]] = []
         for whole, group in groupby(self._slices, key=attrgetter("whole")):
             pieces = list(group)
             parts += _columns_of(pieces) if whole else map(BatchSlice.rows, pieces)
-        return to_table(parts)
+        return to_table(parts, DEFAULT_COLUMNS if columns is None else columns)
 
     def to_pandas(self) -> Any:
         """Return the same as a `pandas.DataFrame`. Needs pandas and pyarrow."""

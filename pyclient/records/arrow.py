@@ -19,33 +19,33 @@ Rows = tuple[RecordColumns, int, int]
 """Columns, the first row and the row after the last."""
 
 
-def to_table(parts: Sequence[RecordColumns | Rows]) -> Any:
+DEFAULT_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+def to_table(parts: Sequence[RecordColumns | Rows], names: Sequence[str] = DEFAULT_COLUMNS) -> Any:
     """Return a `pyarrow.Table` of all records, one chunk per part; a slice of rows is not copied.
 
-    Columns: topic (dictionary of string), partition int32, offset int64, timestamp (ms, UTC), key binary, value
-    binary, headers list of (key string, value binary). Raise `ImportError` without pyarrow.
+    Columns, as far as `names` has them: topic (dictionary of string), partition int32, offset int64, timestamp (ms,
+    UTC), timestamp_type int8 (0: the producer's time, 1: the broker's), key binary, value binary, headers list of (key
+    string, value binary). Raise `ValueError` for another name, `ImportError` without pyarrow.
     """
-    pa = _pyarrow()
-    batches = [_to_batch(pa, part) if isinstance(part, RecordColumns) else _to_slice(pa, *part) for part in parts]
-    table = pa.Table.from_batches(batches, schema=schema())
+    pa, wanted = _pyarrow(), schema(tuple(names))
+    batches = [
+        _to_batch(pa, part, wanted) if isinstance(part, RecordColumns) else _to_slice(pa, wanted, *part)
+        for part in parts
+    ]
+    table = pa.Table.from_batches(batches, schema=wanted)
     return table.unify_dictionaries() if len(batches) > 1 else table
 
 
 @cache
-def schema() -> Any:
-    """Return the `pyarrow.Schema` of `to_table`."""
-    pa = _pyarrow()
-    return pa.schema(
-        [
-            ("topic", pa.dictionary(pa.int32(), pa.string())),
-            ("partition", pa.int32()),
-            ("offset", pa.int64()),
-            ("timestamp", pa.timestamp("ms", tz="UTC")),
-            ("key", pa.binary()),
-            ("value", pa.binary()),
-            ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-        ]
-    )
+def schema(names: tuple[str, ...] = DEFAULT_COLUMNS) -> Any:
+    """Return the `pyarrow.Schema` of `to_table`; raise `ValueError` for a name that is no column."""
+    kinds = _kinds()
+    for name in names:
+        if name not in kinds:
+            raise ValueError(f"there is no column {name!r}; records have: {', '.join(kinds)}")
+    return _pyarrow().schema([(name, kinds[name]) for name in names])
 
 
 def from_array(array: Any) -> BinaryColumn:
@@ -163,30 +163,49 @@ def _as_binary(pa: ModuleType, array: Any) -> Any:
         raise ValueError(f"the column does not fit 32-bit offsets, send it in slices: {error}") from error
 
 
-def _to_batch(pa: ModuleType, part: RecordColumns) -> Any:
-    count, kinds = part.count, _kinds()
+def _to_batch(pa: ModuleType, part: RecordColumns, wanted: Any) -> Any:
+    return pa.RecordBatch.from_arrays([_column(pa, part, name) for name in wanted.names], schema=wanted)
 
-    def fixed(kind: Any, buffer: Buffer) -> Any:
+
+def _column(pa: ModuleType, part: RecordColumns, name: str) -> Any:
+    kind, count = _kinds()[name], part.count
+
+    def fixed(buffer: Buffer) -> Any:
         return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(buffer)], null_count=0)
 
-    ids = [None, pa.py_buffer(part.topic_ids)]
-    columns = [
-        pa.DictionaryArray.from_buffers(kinds[0], count, ids, _names(part.topics), null_count=0),
-        fixed(kinds[1], part.partitions),
-        fixed(kinds[2], part.offsets),
-        fixed(kinds[3], part.timestamps),
-        _binary(pa, kinds[4], part.keys),
-        _binary(pa, kinds[5], part.values),
-        _headers(pa, kinds[6], part.headers, count),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema())
+    match name:
+        case "topic":
+            ids = [None, pa.py_buffer(part.topic_ids)]
+            return pa.DictionaryArray.from_buffers(kind, count, ids, _names(part.topics), null_count=0)
+        case "partition":
+            return fixed(part.partitions)
+        case "offset":
+            return fixed(part.offsets)
+        case "timestamp":
+            return fixed(part.timestamps)
+        case "timestamp_type":
+            return fixed(part.timestamp_types)
+        case "key":
+            return _binary(pa, kind, part.keys)
+        case "value":
+            return _binary(pa, kind, part.values)
+    return _headers(pa, kind, part.headers, count)
 
 
 @cache
-def _kinds() -> list[Any]:
-    """Return the types of the schema, cached: `schema().types` creates them on each access."""
-    kinds: list[Any] = schema().types
-    return kinds
+def _kinds() -> dict[str, Any]:
+    """Return the type of each column, cached: a schema creates its types on each access."""
+    pa = _pyarrow()
+    return {
+        "topic": pa.dictionary(pa.int32(), pa.string()),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("ms", tz="UTC"),
+        "timestamp_type": pa.int8(),
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    }
 
 
 @lru_cache(16)
@@ -196,8 +215,8 @@ def _names(topics: tuple[str, ...]) -> Any:
     return pa.array(topics, pa.string())
 
 
-def _to_slice(pa: ModuleType, columns: RecordColumns, first: int, last: int) -> Any:
-    return _to_batch(pa, columns).slice(first, last - first)
+def _to_slice(pa: ModuleType, wanted: Any, columns: RecordColumns, first: int, last: int) -> Any:
+    return _to_batch(pa, columns, wanted).slice(first, last - first)
 
 
 def _binary(pa: ModuleType, kind: Any, column: BinaryColumn) -> Any:
@@ -220,7 +239,7 @@ def _pairs(pa: ModuleType, kind: Any, headers: HeaderColumns) -> Any:
 @cache
 def _no_pairs() -> Any:
     """Return the empty array of (name, value) pairs."""
-    return _pyarrow().array([], _kinds()[6].value_type)
+    return _pyarrow().array([], _kinds()["headers"].value_type)
 
 
 @cache

@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import shutil
-import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyclient import Admin, Consumer, NewTopic, Record, TopicPartition, errors
+from pyclient import Admin, NewTopic, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.spark import write_partition
-from pyclient.spark.rows import to_record
-
-needs_java = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-if not (shutil.which("java") or os.environ.get("JAVA_HOME")) and os.environ.get("PYCLIENT_REQUIRE_ALL") != "1":
-    needs_java.append(pytest.mark.skip(reason="Spark needs Java, and there is none here"))
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    session = builder.config("spark.log.level", "ERROR").config("spark.sql.shuffle.partitions", "2").getOrCreate()
-    yield session
-    session.stop()
-
-
-def read_all(servers: str, topic: str, partitions: int) -> list[Record]:
-    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
-        assigned = [TopicPartition(topic, number) for number in range(partitions)]
-        consumer.assign(assigned)
-        ends = consumer.end_offsets(assigned)
-        records: list[Record] = []
-        while any(consumer.position(partition) < ends[partition] for partition in assigned):
-            records += consumer.poll(timeout=10)
-        return records
+from pyclient.spark.clients import resolved
+from pyclient.spark.rows import ROWS, Columns, in_columns
+from tests.spark.conftest import needs_java, read_all
 
 
 class TestWithSpark:
@@ -83,7 +55,8 @@ class TestWithSpark:
 
 
 def test_the_writer_pickles_and_hides_secrets() -> None:
-    write = write_partition(topic="t", bootstrap_servers="h:1", ssl_keyfile="/secret/path", linger_ms=5)
+    tls = {"security_protocol": "SSL", "ssl_certfile": "/cert.pem", "ssl_keyfile": "/secret/path"}
+    write = write_partition(topic="t", bootstrap_servers="h:1", linger_ms=5, **tls)
     assert repr(pickle.loads(pickle.dumps(write))) == repr(write)
     assert "/secret" not in repr(write)
     assert "linger_ms=5" in repr(write)
@@ -95,10 +68,36 @@ def test_flush_timeout_that_is_no_time_is_refused_before_rows_are_sent(timeout: 
         write_partition(topic="t", bootstrap_servers="h:1", flush_timeout=timeout)
 
 
+def columns_of(*rows: Any, topic: str | None = "t") -> list[Columns]:
+    return [part for _count, parts in in_columns(rows, topic, lambda: 77) for part in parts]
+
+
 def test_dicts_and_plain_tuples_are_rows_too() -> None:
-    assert to_record({"value": "v", "key": None}, "t").value == b"v"
-    assert to_record((b"k", b"v"), "t")[:3] == ("t", b"v", b"k")
-    assert to_record(("v",), "t").key is None
+    assert columns_of({"value": "v", "key": None}) == [Columns("t", None, [b"v"], [None], None, None)]
+    assert columns_of((b"k", b"v")) == [Columns("t", None, [b"v"], [b"k"], None, None)]
+    assert columns_of(("v",)) == [Columns("t", None, [b"v"], None, None, None)]
+
+
+def test_rows_become_columns_for_each_topic_and_partition() -> None:
+    from pyspark.sql import Row
+
+    row = Row("topic", "partition", "value", "timestamp", "headers", "more")
+    time = datetime(2026, 1, 2, tzinfo=UTC)
+    rows = [
+        row("a", 1, "x", None, None, 0),
+        row("b", None, bytearray(b"y"), time, [("h", "1")], 0),
+        row("a", 1, None, 5, [], 0),
+    ]
+    assert columns_of(*rows, topic=None) == [
+        Columns("a", 1, [b"x", None], None, [(), ()], [77, 5]),
+        Columns("b", None, [b"y"], None, [(("h", b"1"),)], [round(time.timestamp() * 1000)]),
+    ]
+    assert [part.topic for part in columns_of(*rows)] == ["t", "t"]  # the partitions differ
+
+
+def test_many_rows_are_taken_in_steps() -> None:
+    counts = [count for count, _ in in_columns(((str(number),) for number in range(ROWS + 1)), "t", lambda: 0)]
+    assert counts == [ROWS, 1]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +110,26 @@ def test_dicts_and_plain_tuples_are_rows_too() -> None:
     ],
 )
 def test_a_row_that_cannot_be_a_record_says_why(row: Any, error: type[Exception], said: str) -> None:
-    topic = None if said == "topic" else "t"
     with pytest.raises(error, match=said):
-        to_record(row, topic)
+        columns_of(row, topic=None if said == "topic" else "t")
+
+
+def test_a_row_without_a_value_among_others_is_refused() -> None:
+    with pytest.raises(errors.ConfigError, match="some rows have none"):
+        columns_of({"value": "v"}, {"key": "k"})
+
+
+def test_secrets_are_read_where_the_client_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
+    (tmp_path / "secret").write_text("hunter3\n")
+    given = {"a": "env:KAFKA_PASSWORD", "b": f"file:{tmp_path}/secret", "c": 5, "d": "host:9092"}
+    assert resolved(given) == {"a": "hunter2", "b": "hunter3", "c": 5, "d": "host:9092"}
+    with pytest.raises(errors.ConfigError, match=r"(?s)no variable NOWHERE.*cannot be read"):
+        resolved({"a": "env:NOWHERE", "b": "file:/no/such/file"})
+
+
+def test_options_are_checked_before_a_job_starts() -> None:
+    with pytest.raises(errors.ConfigError, match="unknown option linger"):
+        write_partition(topic="t", bootstrap_servers="h:1", linger=5)
+    with pytest.raises(errors.ConfigError, match="needs bootstrap_servers"):
+        write_partition(topic="t", config={"acks": "all"})

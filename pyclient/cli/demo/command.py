@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pyclient import Admin, NewTopic
-from pyclient.cli.demo import identifiers
+from pyclient.cli.demo import spark
 from pyclient.cli.demo.consume import consume_lines
 from pyclient.cli.demo.killing import Killing
 from pyclient.cli.demo.produce import produce_lines
@@ -25,7 +25,7 @@ from pyclient.cli.options import console
 if TYPE_CHECKING:
     from pyclient.broker_embedded import EmbeddedCluster
 
-LINES, IDENTIFIERS = "stdlib-lines", "stdlib-identifiers"
+LINES, IDENTIFIERS, PACKAGES = "stdlib-lines", "stdlib-identifiers", "stdlib-packages"
 LINE_PARTITIONS = 6
 _ENOUGH_BROKERS = 3  # to serve on when one is killed
 
@@ -47,7 +47,7 @@ _ENOUGH_BROKERS = 3  # to serve on when one is killed
     show_default=True,
     help="Brokers of the embedded cluster; with 3 or more, two nodes are killed on the way.",
 )
-@click.option("--no-spark", is_flag=True, help="Skip the Spark step.")
+@click.option("--no-spark", is_flag=True, help="Skip the Spark steps.")
 @click.option("--keep", is_flag=True, help="Keep the topics on the cluster afterwards.")
 def demo(folder: Path | None, bootstrap_servers: str | None, brokers: int, no_spark: bool, keep: bool) -> None:
     """Send every line of the standard library through a cluster and check that it comes back.
@@ -61,14 +61,16 @@ def demo(folder: Path | None, bootstrap_servers: str | None, brokers: int, no_sp
     files = find_files(folder or standard_library())
     if not files:
         raise click.UsageError(f"no .py file below {folder or standard_library()}")
-    reason = "skipping the Spark step, as requested" if no_spark else identifiers.reason_to_skip()
+    reason = "skipping the Spark steps, as requested" if no_spark else spark.reason_to_skip()
     if reason:
         report.console.print(reason)
     with ExitStack() as stack:
         cluster = None if bootstrap_servers else _start_cluster(report, stack, brokers)
         servers = bootstrap_servers or cluster.bootstrap_servers  # type: ignore[union-attr]  # one of them is there
         replicas = 1 if cluster is None else min(3, brokers)
-        _create_topics(stack, servers, LINES, *(() if reason else (IDENTIFIERS,)), replicas=replicas, keep=keep)
+        _create_topics(
+            stack, servers, LINES, *(() if reason else (IDENTIFIERS, PACKAGES)), replicas=replicas, keep=keep
+        )
         with report.console.status("counting the files directly"):
             expected = count_directly(files, identifiers=not reason)
         report.step(
@@ -81,7 +83,7 @@ def demo(folder: Path | None, bootstrap_servers: str | None, brokers: int, no_sp
             group = f"pyclient-demo-{uuid.uuid4().hex[:8]}"
             consume_lines(report, servers, LINES, group, expected, passed)
         if not reason:
-            identifiers.write_identifiers(report, files, servers, IDENTIFIERS, expected.identifiers)
+            spark.count_with_spark(report, servers, LINES, IDENTIFIERS, PACKAGES, expected)
     report.show()
     sys.exit(1 if report.failures else 0)
 
@@ -119,8 +121,9 @@ def _create_topics(stack: ExitStack, servers: str, *names: str, replicas: int, k
                 f"the cluster has topics of these names: {', '.join(existing)}. To delete them: "
                 f"pyclient topics delete -b {servers} {' '.join(existing)}"
             )
-        partitions = {LINES: LINE_PARTITIONS, IDENTIFIERS: identifiers.PARTITIONS}
-        admin.create_topics([NewTopic(name, partitions[name], replicas) for name in names])
+        admin.create_topics(
+            [NewTopic(name, LINE_PARTITIONS if name == LINES else spark.PARTITIONS, replicas) for name in names]
+        )
     if not keep:
         stack.callback(_delete_topics, servers, names)
 

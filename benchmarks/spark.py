@@ -1,0 +1,164 @@
+"""Spark's reads and writes by `format("pyclient")` beside Spark's own connector, on the same broker in one run.
+
+    python -m benchmarks.spark --connector A.jar,B.jar   # the jars of spark-sql-kafka-0-10 for this Spark, see below
+
+Without `--connector` only pyclient is measured. Its jars: spark-sql-kafka-0-10_2.13, kafka-clients, commons-pool2 and
+spark-token-provider-kafka-0-10_2.13. Every figure is the best of `--runs` after a warm-up; the two sides take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from pyclient import Admin, NewTopic
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.spark import write, write_partition
+
+PARTITIONS = 4
+FORMATS = {"pyclient": "pyclient", "connector": "kafka"}
+
+
+def main() -> None:
+    """Print a table of rates, and of ratios where both sides were measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=2_000_000, help="rows of 100 bytes that are read and written")
+    parser.add_argument("--row-api-rows", type=int, default=400_000, help="rows through foreachPartition")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--servers", help="a cluster of yours; without it, an embedded broker in a process of its own")
+    parser.add_argument("--connector", default="", help="jars of Spark's own connector, with commas")
+    given = parser.parse_args()
+    session = spark_session(given.connector)
+    sides = ["pyclient", *(["connector"] if given.connector else [])]
+    cluster = None if given.servers else EmbeddedCluster(processes=True).start()
+    try:
+        servers = given.servers or (cluster.bootstrap_servers if cluster else "")
+        Run(session, servers, sides, given.rows, given.row_api_rows, given.runs).all()
+    finally:
+        session.stop()
+        if cluster is not None:
+            cluster.close()
+
+
+def spark_session(jars: str) -> Any:
+    """Return a Spark session of two cores."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    builder = builder.config("spark.log.level", "ERROR").config("spark.driver.memory", "2g")
+    return (builder.config("spark.jars", jars) if jars else builder).getOrCreate()
+
+
+class Run:
+    """One run of all measurements."""
+
+    def __init__(self, spark: Any, servers: str, sides: list[str], rows: int, row_api_rows: int, runs: int) -> None:
+        self._spark = spark
+        self._servers = servers
+        self._sides = sides
+        self._rows = rows
+        self._row_api_rows = row_api_rows
+        self._runs = runs
+        self._topics = 0
+
+    def all(self) -> None:
+        """Measure everything and print it."""
+        print(f"{'what':34} {'pyclient':>14} {'connector':>14} {'ratio':>7}")
+        filled = self._topic()
+        data = self._frame(self._rows)
+        self._show("batch write, rows/s", {side: lambda side=side: self._write(side, data) for side in self._sides})
+        self._write("pyclient", data, filled)
+        self._show("batch read, rows/s", {side: lambda side=side: self._read(side, filled) for side in self._sides})
+        self._show("read of value only, rows/s", {"pyclient": lambda: self._read("pyclient", filled, columns="value")})
+        self._show("write() by mapInArrow, rows/s", {"pyclient": lambda: self._write_function(data)})
+        small = self._frame(self._row_api_rows)
+        self._show("write_partition, rows/s", {"pyclient": lambda: self._row_api(small, self._writer())})
+        self._show("foreachPartition that only loops", {"pyclient": lambda: self._row_api(small, _loop)})
+        latencies = {side: self._micro_batch(side, filled) for side in self._sides}
+        self._line("micro-batch of 1,000 rows, s", latencies, "{:.3f}", lower=True)
+
+    def _show(self, what: str, calls: dict[str, Callable[[], float]]) -> None:
+        best = dict.fromkeys(calls, 0.0)
+        for call in calls.values():
+            call()  # warm-up
+        for _ in range(self._runs):
+            for side, call in calls.items():
+                best[side] = max(best[side], call())
+        self._line(what, best, "{:,.0f}")
+
+    def _line(self, what: str, figures: dict[str, float], form: str, *, lower: bool = False) -> None:
+        ours, theirs = figures["pyclient"], figures.get("connector")
+        ratio = "" if not theirs else f"{(theirs / ours if lower else ours / theirs):.2f}x"
+        other = "" if theirs is None else form.format(theirs)
+        print(f"{what:34} {form.format(ours):>14} {other:>14} {ratio:>7}", flush=True)
+
+    def _topic(self) -> str:
+        self._topics += 1
+        name = f"benchmark-spark-{os.getpid()}-{self._topics}"
+        with Admin(self._servers) as admin:
+            admin.create_topics([NewTopic(name, PARTITIONS, 1)])
+        return name
+
+    def _frame(self, rows: int) -> Any:
+        frame = self._spark.range(rows).selectExpr("cast(id as string) as key", "repeat('v', 100) as value")
+        frame = frame.repartition(2).cache()
+        frame.count()
+        return frame
+
+    def _write(self, side: str, frame: Any, topic: str | None = None) -> float:
+        writer = frame.write.format(FORMATS[side]).option("kafka.bootstrap.servers", self._servers)
+        started = perf_counter()
+        writer.option("topic", topic or self._topic()).mode("append").save()
+        return float(self._rows / (perf_counter() - started))
+
+    def _read(self, side: str, topic: str, **options: str) -> float:
+        reader = self._spark.read.format(FORMATS[side]).option("kafka.bootstrap.servers", self._servers)
+        started = perf_counter()
+        reader.option("subscribe", topic).options(**options).load().write.format("noop").mode("overwrite").save()
+        return float(self._rows / (perf_counter() - started))
+
+    def _write_function(self, frame: Any) -> float:
+        topic = self._topic()
+        started = perf_counter()
+        write(frame, topic=topic, bootstrap_servers=self._servers)
+        return float(self._rows / (perf_counter() - started))
+
+    def _writer(self) -> Any:
+        return write_partition(topic=self._topic(), bootstrap_servers=self._servers)
+
+    def _row_api(self, frame: Any, function: Any) -> float:
+        started = perf_counter()
+        frame.foreachPartition(function)
+        return float(self._row_api_rows / (perf_counter() - started))
+
+    def _micro_batch(self, side: str, topic: str) -> float:
+        """Return the median duration of a micro-batch from the source to the sink of the same side."""
+        source = self._spark.readStream.format(FORMATS[side]).option("kafka.bootstrap.servers", self._servers)
+        source = source.option("subscribe", topic).option("startingOffsets", "earliest")
+        frame = source.option("maxOffsetsPerTrigger", "1000").load().select("key", "value")
+        with tempfile.TemporaryDirectory() as checkpoint:
+            sink = frame.writeStream.format(FORMATS[side]).option("kafka.bootstrap.servers", self._servers)
+            query = sink.option("topic", self._topic()).option("checkpointLocation", checkpoint).start()
+            try:
+                while query.lastProgress is None or query.lastProgress["batchId"] < 25:
+                    query.awaitTermination(0.2)
+            finally:
+                query.stop()
+            return median(each["durationMs"]["triggerExecution"] for each in query.recentProgress[5:25]) / 1000
+
+
+def _loop(rows: Any) -> None:
+    for row in rows:
+        assert row.value
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""`format("pyclient")`: a Spark data source with the options, columns and semantics of Spark's own Kafka connector."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+from pyclient.config import resolve
+from pyclient.consumer.config import ConsumerConfig
+from pyclient.errors import ConfigError
+from pyclient.producer.config import ProducerConfig
+from pyclient.spark.options import (
+    COLUMNS,
+    Query,
+    SourceOptions,
+    schema_of,
+    sink_options,
+    source_columns,
+    source_options,
+)
+from pyclient.spark.reading import consumer_options
+from pyclient.spark.writing import BatchWriter, with_defaults
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class KafkaDataSource(DataSource):
+    """Reads from and writes to Kafka, in batches and streams.
+
+        reader = spark.read.format("pyclient").option("kafka.bootstrap.servers", "host:9092")
+        df = reader.option("subscribe", "orders").load()
+
+    Spark finds it by the module `pyspark_pyclient`. docs/spark.md has every option.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format()`."""
+        return "pyclient"
+
+    def schema(self) -> str:
+        """Return the source's columns, as the options choose them."""
+        return schema_of(source_columns(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query."""
+        from pyclient.spark.source import BatchReader, FilteringBatchReader
+
+        options = self._source("batch")
+        _check_schema(schema, options)
+        return FilteringBatchReader(options) if options.push_filters else BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, here and below Spark's names
+        """Return the reader of a streaming query."""
+        from pyclient.spark.stream import ADMISSION_CONTROL, stream_reader
+
+        options = self._source("stream")
+        _check_schema(schema, options)
+        if not ADMISSION_CONTROL and (options.max_offsets is not None or options.min_offsets is not None):
+            raise ConfigError(
+                "maxOffsetsPerTrigger and minOffsetsPerTrigger need pyspark 4.2 or later: earlier ones do not tell "
+                "a Python source where a micro-batch begins"
+            )
+        return stream_reader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch query."""
+        from pyclient.spark.sink import BatchSink
+
+        if overwrite:
+            raise ConfigError("mode overwrite is not possible: records in Kafka cannot be replaced; use append")
+        return BatchSink(self._batch_writer(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Return the writer of a streaming query."""
+        from pyclient.spark import sink
+
+        if overwrite:
+            raise ConfigError("output mode complete is not possible: records in Kafka cannot be replaced; use update")
+        if not sink.ARROW_STREAMS:
+            raise ConfigError("streams are written with pyspark 4.1 or later; before, use foreachBatch with write()")
+        return sink.StreamSink(self._batch_writer(schema))
+
+    def _batch_writer(self, schema: StructType) -> BatchWriter:
+        from pyclient.spark.columns import check_sink
+
+        options = sink_options(self.options)
+        resolve(ProducerConfig, {}, with_defaults(options.client))
+        check_sink({field.name: field.dataType.simpleString() for field in schema.fields}, options.topic)
+        return BatchWriter(options.topic, options.flush_timeout, options.client)
+
+    def _source(self, query: Query) -> SourceOptions:
+        options = source_options(self.options, query)
+        resolve(ConsumerConfig, {}, consumer_options(options.client))
+        return options
+
+
+def _check_schema(given: Any, options: SourceOptions) -> None:
+    named = [(field.name, field.dataType.simpleString()) for field in given.fields]
+    wanted = [(name, COLUMNS[name]) for name in options.columns]
+    if named != wanted:
+        raise ConfigError(
+            f"the source has the schema {schema_of(options.columns)}: leave schema() out, and choose columns by the "
+            "option columns"
+        )

@@ -1,0 +1,106 @@
+"""Read ranges of offsets as Arrow batches: what the tasks of a query do, with the worker's consumer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient.errors import ClientError, KafkaTimeout, LogTruncation, NoOffsetForPartition, OffsetOutOfRange
+from pyclient.spark.clients import CONSUMERS
+from pyclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyclient.consumer import Consumer
+    from pyclient.spark.offsets import OffsetRange
+
+log = logging.getLogger("pyclient.spark")
+
+ROWS: Final = 20_000
+"""Records per Arrow batch: Spark takes batches of 10,000 rows faster than those of 1,000 or 100,000."""
+
+_LOOK: Final = 1.0  # seconds without a record after which the log's ends are looked at
+FETCHING: Final = {"max.partition.fetch.bytes": "4194304", "fetch.max.bytes": "16777216"}
+
+
+class DataLoss(ClientError):
+    """Records that a query was to read are not in the log any more, and `failOnDataLoss` is true."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeReader:
+    """Reads ranges of offsets; pickled to the executors, it holds options only."""
+
+    client: Mapping[str, str] = field(repr=False)
+    columns: tuple[str, ...]
+    poll_timeout: float
+    fail_on_data_loss: bool
+
+    def read(self, piece: OffsetRange | None) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range; None, Spark's stand-in for no ranges at all, has none.
+
+        Raise `DataLoss`, and `KafkaTimeout` if no broker answers for the time of kafkaConsumer.pollTimeoutMs.
+        """
+        if piece is None:
+            return
+        options = consumer_options(self.client)
+        consumer = CONSUMERS.take(options)
+        try:
+            yield from self._batches(consumer, piece)
+            consumer.assign([])
+        except BaseException:
+            consumer.close(timeout=0)
+            raise
+        CONSUMERS.give_back(options, consumer)
+
+    def _batches(self, consumer: Consumer[Any, Any], piece: OffsetRange) -> Iterator[pa.RecordBatch]:
+        from pyclient.spark.columns import to_spark
+
+        at = TopicPartition(piece.topic, piece.partition)
+        consumer.assign([at])
+        consumer.seek(at, piece.start)
+        position, since = piece.start, monotonic()
+        while position < piece.stop:
+            try:
+                records = consumer.poll(timeout=_LOOK, max_records=ROWS)
+            except (NoOffsetForPartition, LogTruncation, OffsetOutOfRange):
+                position, since = self._after_loss(consumer, at, position, piece), monotonic()
+                continue
+            if records:
+                batch = to_spark(records, self.columns, piece.stop)
+                if batch.num_rows:
+                    yield batch
+            after = consumer.position(at)
+            if after != position:
+                position, since = after, monotonic()
+            elif consumer.end_offsets([at])[at] <= position:
+                position = self._after_loss(consumer, at, position, piece)
+            elif monotonic() - since > self.poll_timeout:
+                raise KafkaTimeout(
+                    f"no record of {piece} came within {self.poll_timeout:g} s (kafkaConsumer.pollTimeoutMs); "
+                    f"the next offset is {position}"
+                )
+
+    def _after_loss(self, consumer: Consumer[Any, Any], at: TopicPartition, position: int, piece: OffsetRange) -> int:
+        """Seek behind what is lost and return where; raise `DataLoss` if the query is to fail."""
+        first, end = consumer.beginning_offsets([at])[at], consumer.end_offsets([at])[at]
+        following = min(first, piece.stop) if position < first else piece.stop
+        text = (
+            f"records of {at} from offset {position} to {following - 1} are lost: its log has {first} to {end - 1}, "
+            "the rest was deleted by retention, or the topic was deleted and created again"
+        )
+        if self.fail_on_data_loss:
+            raise DataLoss(f"{text}; with failOnDataLoss=false a query goes on without them")
+        log.warning("%s; the query goes on (failOnDataLoss=false)", text)
+        if following < piece.stop:
+            consumer.seek(at, following)
+        return following
+
+
+def consumer_options(client: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of the consumer that reads for a query."""
+    return {**FETCHING, **client, "auto.offset.reset": "none", "enable.auto.commit": "false"}

@@ -1,0 +1,216 @@
+"""The stream reader of `format("pyclient")`: what each micro-batch reads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from pyclient.admin import Admin
+from pyclient.errors import KafkaError
+from pyclient.spark.clients import admin_options
+from pyclient.spark.offset_reader import OffsetReader
+from pyclient.spark.offsets import OffsetRange, Offsets, behind, from_json, limited, split, to_json
+from pyclient.spark.reading import DataLoss
+from pyclient.spark.source import range_reader
+from pyclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyclient.spark.options import SourceOptions
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
+except ImportError:  # pyspark 4.0 and 4.1 have no admission control
+    ADMISSION_CONTROL = False
+else:
+    ADMISSION_CONTROL = True
+
+log = logging.getLogger("pyclient.spark")
+
+_FRESH: Final = 0.05  # seconds for which an idle query is told the same ends: Spark asks about 90 times a second
+_TOPICS_FRESH: Final = 5.0  # seconds for which the partitions are taken to be the same
+
+
+class Planner:
+    """Decides what a micro-batch reads, from the offsets of the last one and the ends of the partitions."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._offsets = OffsetReader(options)
+        self._partitions: list[TopicPartition] = []
+        self._partitions_since = float("-inf")
+        self._latest: Offsets = {}
+        self._latest_since = float("-inf")
+        self._target: Offsets | None = None
+        self._batch_since = monotonic()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._offsets.close()
+
+    def initial(self) -> Offsets:
+        """Return where a new query starts."""
+        partitions = self._known_partitions()
+        return self._offsets.at(self._options.starting, partitions, ending=False)
+
+    def prepare_available_now(self) -> None:
+        """Fix the end of a query that reads what is there now (Trigger.AvailableNow)."""
+        self._target = self.latest()
+
+    def latest(self) -> Offsets:
+        """Return the ends of the partitions, which may be some milliseconds old."""
+        if self._target is not None:
+            return self._target
+        now = monotonic()
+        if now - self._latest_since > _FRESH:
+            self._latest = self._offsets.latest(self._known_partitions())
+            self._latest_since = now
+        return self._latest
+
+    def end(self, start: Offsets, *, limited_batch: bool) -> Offsets:
+        """Return where the next micro-batch ends: `start` if it is to wait for more."""
+        latest, options = dict(self.latest()), self._options
+        for partition in start.keys() - latest.keys():
+            latest[partition] = start[partition]  # it is gone, or not known at the moment
+        starts = self._with_new(start, latest)
+        waiting = sum(behind(starts, latest).values())
+        if waiting == 0:
+            return start if starts == start else starts
+        now = monotonic()
+        too_few = options.min_offsets is not None and waiting < options.min_offsets
+        if limited_batch and self._target is None and too_few and now - self._batch_since < options.max_delay:
+            return start
+        self._batch_since = now
+        if limited_batch and options.max_offsets is not None:
+            return limited(starts, latest, options.max_offsets)
+        return {partition: max(offset, starts.get(partition, 0)) for partition, offset in latest.items()}
+
+    def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+        """Return the ranges that tasks read for a micro-batch.
+
+        Raise `DataLoss` for partitions that are gone or shorter than before, unless `failOnDataLoss` is false.
+        """
+        gone = sorted(start.keys() - end.keys())
+        if gone:
+            self._lost(f"partitions {', '.join(map(str, gone))} are gone: what was not read yet is lost")
+        starts = self._with_new(start, end)
+        whole = []
+        for partition in sorted(end):
+            first, stop = starts[partition], end[partition]
+            if stop < first:
+                self._lost(
+                    f"{partition} ended at offset {first} and ends at {stop} now: its topic was deleted and created "
+                    "again, or records that had been read were lost by a leader election"
+                )
+                first = stop
+            whole.append(OffsetRange(*partition, first, stop))
+        return split(whole, self._options.min_partitions, self._options.max_records)
+
+    def _with_new(self, start: Offsets, end: Mapping[TopicPartition, int]) -> Offsets:
+        """Return the start with the first offsets of partitions that are new since then."""
+        new = sorted(end.keys() - start.keys())
+        if not new:
+            return dict(start)
+        first = self._offsets.earliest(new)
+        for partition, offset in first.items():
+            if offset > 0 and start:
+                self._lost(f"the new partition {partition} begins at offset {offset}: earlier records are deleted")
+        return {**start, **first}
+
+    def _known_partitions(self) -> list[TopicPartition]:
+        now = monotonic()
+        if now - self._partitions_since > _TOPICS_FRESH:
+            self._partitions = self._offsets.partitions()
+            self._partitions_since = now
+        return self._partitions
+
+    def _lost(self, text: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{text}; with failOnDataLoss=false a query goes on")
+        log.warning("%s; the query goes on (failOnDataLoss=false)", text)
+
+
+class StreamReader(DataSourceStreamReader):
+    """Reads micro-batches; the offsets are in the query's checkpoint, in the form of Spark's own Kafka source."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._reader = range_reader(options)
+        self._planner: Planner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_reader": self._reader, "_planner": None}  # tasks plan nothing
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802, here and below Spark's names
+        """Return where a new query starts."""
+        return to_json(self._plan.initial())
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Return where the next micro-batch ends; Spark before 4.2 gives neither start nor limit."""
+        if start is None:
+            return to_json(self._plan.latest())
+        limited_batch = ADMISSION_CONTROL and not isinstance(limit, ReadAllAvailable)
+        return to_json(self._plan.end(from_json(start), limited_batch=limited_batch))
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """Return Spark's form of maxOffsetsPerTrigger and minOffsetsPerTrigger, which are applied here."""
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.min_offsets is not None:
+            return ReadMinRows(self._options.min_offsets)
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return the ends of the partitions for the query's progress."""
+        return to_json(self._plan.latest())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return a range of offsets for each task."""
+        return [InputPartition(piece) for piece in self._plan.ranges(from_json(start), from_json(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range as Arrow batches."""
+        return self._reader.read(partition.value)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Show the query's progress in the group of `commitGroupId`; a failure is logged, the checkpoint counts."""
+        group = self._options.commit_group
+        if group is None:
+            return
+        try:
+            with Admin(config=admin_options(self._options.client)) as admin:
+                admin.alter_group_offsets(group, from_json(end))
+        except KafkaError as error:
+            log.warning("the query's progress could not be committed to group %s: %s", group, error)
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None
+
+    @property
+    def _plan(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(self._options)
+        return self._planner
+
+
+if ADMISSION_CONTROL:
+
+    class AvailableNowStreamReader(StreamReader, SupportsTriggerAvailableNow):
+        """A stream reader whose queries can end at what was there when they began (pyspark 4.2 and later)."""
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            """Fix the end of the query."""
+            self._plan.prepare_available_now()
+
+
+def stream_reader(options: SourceOptions) -> StreamReader:
+    """Return the reader that this release of pyspark can use."""
+    return AvailableNowStreamReader(options) if ADMISSION_CONTROL else StreamReader(options)

@@ -1,0 +1,51 @@
+"""One Spark session for all tests, since it takes seconds to start, and what they need of a cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pyclient import Admin, Consumer, NewTopic, Record, TopicPartition
+
+needs_java = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),  # pyspark 4.3's own
+]
+if not (shutil.which("java") or os.environ.get("JAVA_HOME")) and os.environ.get("PYCLIENT_REQUIRE_ALL") != "1":
+    needs_java.append(pytest.mark.skip(reason="Spark needs Java, and there is none here"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    builder = builder.config("spark.log.level", "ERROR").config("spark.sql.shuffle.partitions", "2")
+    session = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    yield session
+    session.stop()
+
+
+def create(servers: str, topic: str, partitions: int) -> str:
+    with Admin(servers) as admin:
+        admin.create_topics([NewTopic(topic, partitions, 1)])
+    return topic
+
+
+def read_all(servers: str, topic: str, partitions: int, **options: Any) -> list[Record]:
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", **options) as consumer:
+        assigned = [TopicPartition(topic, number) for number in range(partitions)]
+        consumer.assign(assigned)
+        ends = consumer.end_offsets(assigned)
+        records: list[Record] = []
+        while any(consumer.position(partition) < ends[partition] for partition in assigned):
+            records += consumer.poll(timeout=10)
+        return records
