@@ -133,13 +133,91 @@ def test_secret_is_never_shown():
 
 
 def test_unsupported_kafka_options_are_refused_with_advice():
-    assert "SASL is not supported yet" in refused({"sasl_mechanism": "PLAIN"})
-    assert "SASL is not supported yet" in refused(None, {"sasl.oauthbearer.config": "x"})
+    assert "of SASL, PLAIN, SCRAM and OAUTHBEARER" in refused(None, {"sasl.kerberos.keytab": "x"})
+    assert "sasl_oauth_token_provider" in refused(None, {"sasl.oauthbearer.config": "x"})
     assert "ssl_cafile" in refused(None, {"ssl.truststore.location": "x.jks"})
 
 
-def test_security_protocol_with_sasl_is_refused():
-    assert "it takes PLAINTEXT or SSL" in refused({"security_protocol": "SASL_SSL"})
+SCRAM = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": f'{SCRAM_MODULE} required username="u" password="p";'},
+        {"sasl.mechanism": "scram-sha-512", "sasl.jaas.config": f"{SCRAM_MODULE} required password='p' username=u ;"},
+        {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "u", "sasl.password": "p"},
+        {"sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_username": "u", "sasl_plain_password": "p"},
+    ],
+    ids=["Java", "Java, other quotes", "librdkafka", "kafka-python"],
+)
+def test_user_and_password_of_other_clients_configurations_are_understood(given):
+    config = resolve(SampleConfig, BASE, {"security.protocol": "sasl_ssl", **given})
+    assert config.login == ("u", "p")
+    assert (config.uses_tls, config.uses_sasl, config.sasl_mechanism) == (True, True, "SCRAM-SHA-512")
+
+
+def test_quotes_in_a_jaas_configuration_may_be_escaped():
+    entry = f'{SCRAM_MODULE} required\n  username="a\\"b"\n  password="c;\\\\d=e" ;'
+    assert resolve(SampleConfig, {**BASE, **SCRAM, "sasl_jaas_config": entry}).login == ('a"b', "c;\\d=e")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"security_protocol": "SASL_SSL"}, "sasl_mechanism is missing: SASL_SSL needs it"),
+        ({**SCRAM, "sasl_mechanism": "GSSAPI"}, "it takes PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512 or OAUTHBEARER"),
+        (SCRAM, "sasl_mechanism SCRAM-SHA-512 needs sasl_username"),
+        ({**SCRAM, "sasl_username": "u"}, "sasl_mechanism SCRAM-SHA-512 needs sasl_password"),
+        (
+            {"sasl_password": "p"},
+            "sasl_password is given, but security_protocol is PLAINTEXT: set security_protocol='SASL_PLAIN",
+        ),
+        ({"sasl_username": "u", "security_protocol": "SSL"}, "set security_protocol='SASL_SSL'"),
+        ({"ssl_cafile": "x", "security_protocol": "SASL_PLAINTEXT"}, "security_protocol is SASL_PLAINTEXT: set"),
+        ({**SCRAM, "sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider"),
+        (
+            {**SCRAM, "sasl_mechanism": "OAUTHBEARER", "sasl_username": "u"},
+            "sasl_username is not used by sasl_mechanism",
+        ),
+        ({**SCRAM, "sasl_username": "u", "sasl_password": "p", "sasl_oauth_token_provider": str}, "drop it"),
+        ({**SCRAM, "sasl_oauth_token_provider": "token"}, "it takes a callable, or an object with a method token()"),
+        ({**SCRAM, "sasl_username": "u\0v", "sasl_password": "p"}, "it takes a string without NUL"),
+        ({**SCRAM, "sasl_jaas_config": f"{SCRAM_MODULE} required username=u;"}, "ScramLoginModule needs username and"),
+        ({**SCRAM, "sasl_jaas_config": "hunter2"}, "it is not one entry like"),
+        ({**SCRAM, "sasl_jaas_config": "com.sun.Krb5LoginModule required a=hunter2;"}, "not Krb5LoginModule"),
+        (
+            {**SCRAM, "sasl_jaas_config": f"{SCRAM_MODULE} required username=u password=hunter2 tokenauth=true;"},
+            "the option tokenauth of ScramLoginModule is not supported",
+        ),
+        (
+            {**SCRAM, "sasl_mechanism": "PLAIN", "sasl_jaas_config": f"{SCRAM_MODULE} required username=u password=p;"},
+            "has the login module of SCRAM-SHA-256, sasl_mechanism is PLAIN",
+        ),
+        (
+            {**SCRAM, "sasl_username": "u", "sasl_jaas_config": f"{SCRAM_MODULE} required username=u password=p;"},
+            "both given",
+        ),
+    ],
+)
+def test_sasl_options_that_do_not_fit_are_named(options, says):
+    text = refused(options)
+    assert says in text
+    assert "hunter2" not in text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sasl_username": "u", "sasl_password": "hunter2"},
+        {"sasl_jaas_config": f'{SCRAM_MODULE} required username="u" password="hunter2";'},
+    ],
+)
+def test_password_is_in_no_repr(options):
+    config = resolve(SampleConfig, {**BASE, **SCRAM, **options})
+    assert config.login == ("u", "hunter2")
+    assert "hunter2" not in repr(config)
 
 
 def test_other_clients_option_names_are_recognised():
@@ -336,7 +414,7 @@ def test_every_problem_of_dictionary_is_reported_at_once():
         "linger.sm": 5,
         "batch.size": -1,
         "acks": "some",
-        "sasl.mechanism": "PLAIN",
+        "sasl.kerberos.service.name": "kafka",
         "queue.buffering.max.kbytes": 100,
         "compression.type": "rar",
         "delivery.timeout.ms": 10,
@@ -354,7 +432,7 @@ def test_every_problem_of_dictionary_is_reported_at_once():
         "unknown option linger.sm; did you mean linger_ms?",
         "batch_size=-1 is not possible",
         "acks='some' is not possible",
-        "option sasl.mechanism is not supported",
+        "option sasl.kerberos.service.name is not supported",
         "option queue.buffering.max.kbytes is another client's",
         "compression_type='rar' is not possible",
         "batch_size is given twice",

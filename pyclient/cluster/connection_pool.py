@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
@@ -15,6 +15,9 @@ from pyclient.errors import ConnectionFailed, KafkaError
 from pyclient.net.api_versions import requires_sasl
 from pyclient.net.connect import Connector, TcpConnector
 from pyclient.net.connection import Connection
+
+if TYPE_CHECKING:
+    from pyclient.net.sasl.authentication import Authenticator
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,11 @@ class ConnectionPool:
         self._clock = clock
         self._rng = rng
         self._connector = connector or TcpConnector(config)
+        self._authenticator: Authenticator | None = None
+        if config.uses_sasl:
+            from pyclient.net.sasl.authentication import Authenticator  # few clients need it
+
+            self._authenticator = Authenticator(config, clock)
         self._on_failed = on_failed
         self._on_lost = on_lost
         self._backoff = Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000)
@@ -90,6 +98,8 @@ class ConnectionPool:
 
     async def explain_refusal(self, node: Node, error: KafkaError) -> KafkaError:
         """Return the error for a node that closed its connection before any response; often it requires SASL."""
+        if self._config.uses_sasl:
+            return error
         try:
             connection = await self._open(node)
         except KafkaError:
@@ -102,8 +112,10 @@ class ConnectionPool:
             connection.end("it was only opened to detect SASL")
         if not required:
             return error
+        protocol = "SASL_SSL" if self._config.uses_tls else "SASL_PLAINTEXT"
         return ConnectionFailed(
-            f"{node.address}: its listener demands SASL, which pyclient does not support yet: use another listener",
+            f"{node.address}: its listener demands SASL: set security_protocol={protocol!r}, sasl_mechanism and what "
+            "that one needs, or use another listener",
             lasting=True,
         )
 
@@ -167,6 +179,7 @@ class ConnectionPool:
             clock=self._clock,
             node_id=node.node_id,
             connector=self._connector,
+            authenticator=self._authenticator,
         )
 
     async def _connect(self, node: Node) -> Connection:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
 from pyclient.config.addresses import addresses
 from pyclient.config.fields import option, options_of, read
 from pyclient.config.options import INT_MAX
+from pyclient.config.sasl import BY_PASSWORD, SaslMechanism, checked_jaas, read_jaas, read_token_provider
 from pyclient.errors import ConfigError
 
 log = logging.getLogger("pyclient.config")
 
-SecurityProtocol = Literal["PLAINTEXT", "SSL"]
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
+_SASL: Final = (
+    "sasl_mechanism",
+    "sasl_username",
+    "sasl_password",
+    "sasl_jaas_config",
+    "sasl_oauth_token_provider",
+)
 _CLIENT_ID_BYTES: Final = 32_767  # its length is a 16-bit integer on the wire
 
 
@@ -25,6 +33,13 @@ def _client_id(value: Any) -> str:
         raise ValueError
     if len(value.encode()) > _CLIENT_ID_BYTES:  # encode() raises a `ValueError` for a lone surrogate
         raise ValueError(f"it has {len(value.encode())}")
+    return value
+
+
+def _without_nul(value: Any) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError
+    value.encode()  # raises a `ValueError` for a lone surrogate
     return value
 
 
@@ -99,7 +114,9 @@ class ClientConfig:
         minimum=1_000,
         maximum=INT_MAX,
     )
-    security_protocol: SecurityProtocol = option("PLAINTEXT", doc="PLAINTEXT, or SSL for TLS.")
+    security_protocol: SecurityProtocol = option(
+        "PLAINTEXT", doc="PLAINTEXT, or SSL for TLS; SASL_PLAINTEXT and SASL_SSL authenticate this client as well."
+    )
     ssl_context: ssl.SSLContext | None = option(
         None,
         doc="A ready TLS context; the other ssl_ options may not be given together with it.",
@@ -122,6 +139,40 @@ class ClientConfig:
     )
     ssl_check_hostname: bool = option(
         True, doc="Whether the broker's certificate must name the host that was connected to."
+    )
+    sasl_mechanism: SaslMechanism | None = option(
+        None,
+        doc="How this client proves who it is; needed with SASL_PLAINTEXT and SASL_SSL.",
+        aliases=("sasl_mechanisms",),
+    )
+    sasl_username: str | None = option(
+        None,
+        doc="The user, for PLAIN and SCRAM.",
+        aliases=("sasl_plain_username",),
+        convert=_without_nul,
+        allowed="a string without NUL",
+    )
+    sasl_password: str | None = option(
+        None,
+        doc="The user's password, for PLAIN and SCRAM.",
+        aliases=("sasl_plain_password",),
+        secret=True,
+        convert=_without_nul,
+        allowed="a string without NUL",
+    )
+    sasl_jaas_config: str | None = option(
+        None,
+        doc="User and password as Java's clients have them: an entry for PlainLoginModule or ScramLoginModule.",
+        convert=checked_jaas,
+        allowed="an entry of a JAAS configuration",
+        secret=True,
+    )
+    sasl_oauth_token_provider: Callable[[], Any] | None = option(
+        None,
+        doc="For OAUTHBEARER: a function, synchronous or asynchronous, that returns a token, or (token, seconds since "
+        "1970 at which it ends). It is called again ahead of the end. A synchronous one runs in a thread.",
+        convert=read_token_provider,
+        allowed="a callable, or an object with a method token()",
     )
 
     def __post_init__(self) -> None:
@@ -156,12 +207,66 @@ class ClientConfig:
         names = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
         files = [name for name in names if getattr(self, name) is not None]
         given = [*files, *(["ssl_context"] if self.ssl_context is not None else [])]
-        if given and self.security_protocol != "SSL":
-            yield f"{given[0]} is given, but security_protocol is PLAINTEXT: set security_protocol='SSL'"
+        if given and not self.uses_tls:
+            yield self._without(given[0], "SASL_SSL" if self.uses_sasl else "SSL")
         if files and self.ssl_context is not None:
             yield f"ssl_context and {files[0]} are both given: load the file into the context, or drop one"
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             yield "ssl_keyfile needs ssl_certfile, the certificate that the key belongs to"
+        yield from self._sasl_conflicts()
+
+    def _sasl_conflicts(self) -> Iterable[str]:
+        names = [name for name in _SASL if getattr(self, name) is not None]
+        if not self.uses_sasl:
+            if names:
+                yield self._without(names[0], "SASL_SSL" if self.uses_tls else "SASL_PLAINTEXT")
+            return
+        mechanism = self.sasl_mechanism
+        if mechanism is None:
+            yield f"sasl_mechanism is missing: {self.security_protocol} needs it, set it to one that the brokers offer"
+        elif mechanism == "OAUTHBEARER":
+            unfit = [name for name in names if name not in ("sasl_mechanism", "sasl_oauth_token_provider")]
+            if unfit:
+                yield f"{unfit[0]} is not used by sasl_mechanism OAUTHBEARER: drop it"
+            if self.sasl_oauth_token_provider is None:
+                yield "sasl_mechanism OAUTHBEARER needs sasl_oauth_token_provider, a function that returns a token"
+        else:
+            yield from self._password_conflicts(mechanism)
+
+    def _without(self, name: str, protocol: str) -> str:
+        return f"{name} is given, but security_protocol is {self.security_protocol}: set security_protocol={protocol!r}"
+
+    def _password_conflicts(self, mechanism: str) -> Iterable[str]:
+        login = None if self.sasl_jaas_config is None else read_jaas(self.sasl_jaas_config)
+        if self.sasl_oauth_token_provider is not None:
+            yield f"sasl_oauth_token_provider is not used by sasl_mechanism {mechanism}: drop it"
+        if login is None:
+            for name in ("sasl_username", "sasl_password"):
+                if not getattr(self, name):
+                    yield f"sasl_mechanism {mechanism} needs {name}"
+        elif self.sasl_username is not None or self.sasl_password is not None:
+            yield "sasl_jaas_config and sasl_username or sasl_password are both given: drop one"
+        elif mechanism not in login.mechanisms:
+            yield f"sasl_jaas_config has the login module of {min(login.mechanisms)}, sasl_mechanism is {mechanism}"
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether this client authenticates itself by SASL."""
+        return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    @property
+    def login(self) -> tuple[str, str] | None:
+        """User and password of PLAIN and SCRAM; None if the mechanism needs none."""
+        if not self.uses_sasl or self.sasl_mechanism not in BY_PASSWORD:
+            return None
+        if self.sasl_jaas_config is not None:
+            return read_jaas(self.sasl_jaas_config)[1:]
+        return self.sasl_username or "", self.sasl_password or ""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -186,3 +291,8 @@ class ClientOptions(TypedDict, total=False):
     ssl_keyfile: str | None
     ssl_password: str | None
     ssl_check_hostname: bool
+    sasl_mechanism: SaslMechanism | None
+    sasl_username: str | None
+    sasl_password: str | None
+    sasl_jaas_config: str | None
+    sasl_oauth_token_provider: Callable[[], Any] | None

@@ -47,7 +47,7 @@ def option(
     as a `Literal` of strings, are compared case-insensitively and stored as written here. `convert` replaces the type's
     conversion: it gets the user's value and returns the option's or raises `ValueError`; `allowed` then describes the
     possible values. `aliases` are other clients' names of the option. The value of a `secret` option never appears in
-    an error or a repr.
+    an error or a repr; nor does it in the text of an error that its `convert` raises.
     """
     declared = Option(
         "",  # its name and type are the field's, which `options_of` reads
@@ -130,7 +130,7 @@ def _choose(option: Option, value: Any) -> Any:
 def _complaint(option: Option, value: Any, detail: str = "") -> str:
     shown = _HIDDEN if option.sensitive else f"{value!r:.200}"
     text = f"{option.name}={shown} is not possible: it takes {describe(option)}"
-    return f"{text} ({detail})" if detail and not option.sensitive else text
+    return f"{text} ({detail})" if detail else text
 
 
 _NOUNS: Final[Mapping[ConfigType, str]] = {

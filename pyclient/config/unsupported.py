@@ -17,7 +17,8 @@ _NOTHING: Final = ("", "none", "null")
 
 
 _NOT_YET: Final = "transactions are not supported yet"
-_NO_SASL: Final = "SASL is not supported yet"
+_BY_PROVIDER: Final = "give sasl_oauth_token_provider, a function that returns a token"
+_NO_SASL: Final = "of SASL, PLAIN, SCRAM and OAUTHBEARER with sasl_oauth_token_provider are supported"
 _TLS_BY_PEM: Final = "pyclient reads PEM files: use ssl_cafile, ssl_certfile and ssl_keyfile, or an ssl_context"
 _TLS_CONTEXT: Final = "set it in an ssl_context of your own"
 _NO_METRICS_PLUGINS: Final = "pyclient has no metrics plug-ins; client.health() returns a client's state"
@@ -46,13 +47,12 @@ def _foreign(name: str, reason: str, accepts: tuple[str, ...] = ()) -> Option:
 
 COMMON: Final[Mapping[str, Option]] = MappingProxyType(
     table_of(
-        _refused("sasl_mechanism", _NO_SASL),
-        _refused("sasl_mechanisms", _NO_SASL),
-        _refused("sasl_username", _NO_SASL),
-        _refused("sasl_password", _NO_SASL),
-        _refused("sasl_plain_username", _NO_SASL),
-        _refused("sasl_plain_password", _NO_SASL),
-        _refused("sasl_jaas_config", _NO_SASL),
+        _refused("sasl_login_callback_handler_class", _BY_PROVIDER),
+        _refused("sasl_oauthbearer_token_endpoint_url", _BY_PROVIDER),
+        _refused("sasl_oauthbearer_method", _BY_PROVIDER, accepts=("default",)),
+        _refused("sasl_oauthbearer_config", _BY_PROVIDER, accepts=_NOTHING),
+        _refused("sasl_kerberos_service_name", _NO_SASL),
+        _foreign("oauth_cb", _BY_PROVIDER),
         _refused("ssl_truststore_location", _TLS_BY_PEM),
         _refused("ssl_truststore_password", _TLS_BY_PEM),
         _refused("ssl_truststore_type", _TLS_BY_PEM),

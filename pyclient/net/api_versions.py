@@ -99,7 +99,8 @@ def _explain(connection: Connection, error: KafkaError) -> tuple[str, bool]:
 def _likely_cause(connection: Connection) -> str:
     if connection.encrypted:
         return "it may demand a client certificate (ssl_certfile and ssl_keyfile), or not be a Kafka broker"
-    return "it may not be a Kafka broker, or it speaks TLS (then set security_protocol='SSL')"
+    protocol = "SASL_SSL" if connection.authenticates else "SSL"
+    return f"it may not be a Kafka broker, or it speaks TLS (then set security_protocol={protocol!r})"
 
 
 def _listed_version(response: ApiVersionsResponse, highest: int) -> int:

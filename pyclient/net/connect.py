@@ -8,7 +8,6 @@ import contextlib
 import errno
 import os
 import socket
-import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
@@ -16,7 +15,7 @@ from typing import Any, Final, Protocol
 from pyclient.config import ClientConfig, format_address
 from pyclient.errors import ConnectionFailed
 from pyclient.net.stream import FrameStream, Stream
-from pyclient.net.tasks import first_success
+from pyclient.net.tasks import first_success, in_daemon_thread
 from pyclient.net.tls import TlsStream, client_context
 
 OnFrame = Callable[[memoryview], None]
@@ -40,7 +39,7 @@ class Connector(Protocol):
 
 
 class TcpConnector:
-    """Connects by TCP, with TLS if `security_protocol` is SSL, to the first address of a host that accepts.
+    """Connects by TCP, with TLS if `security_protocol` is SSL or SASL_SSL, to the first address of a host that accepts.
 
     Raises `ConfigError` for unusable TLS options, and `ConnectionFailed` in a process forked after it was created.
     """
@@ -49,7 +48,7 @@ class TcpConnector:
         self._config = config
         self._pid = os.getpid()
         self._timeout = config.socket_connection_setup_timeout_ms / 1000
-        self._context = client_context(config) if config.security_protocol == "SSL" else None
+        self._context = client_context(config) if config.uses_tls else None
 
     async def __call__(self, host: str, port: int, on_frame: OnFrame, on_closed: OnClosed) -> Stream:
         """Try each address of the name, the next one when one fails or is slow (RFC 8305, Happy Eyeballs).
@@ -142,15 +141,10 @@ async def resolve(host: str, port: int, timeout: float) -> list[_Address]:
     """
     with contextlib.suppress(OSError, UnicodeError):  # a name, not an address
         return _look_up(host, port, socket.AI_NUMERICHOST)
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[list[_Address]] = loop.create_future()
-    threading.Thread(
-        target=_look_up_into, args=(loop, result, host, port), name=f"pyclient-dns-{host}", daemon=True
-    ).start()
     target = format_address(host, port)
     try:
         async with asyncio.timeout(timeout):
-            return await result
+            return await in_daemon_thread(f"pyclient-dns-{host}", lambda: _look_up(host, port, 0))
     except TimeoutError:
         raise ConnectionFailed(f"{target}: DNS did not answer within {timeout:g} s") from None
     except (OSError, UnicodeError) as error:
@@ -160,31 +154,9 @@ async def resolve(host: str, port: int, timeout: float) -> list[_Address]:
         raise ConnectionFailed(text, lasting=lasting) from error
 
 
-def _look_up_into(
-    loop: asyncio.AbstractEventLoop, result: asyncio.Future[list[_Address]], host: str, port: int
-) -> None:
-    try:
-        addresses = _look_up(host, port, 0)
-    except (OSError, UnicodeError) as error:
-        _complete(loop, result, result.set_exception, error)
-    else:
-        _complete(loop, result, result.set_result, addresses)
-
-
 def _look_up(host: str, port: int, flags: int) -> list[_Address]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
-
-
-def _complete(
-    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], setter: Callable[[Any], None], outcome: Any
-) -> None:
-    def unless_cancelled() -> None:
-        if not future.done():
-            setter(outcome)
-
-    with contextlib.suppress(RuntimeError):  # the loop is closed, and the waiter is gone with it
-        loop.call_soon_threadsafe(unless_cancelled)
 
 
 async def _connect_socket(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: Any) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pyclient.clock import Clock
 from pyclient.config import ClientConfig, format_address
@@ -23,6 +23,9 @@ from pyclient.net.stream import FrameStream, Stream
 from pyclient.protocol.fields import Part, Request, Response
 from pyclient.protocol.framing import decode_response, encode_request, peek_correlation_id
 from pyclient.protocol.versions import negotiate
+
+if TYPE_CHECKING:
+    from pyclient.net.sasl.authentication import Authenticator, Session
 
 R = TypeVar("R", bound=Response)
 
@@ -118,8 +121,11 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._throttled_until = 0.0
-        self._held: list[list[Part]] = []  # requests held back while the broker throttles
-        self._opening = 0  # requests of the version negotiation
+        self._held: list[list[Part]] = []  # requests held back while the broker throttles, or between hold and release
+        self._held_waiting = 0  # those of them that have a response
+        self._on_hold = False
+        self._opening = 0  # requests of the version negotiation and of the authentication
+        self._session: Session | None = None
         self._unanswered = 0  # requests in flight when the connection ended
 
     @classmethod
@@ -132,8 +138,12 @@ class Connection:
         clock: Clock,
         node_id: int = -1,
         connector: Connector | None = None,
+        authenticator: Authenticator | None = None,
     ) -> Connection:
-        """Connect and negotiate API versions; raise `ConnectionFailed` with the address and the step that failed."""
+        """Connect, negotiate API versions and authenticate; without an `authenticator`, with one of its own.
+
+        Raise `ConnectionFailed` with the address and the step that failed.
+        """
         connection = cls(host, port, config=config, clock=clock, node_id=node_id)
         connector = connector or TcpConnector(config)
         connection.stream = stream = await connector(host, port, connection._on_frame, connection._on_closed)
@@ -141,11 +151,20 @@ class Connection:
             connection._gate = stream.gate
         try:
             await negotiate_versions(connection, config.socket_connection_setup_timeout_ms / 1000)
+            if config.uses_sasl:
+                await connection._begin_session(authenticator)
         except BaseException:
             connection.end("given up while connecting")
             raise
         connection._opening = connection._correlation_id
         return connection
+
+    async def _begin_session(self, authenticator: Authenticator | None) -> None:
+        from pyclient.net.sasl.authentication import Authenticator, Session  # few clients need them
+
+        authenticator = authenticator or Authenticator(self._config, self._clock)
+        lifetime = await authenticator.authenticate(self)
+        self._session = Session(self, authenticator, lifetime)
 
     # -- state
 
@@ -162,11 +181,19 @@ class Connection:
     @property
     def encrypted(self) -> bool:
         """True if the connection uses TLS."""
-        return self._config.security_protocol == "SSL"
+        return self._config.uses_tls
+
+    @property
+    def authenticates(self) -> bool:
+        """True if the connection uses SASL."""
+        return self._config.uses_sasl
 
     @property
     def refused(self) -> bool:
-        """True if the connection ended before any request was answered, those of the version negotiation excepted."""
+        """True if the connection ended before any request was answered.
+
+        Those of the version negotiation and of the authentication do not count.
+        """
         return self._cause is not None and 0 < self._unanswered == self._correlation_id - self._opening
 
     @property
@@ -206,6 +233,34 @@ class Connection:
         response. The caller checks error codes inside the response.
         """
         return await self.submit(message, version=version, timeout=timeout)
+
+    async def request_before_others(self, message: Request[R], *, timeout: float) -> R:
+        """Send a request before those that are held back, and wait for its response as `request` does."""
+        version = self.version_for(type(message))
+        if self._cause is not None:
+            raise self._failure(type(message), version)
+        future: asyncio.Future[R] = self._loop.create_future()
+        with self._gate:
+            correlation_id = self._next_correlation_id()
+            request = InFlightRequest(
+                correlation_id, type(message), version, future, self._loop.time() + timeout, timeout
+            )
+            self._waiting.insert(len(self._waiting) - self._held_waiting, request)
+            if self._timer is None or request.deadline < self._timer_at:
+                self._wake_at(request.deadline)
+            assert self.stream is not None
+            self.stream.send(encode_request(message, version, correlation_id, self._config.client_id))
+        return await future
+
+    def hold(self) -> None:
+        """Hold requests back until `release`; only `request_before_others` sends."""
+        with self._gate:
+            self._on_hold = True
+
+    def release(self) -> None:
+        """Send the requests since `hold`, and later ones at once."""
+        self._on_hold = False
+        self._send_held()
 
     def submit(
         self, message: Request[R], *, version: int | None = None, timeout: float | None = None
@@ -280,7 +335,7 @@ class Connection:
         self._waiting.append(request)
         if self._timer is None or request.deadline < self._timer_at:
             self._wake_at(request.deadline)
-        self._send(parts)
+        self._held_waiting += self._send(parts)
 
     def send_only(self, message: Request[Any], *, version: int | None = None) -> None:
         """Send a request without a response (Produce with acks=0); raise `ConnectionFailed` on a closed connection."""
@@ -307,8 +362,8 @@ class Connection:
 
         Raise `ConnectionFailed` if the connection ends before.
         """
-        while self._held and self._cause is None:  # noqa: ASYNC110  # one sleep, repeated only for rounding
-            await asyncio.sleep(self.throttled_for)
+        while self._held and self._cause is None:  # noqa: ASYNC110  # one sleep, repeated for rounding and on hold
+            await asyncio.sleep(max(self.throttled_for, 0.005 if self._on_hold else 0.0))
         assert self.stream is not None
         await self.stream.drain()
 
@@ -324,13 +379,15 @@ class Connection:
         self._correlation_id = correlation_id = (self._correlation_id + 1) & _MAX_CORRELATION_ID
         return correlation_id
 
-    def _send(self, parts: list[Part]) -> None:
+    def _send(self, parts: list[Part]) -> bool:
+        """Send a request; return True if it is held back instead."""
         self.last_used = self._clock.monotonic()
         assert self.stream is not None
-        if self._held or (self._throttled_until and self.throttled_for):
+        if self._held or self._on_hold or (self._throttled_until and self.throttled_for):
             self._held.append(parts)
-        else:
-            self.stream.send(parts)
+            return True
+        self.stream.send(parts)
+        return False
 
     # -- responses
 
@@ -371,13 +428,13 @@ class Connection:
         self._loop.call_at(self._throttled_until, self._send_held)
 
     def _send_held(self) -> None:
-        if self._cause is not None:
+        if self._cause is not None or self._on_hold:
             return
         if self.throttled_for:
             self._loop.call_at(self._throttled_until, self._send_held)
             return
         with self._gate:
-            held, self._held = self._held, []
+            held, self._held, self._held_waiting = self._held, [], 0
             for parts in held:
                 self._send(parts)
 
@@ -420,6 +477,8 @@ class Connection:
             requests, self._waiting = self._waiting, deque()
             self._unanswered = len(requests)
             self._held.clear()
+        if self._session is not None:
+            self._session.end()
         for each in requests:
             if not each.future.done():
                 each.future.set_exception(self._failure(each.request, each.version))

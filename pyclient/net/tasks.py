@@ -1,11 +1,13 @@
-"""Waits of several tasks: the first of hedged attempts that succeeds, and one future with several waiters."""
+"""Waits: for the first of hedged attempts that succeeds, with others for one future, for a call in a thread."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyclient.errors import KafkaError
 
@@ -76,3 +78,36 @@ async def shared(future: asyncio.Future[T]) -> T:
 def _seen(future: asyncio.Future[T]) -> None:
     if not future.cancelled():
         future.exception()
+
+
+async def in_daemon_thread(name: str, call: Callable[[], T]) -> T:
+    """Return the result of a call that blocks, made in a daemon thread of its own.
+
+    One that hangs blocks neither the loop nor the interpreter's exit. Its outcome is dropped if nobody waits any more.
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            outcome = call()
+        except StopIteration as error:  # which no future takes
+            _complete(loop, result, result.set_exception, RuntimeError(repr(error)))
+        except BaseException as error:
+            _complete(loop, result, result.set_exception, error)
+        else:
+            _complete(loop, result, result.set_result, outcome)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await result
+
+
+def _complete(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], setter: Callable[[Any], None], outcome: Any
+) -> None:
+    def unless_cancelled() -> None:
+        if not future.done():
+            setter(outcome)
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed, and the waiter is gone with it
+        loop.call_soon_threadsafe(unless_cancelled)

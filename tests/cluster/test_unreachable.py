@@ -190,7 +190,7 @@ async def with_sasl_listener(answer: Any, then: Callable[[ClusterClient], Any]) 
 @pytest.mark.parametrize("code", [0, errors.UnsupportedSaslMechanism.code])
 def test_listener_that_demands_sasl_is_recognised(code: int) -> None:
     async def then(client: ClusterClient) -> None:
-        with pytest.raises(errors.ClusterUnreachable, match="demands SASL, which pyclient does not support yet"):
+        with pytest.raises(errors.ClusterUnreachable, match="demands SASL: set security_protocol='SASL_PLAINTEXT'"):
             await client.wait_metadata(has_nodes, 3600)
 
     run(with_sasl_listener(SaslHandshakeResponse(error_code=code, mechanisms=["PLAIN"]), then))

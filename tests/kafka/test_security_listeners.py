@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from pyclient import Admin, Consumer, Producer, errors
 from pyclient.cli.app import cli
@@ -16,8 +20,40 @@ from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import RealKafka, free_ports
 
 TLS: Final = Path(__file__).parents[1] / "net" / "tls"
-NAMES: Final = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_PLAINTEXT"}
+NAMES: Final = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_PLAINTEXT", "SASLTLS": "SASL_SSL"}
 CA: Final = {"security_protocol": "SSL", "ssl_cafile": str(TLS / "ca.pem")}
+MECHANISMS: Final = {
+    "PLAIN": 'plain.PlainLoginModule required user_alice="secret"',
+    "SCRAM-SHA-256": "scram.ScramLoginModule required",
+    "SCRAM-SHA-512": "scram.ScramLoginModule required",
+    "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=kafka",
+}
+"""Mechanism -> the broker's login module, below org.apache.kafka.common.security."""
+
+
+def _add_user(servers: str) -> None:
+    """Give alice a password for SCRAM, by another client."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        wanted = UserScramCredentialUpsertion("alice", ScramCredentialInfo(kind, 8192), b"secret")
+        for done in admin.alter_user_scram_credentials([wanted]).values():
+            done.result(60)
+
+
+def token() -> str:
+    """Return a token without a signature, which a broker takes that has no other validator."""
+    now = time.time()
+    parts = ({"alg": "none"}, {"sub": "alice", "iat": now, "exp": now + 600})
+    return "".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") + "." for part in parts)
+
+
+def sasl_options(listener: str, mechanism: str, password: str = "secret") -> dict[str, Any]:
+    options: dict[str, Any] = {"security_protocol": NAMES[listener], "sasl_mechanism": mechanism}
+    if listener == "SASLTLS":
+        options["ssl_cafile"] = str(TLS / "ca.pem")
+    if mechanism == "OAUTHBEARER":
+        return {**options, "sasl_oauth_token_provider": token}
+    return {**options, "sasl_username": "alice", "sasl_password": password}
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +71,15 @@ def addresses() -> Iterator[dict[str, str]]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(TLS / "ca.pem"),
         "listener.name.mutual.ssl.client.auth": "required",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl.plain.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
-        'user_alice="secret";',
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "listener.name.sasl.plain.connections.max.reauth.ms": "1000",
     }
+    for listener in ("sasl", "sasltls"):
+        for mechanism, module in MECHANISMS.items():
+            name = f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config"
+            settings[name] = f"org.apache.kafka.common.security.{module};"
     with RealKafka(heap="512M", settings=settings) as kafka:
+        _add_user(kafka.bootstrap_servers)
         yield {"PLAINTEXT": kafka.bootstrap_servers} | {name: f"127.0.0.1:{port}" for name, port in ports.items()}
 
 
@@ -52,6 +92,28 @@ def test_records_travel_by_tls(addresses: dict[str, str], name: str, options: di
         producer.send(topic, b"1").result(60)
     with Consumer(topic, bootstrap_servers=addresses[name], auto_offset_reset="earliest", **options) as consumer:
         assert [record.value for record in consumer.poll(60)] == [b"1"]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("listener", ["SASL", "SASLTLS"])
+def test_records_travel_after_sasl(addresses: dict[str, str], listener: str, mechanism: str) -> None:
+    topic, options = f"after-{listener}-{mechanism}", sasl_options(listener, mechanism)
+    with Producer(addresses[listener], **options) as producer:
+        producer.send(topic, b"1").result(60)
+    with Consumer(
+        topic, bootstrap_servers=addresses[listener], group_id=topic, auto_offset_reset="earliest", **options
+    ) as consumer:
+        assert [record.value for record in consumer.poll(60)] == [b"1"]
+
+
+def test_sessions_that_end_soon_lose_no_record(addresses: dict[str, str]) -> None:
+    """The broker closes a connection with a request after the end of its session, which is 1 s."""
+    until, sent = time.monotonic() + 4, 0
+    with Producer(addresses["SASL"], **sasl_options("SASL", "PLAIN")) as producer:
+        while time.monotonic() < until:
+            assert producer.send("sessions", b"%d" % sent, partition=0).result(60).offset == sent
+            sent += 1
+        assert producer.metrics()["batches_retried"] == 0
 
 
 @pytest.mark.parametrize(
@@ -69,7 +131,11 @@ def test_records_travel_by_tls(addresses: dict[str, str], name: str, options: di
             {**CA, "ssl_certfile": str(TLS / "self-signed.pem")},
             "it demands a client certificate that it trust",
         ),
-        ("SASL", {}, "its listener demands SASL, which pyclient does not support yet"),
+        ("SASL", {}, "its listener demands SASL: set security_protocol='SASL_PLAINTEXT'"),
+        ("PLAINTEXT", sasl_options("SASL", "PLAIN"), "its listener is without SASL: set security_protocol='PLAINTEXT'"),
+        ("SASL", sasl_options("SASL", "PLAIN", "wrong"), "SASL PLAIN as user 'alice' was refused by the broker: Auth"),
+        ("SASL", sasl_options("SASL", "SCRAM-SHA-256", "wrong"), "SASL SCRAM-SHA-256 as user 'alice' was refused"),
+        ("SASL", {**sasl_options("SASL", "OAUTHBEARER"), "sasl_oauth_token_provider": lambda: "a.b.c"}, "was refused"),
     ],
 )
 def test_cause_that_waiting_cannot_mend_is_raised_at_once(

@@ -92,7 +92,7 @@ def test_the_delivery_timeout_covers_linger_and_one_request():
         ({"value_serializer": 5}, "value_serializer"),
         ({"lingerms": 5}, "did you mean linger_ms"),
         ({"transactional_id": "x"}, "transactions are not supported yet"),
-        ({"sasl_mechanism": "PLAIN"}, "SASL is not supported yet"),
+        ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism is given, but security_protocol is PLAINTEXT"),
     ],
 )
 def test_impossible_or_unsupported_options_are_named(options, text):

@@ -1,0 +1,73 @@
+"""Read the SASL options of clients: the login modules of `sasl_jaas_config`, and who supplies OAuth tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple
+
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+
+BY_PASSWORD: Final = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
+"""Mechanisms that need a user and a password."""
+
+_MODULES: Final = {
+    "org.apache.kafka.common.security.plain.PlainLoginModule": frozenset({"PLAIN"}),
+    "org.apache.kafka.common.security.scram.ScramLoginModule": frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"}),
+}
+_ENTRY: Final = re.compile(
+    r"""\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)(?P<options>(?:\s+[\w.]+\s*=\s*"""
+    r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"';]+))*)\s*;\s*"""
+)
+_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s"';]+))""")
+_EXAMPLE: Final = (
+    'one entry like org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
+)
+
+
+class Login(NamedTuple):
+    """What an entry of a JAAS configuration says."""
+
+    mechanisms: frozenset[str]
+    username: str
+    password: str
+
+
+def checked_jaas(value: Any) -> str:
+    """Return the entry if `read_jaas` understands it; otherwise raise its error."""
+    read_jaas(value)
+    text: str = value
+    return text
+
+
+def read_jaas(value: Any) -> Login:
+    """Return the user and password of one entry for Kafka's PlainLoginModule or ScramLoginModule.
+
+    Raise `ValueError` for anything else; its text has no part of the value but the name of a module or of an option.
+    """
+    entry = _ENTRY.fullmatch(value) if isinstance(value, str) else None
+    if entry is None:
+        raise ValueError(f"it is not {_EXAMPLE}")
+    module = entry["module"]
+    if module not in _MODULES:
+        known = " and ".join(name.rpartition(".")[2] for name in _MODULES)
+        raise ValueError(f"of login modules, {known} are understood, not {module.rpartition('.')[2]}")
+    options = {
+        name: re.sub(r"\\(.)", r"\1", double or single) or bare
+        for name, double, single, bare in _OPTION.findall(entry["options"])
+    }
+    unknown = options.keys() - {"username", "password", "serviceName"}
+    if unknown:
+        raise ValueError(f"the option {min(unknown)} of {module.rpartition('.')[2]} is not supported")
+    if not options.get("username") or "password" not in options:
+        raise ValueError(f"{module.rpartition('.')[2]} needs username and password")
+    return Login(_MODULES[module], options["username"], options["password"])
+
+
+def read_token_provider(value: Any) -> Callable[[], Any]:
+    """Return a callable that supplies OAuth tokens, from a callable or an object with a method `token`."""
+    provider = getattr(value, "token", value)
+    if not callable(provider):
+        raise ValueError
+    found: Callable[[], Any] = provider
+    return found

@@ -1,0 +1,119 @@
+"""What a client sends and expects, for each SASL mechanism. No I/O: the caller carries the messages."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from pyclient.errors import MalformedMessage
+from pyclient.net.sasl import scram
+
+Salted = Callable[[str, str, bytes, int], bytes]
+"""`scram.salted_password`, or something that remembers its results."""
+
+
+class Exchange(Protocol):
+    """One authentication."""
+
+    def first(self) -> bytes:
+        """Return the first message."""
+        ...
+
+    def next(self, answer: bytes) -> bytes | None:
+        """Return the message that follows the broker's answer, None if it was the last.
+
+        Raise `MalformedMessage` for an answer that the mechanism does not allow.
+        """
+        ...
+
+
+class PlainExchange:
+    """PLAIN (RFC 4616): the password itself, which only TLS protects."""
+
+    def __init__(self, user: str, password: str) -> None:
+        self._user = user
+        self._password = password
+
+    def first(self) -> bytes:
+        """Return user and password."""
+        return f"\0{self._user}\0{self._password}".encode()
+
+    def next(self, answer: bytes) -> bytes | None:
+        """Return None: the broker accepted it."""
+        return None
+
+
+class ScramExchange:
+    """SCRAM: both sides prove that they know the password, without sending it."""
+
+    def __init__(self, mechanism: str, user: str, password: str, nonce: str, salted: Salted) -> None:
+        """`nonce` is new for each exchange, and nobody can guess it."""
+        self._mechanism = mechanism
+        self._password = password
+        self._salted = salted
+        self._first = scram.ClientFirst.of(user, nonce)
+        self._signature: bytes | None = None
+        self._done = False
+
+    def first(self) -> bytes:
+        """Return user and nonce."""
+        return self._first.encode()
+
+    def next(self, answer: bytes) -> bytes | None:
+        """Return the proof after the first answer; after the second one, check the broker's own proof."""
+        if self._done:
+            raise MalformedMessage("the broker sent a SCRAM message after its last one")
+        if self._signature is None:
+            return self._prove(answer)
+        self._done = True
+        if not hmac.compare_digest(scram.signature_of(answer), self._signature):
+            raise MalformedMessage("the broker did not prove that it knows the password: it may be another's")
+        return None
+
+    def _prove(self, answer: bytes) -> bytes:
+        server = scram.ServerFirst.decode(answer)
+        own = self._first.nonce
+        if not server.nonce.startswith(own) or server.nonce == own:
+            raise MalformedMessage("the broker's nonce does not continue this client's")
+        if not scram.LEAST_ITERATIONS <= server.iterations <= scram.MOST_ITERATIONS:
+            raise MalformedMessage(
+                f"the broker asks for {server.iterations} iterations of SCRAM, which must be"
+                f" {scram.LEAST_ITERATIONS} to {scram.MOST_ITERATIONS}"
+            )
+        salted = self._salted(self._mechanism, self._password, server.salt, server.iterations)
+        message, self._signature = scram.client_final(self._mechanism, salted, self._first, answer, server.nonce)
+        return message
+
+
+class OAuthExchange:
+    """OAUTHBEARER (RFC 7628): a token, and extensions for the broker."""
+
+    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        self._token = token
+        self._extensions = extensions
+        self.refusal = ""
+        """Why the broker refused the token: what it says in its answer, before its error."""
+
+    def first(self) -> bytes:
+        """Return the token."""
+        pairs = "".join(f"{name}={value}\x01" for name, value in self._extensions.items())
+        return f"n,,\x01auth=Bearer {self._token}\x01{pairs}\x01".encode()
+
+    def next(self, answer: bytes) -> bytes | None:
+        """Return None if the broker accepted the token, else the message that has it send its error."""
+        if not answer:
+            return None
+        if self.refusal:
+            raise MalformedMessage("the broker answered a refused token twice")
+        self.refusal = _status_of(answer)
+        return b"\x01"
+
+
+def _status_of(answer: bytes) -> str:
+    try:
+        said = json.loads(answer)
+        return str(said["status"])[:200]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "no reason given"

@@ -1,0 +1,415 @@
+"""Connections that authenticate themselves by SASL: every mechanism, every cause of a refusal, and doing so again."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import json
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyclient.clock import SYSTEM_CLOCK
+from pyclient.config import ClientConfig
+from pyclient.errors import ConnectionFailed, SaslAuthenticationFailed
+from pyclient.net.connection import Connection
+from pyclient.net.sasl.authentication import Authenticator
+from pyclient.net.sasl.oauth import read_token
+from pyclient.net.tls import TlsStream
+from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from tests.net.connections import ALL_TOPICS, METADATA
+from tests.net.sasl_server import SaslServer, answer
+from tests.net.scripted import CLOSE, RANGES, SILENCE, ScriptedBroker
+from tests.net.test_tls import server_context
+
+USERS = {"alice": "s3cret=,", "bob": "other"}
+ALICE = {"sasl_username": "alice", "sasl_password": "s3cret=,"}
+TLS = Path(__file__).parent / "tls"
+BY_PASSWORD = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+def options_of(mechanism: str, **options: Any) -> dict[str, Any]:
+    own = {} if mechanism == "OAUTHBEARER" else ALICE
+    return {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, **own, **options}
+
+
+async def connect(broker: ScriptedBroker, mechanism: str, host: str = "127.0.0.1", **options: Any) -> Connection:
+    config = ClientConfig(bootstrap_servers=(f"{host}:{broker.port}",), **options_of(mechanism, **options))
+    return await Connection.open(host, broker.port, config=config, clock=SYSTEM_CLOCK)
+
+
+async def use(broker: ScriptedBroker, mechanism: str, **options: Any) -> None:
+    connection = await connect(broker, mechanism, **options)
+    assert (await connection.request(ALL_TOPICS)).cluster_id == "c"
+    await connection.close()
+    broker.stop()
+
+
+async def refused(broker: ScriptedBroker, mechanism: str, **options: Any) -> ConnectionFailed:
+    with pytest.raises(ConnectionFailed) as caught:
+        await connect(broker, mechanism, **options)
+    broker.stop()
+    return caught.value
+
+
+@pytest.mark.parametrize("mechanism", BY_PASSWORD)
+def test_user_and_password_are_accepted(run: Any, mechanism: str) -> None:
+    async def scenario() -> None:
+        server = SaslServer(USERS)
+        await use(server.broker({MetadataRequest: METADATA}), mechanism)
+        assert server.accepted == ["alice"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("mechanism", BY_PASSWORD)
+def test_login_module_of_java_is_understood(run: Any, mechanism: str) -> None:
+    module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+    entry = f'org.apache.kafka.common.security.{module}LoginModule required username="alice" password="s3cret=,";'
+
+    async def scenario() -> None:
+        server = SaslServer(USERS)
+        options = {"sasl_username": None, "sasl_password": None, "sasl_jaas_config": entry}
+        await use(server.broker({MetadataRequest: METADATA}), mechanism, **options)
+        assert server.accepted == ["alice"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_authentication_works_over_tls(run: Any, mechanism: str) -> None:
+    async def scenario() -> None:
+        server = SaslServer(USERS)
+        stream = functools.partial(TlsStream, context=server_context(), server_side=True)
+        broker = server.broker({MetadataRequest: METADATA}, make_stream=stream)
+        tls = {"security_protocol": "SASL_SSL", "ssl_cafile": str(TLS / "ca.pem"), "host": "localhost"}
+        await use(broker, mechanism, **tls)
+        assert server.accepted == ["alice"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("mechanism", BY_PASSWORD)
+def test_wrong_password_says_who_and_what_to_check(run: Any, mechanism: str) -> None:
+    async def scenario() -> None:
+        error = await refused(SaslServer(USERS).broker(), mechanism, sasl_password="hunter2")
+        assert error.lasting
+        assert isinstance(error.__cause__, SaslAuthenticationFailed)
+        assert f"SASL {mechanism} as user 'alice' was refused by the broker: Authentication failed" in str(error)
+        assert "check sasl_username and sasl_password" in str(error)
+        assert "hunter2" not in repr(error)
+
+    run(scenario())
+
+
+def test_unknown_mechanism_lists_those_that_the_broker_offers(run: Any) -> None:
+    async def scenario() -> None:
+        broker = SaslServer(USERS, mechanisms=("SCRAM-SHA-512", "PLAIN")).broker()
+        error = await refused(broker, "SCRAM-SHA-256")
+        assert error.lasting
+        assert "does not offer SASL SCRAM-SHA-256" in str(error)
+        assert "PLAIN, SCRAM-SHA-512" in str(error)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("answers", "lasting", "says"),
+    [
+        (
+            {SaslHandshakeRequest: SaslHandshakeResponse(error_code=34, mechanisms=[])},
+            True,
+            "its listener is without SASL: set security_protocol='PLAINTEXT'",
+        ),
+        (
+            {SaslHandshakeRequest: SaslHandshakeResponse(error_code=-1, mechanisms=[])},
+            True,
+            "SaslHandshake was refused",
+        ),
+        ({SaslHandshakeRequest: CLOSE}, False, "the broker closed the connection"),
+        ({SaslAuthenticateRequest: CLOSE}, False, "the broker closed the connection"),
+        ({SaslHandshakeRequest: SILENCE}, False, "no answer within 0.2 s"),
+        ({SaslAuthenticateRequest: answer(b"r=x,s=y,i=z")}, True, "no number of iterations"),
+    ],
+)
+def test_other_causes_are_told_apart(run: Any, answers: dict[type, Any], lasting: bool, says: str) -> None:
+    async def scenario() -> None:
+        options = {"socket_connection_setup_timeout_ms": 200} if SILENCE in answers.values() else {}
+        error = await refused(SaslServer(USERS).broker(answers), "SCRAM-SHA-256", **options)
+        assert error.lasting is lasting
+        assert says in str(error)
+        assert "'alice'" in str(error) or "listener" in says or "Handshake was" in says
+
+    run(scenario())
+
+
+def test_broker_without_sasl_is_recognised(run: Any) -> None:
+    async def scenario() -> None:
+        ranges = {key: value for key, value in RANGES.items() if key not in (17, 36)}
+        error = await refused(ScriptedBroker(ranges=ranges), "PLAIN")
+        assert error.lasting
+        assert "the broker serves no SASL" in str(error)
+
+    run(scenario())
+
+
+def test_impostor_without_the_password_is_refused(run: Any) -> None:
+    async def scenario() -> None:
+        server = SaslServer({"alice": "s3cret=,"})
+        accept = server._scram
+        server._scram = lambda data: accept(data) if server._first is None else answer(b"v=AAAA")  # type: ignore[method-assign]
+        error = await refused(server.broker(), "SCRAM-SHA-256")
+        assert error.lasting
+        assert "did not prove that it knows the password" in str(error)
+
+    run(scenario())
+
+
+def test_connections_of_one_client_derive_a_password_once(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        from pyclient.net.sasl import authentication
+
+        derived = []
+        derive = authentication.salted_password
+        monkeypatch.setattr(authentication, "salted_password", lambda *given: derived.append(1) or derive(*given))
+        server = SaslServer(USERS)
+        broker = server.broker()
+        config = ClientConfig(bootstrap_servers=(broker.address,), **options_of("SCRAM-SHA-256"))
+        authenticator = Authenticator(config, SYSTEM_CLOCK)
+        for _ in range(3):
+            connection = await Connection.open(
+                "127.0.0.1", broker.port, config=config, clock=SYSTEM_CLOCK, authenticator=authenticator
+            )
+            await connection.close()
+        assert server.accepted == ["alice"] * 3
+        assert len(derived) == 1
+        broker.stop()
+
+    run(scenario())
+
+
+# -- OAUTHBEARER
+
+
+def jwt(seconds: float) -> str:
+    claims = json.dumps({"sub": "alice", "exp": time.time() + seconds}).encode()
+    return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.c2ln"
+
+
+async def _later(token: Any) -> Any:
+    await asyncio.sleep(0)
+    return token
+
+
+class Tokens:
+    def token(self) -> str:
+        return "abc"
+
+
+async def coroutine_function() -> str:
+    return "abc"
+
+
+@pytest.mark.parametrize(
+    "provider",
+    [
+        lambda: "abc",
+        lambda: ("abc", time.time() + 100),
+        lambda: ("abc", time.time() + 100, "alice", {}),
+        lambda: _later("abc"),
+        coroutine_function,
+        Tokens(),
+    ],
+    ids=["text", "with its end", "as for confluent-kafka", "awaitable", "coroutine function", "object"],
+)
+def test_token_of_a_provider_is_accepted(run: Any, provider: Any) -> None:
+    async def scenario() -> None:
+        server = SaslServer(tokens=frozenset({"abc"}))
+        await use(server.broker({MetadataRequest: METADATA}), "OAUTHBEARER", sasl_oauth_token_provider=provider)
+        assert server.accepted == ["abc"]
+
+    run(scenario())
+
+
+def test_extensions_are_sent(run: Any) -> None:
+    async def scenario() -> None:
+        server = SaslServer(tokens=frozenset({"abc"}))
+        provider = lambda: ("abc", None, {"logicalCluster": "lkc-1"})  # noqa: E731
+        await use(server.broker({MetadataRequest: METADATA}), "OAUTHBEARER", sasl_oauth_token_provider=provider)
+        assert server.extensions == ["logicalCluster=lkc-1"]
+
+    run(scenario())
+
+
+def test_refused_token_says_why(run: Any) -> None:
+    async def scenario() -> None:
+        error = await refused(SaslServer().broker(), "OAUTHBEARER", sasl_oauth_token_provider=lambda: "t0ken")
+        assert error.lasting
+        assert "was refused by the broker: the token is not valid (invalid_token)" in str(error)
+        assert "t0ken" not in str(error)
+
+    run(scenario())
+
+
+def test_provider_that_fails_is_asked_again_with_the_next_connection(run: Any) -> None:
+    async def scenario() -> None:
+        def fail() -> str:
+            raise OSError("the identity server is down")
+
+        error = await refused(SaslServer().broker(), "OAUTHBEARER", sasl_oauth_token_provider=fail)
+        assert not error.lasting
+        assert "sasl_oauth_token_provider failed: OSError('the identity server is down')" in str(error)
+
+    run(scenario())
+
+
+def test_provider_that_blocks_holds_up_only_its_connection(run: Any) -> None:
+    release = threading.Event()
+
+    async def scenario() -> None:
+        options = {"sasl_oauth_token_provider": release.wait, "socket_connection_setup_timeout_ms": 200}
+        error = await refused(SaslServer().broker(), "OAUTHBEARER", **options)
+        assert "returned no token within 0.2 s" in str(error)
+
+    try:
+        run(scenario())
+    finally:
+        release.set()
+
+
+def test_token_is_kept_until_it_is_due_and_then_replaced(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        given: list[Any] = [("first", time.time() + 1000), ("second", time.time() + 2000)]
+        server = SaslServer(tokens=frozenset({"first", "second"}))
+        broker = server.broker()
+        config = ClientConfig(
+            bootstrap_servers=(broker.address,),
+            **options_of("OAUTHBEARER", sasl_oauth_token_provider=lambda: given.pop(0)),
+        )
+        clock = Moved()
+        authenticator = Authenticator(config, clock)
+
+        async def open_one() -> None:
+            connection = await Connection.open(
+                "127.0.0.1", broker.port, config=config, clock=SYSTEM_CLOCK, authenticator=authenticator
+            )
+            await connection.close()
+
+        await asyncio.gather(open_one(), open_one())
+        clock.seconds = 790
+        await open_one()
+        assert server.accepted == ["first"] * 3
+        clock.seconds = 810  # 80 % of its time are over
+        await open_one()
+        assert server.accepted[3:] == ["second"]
+        clock.seconds = 1900  # the provider has no more, and the last token is still valid
+        with caplog.at_level(logging.WARNING):
+            await open_one()
+        assert server.accepted[4:] == ["second"]
+        assert "the last token is used" in caplog.text
+        clock.seconds = 2100
+        with pytest.raises(ConnectionFailed, match="sasl_oauth_token_provider failed: IndexError"):
+            await open_one()
+        broker.stop()
+
+    run(scenario())
+
+
+class Moved:
+    """The system's clock, moved ahead."""
+
+    seconds = 0.0
+
+    def time_ms(self) -> int:
+        return int((time.time() + self.seconds) * 1000)
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.seconds
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (7, "returns a string, or"),
+        ((), "returns a string, or"),
+        ("a b", "RFC 6750"),
+        ("", "RFC 6750"),
+        (("abc", "soon"), "seconds since 1970"),
+        (("abc", None, {"auth": "x"}), "may not be called auth"),
+        (("abc", None, {"a b": "x"}), "names are letters"),
+        (("abc", None, {"a": "x\x01"}), "values printable ASCII"),
+    ],
+)
+def test_what_is_no_token_is_refused(given: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        read_token(given)
+
+
+def test_end_of_a_jwt_is_read() -> None:
+    until = read_token(jwt(50)).until
+    assert until is not None and 40 < until - time.time() <= 50
+    assert read_token("a.b.c").until is None
+    assert read_token(("a.b.c", 5)).until == 5.0
+    assert "abc" not in repr(read_token("abc"))
+
+
+# -- again, before the session ends
+
+
+def test_connection_authenticates_again_and_other_requests_wait(run: Any) -> None:
+    async def scenario() -> None:
+        server = SaslServer(USERS, lifetime_ms=200)
+        broker = server.broker({MetadataRequest: METADATA})
+        connection = await connect(broker, "SCRAM-SHA-256")
+        answered = 0
+        while len(server.accepted) < 4:
+            waiting = [connection.submit(ALL_TOPICS) for _ in range(5)]
+            for each in waiting:
+                assert (await each).cluster_id == "c"
+                answered += 1
+        names = [name for name, _ in broker.versions]
+        for at in [at for at, name in enumerate(names) if name == "SaslHandshake"]:
+            assert names[at : at + 3] == ["SaslHandshake", "SaslAuthenticate", "SaslAuthenticate"], "nothing between"
+        assert answered == names.count("Metadata")
+        assert broker.accepted == 1
+        await connection.close()
+        broker.stop()
+
+    run(scenario())
+
+
+def test_requests_during_a_refused_second_authentication_fail(run: Any) -> None:
+    async def scenario() -> None:
+        server = SaslServer(USERS, lifetime_ms=100)
+        broker = server.broker({MetadataRequest: METADATA})
+        connection = await connect(broker, "PLAIN")
+        server.users = {}
+        with pytest.raises(ConnectionFailed, match=r"could not authenticate again.*Invalid username or password"):
+            while True:
+                await connection.request(ALL_TOPICS)
+        broker.stop()
+
+    run(scenario())
+
+
+def test_closed_connection_does_not_authenticate_again(run: Any) -> None:
+    async def scenario() -> None:
+        server = SaslServer(USERS, lifetime_ms=100)
+        broker = server.broker({MetadataRequest: METADATA})
+        connection = await connect(broker, "PLAIN")
+        await connection.close()
+        other = await connect(broker, "PLAIN")
+        while len(server.accepted) < 4:
+            await other.request(ALL_TOPICS)
+        assert broker.count(SaslHandshakeRequest) == len(server.accepted)
+        await other.close()
+        broker.stop()
+
+    run(scenario())
