@@ -298,13 +298,17 @@ class EmbeddedCluster:
         followers = [each for each in known["isr"] if each != known["leader"]]
         if not followers:
             raise ConfigError(f"{topic}-{partition} has no in-sync follower: the in-sync replicas are {known['isr']}")
-        self._links.freeze(followers[-1])
-        return int(followers[-1])
+        frozen = self.node(followers[-1])
+        frozen.call("POST", "/replication/freeze")
+        return frozen.id
 
     def heal(self) -> None:
         """End what `cut`, `slow` and `freeze_follower` did."""
         self._check_open()
         self._links.heal()
+        for broker in self._brokers:
+            if broker.reachable and not self._layout.is_one_node:
+                broker.call("POST", "/replication/thaw")
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         """Return the node id of a partition's leader; None while it has none. Raise `ConfigError` if it is unknown."""
@@ -328,9 +332,9 @@ class EmbeddedCluster:
         Advanced time stays advanced. The fixture `kafka_cluster` does this after each test.
         """
         self._check_open()
-        self._links.heal()
         for node in self._nodes:
             node.resume()
+        self.heal()
         self.start()
         for node in self._nodes:
             node.call("POST", "/broker/resume")

@@ -60,12 +60,11 @@ class Flow:
 
 
 class Proxy:
-    """Forwards the connections to its `port` to a target. Its `own` flow is in addition to those of the nodes."""
+    """Forwards the connections to its `port` to a target."""
 
     def __init__(self, target: tuple[str, int], there: Flow, back: Flow) -> None:
         self.target = target
         self.port = 0
-        self.own = Flow()
         self._there = there
         self._back = back
         self._server: asyncio.Server | None = None
@@ -93,13 +92,13 @@ class Proxy:
         self._connections.add(task)
         writers = [writer]
         try:
-            for flow in (self._there, self._back, self.own):  # the first packets of a connection go both ways
-                await flow.passing()
+            await self._there.passing()  # the first packets of a connection go both ways
+            await self._back.passing()
             other_reader, other_writer = await asyncio.open_connection(*self.target, limit=_CHUNK)
             writers.append(other_writer)
             await asyncio.gather(
-                _forward(reader, other_writer, (self._there, self.own)),
-                _forward(other_reader, writer, (self._back, self.own)),
+                _forward(reader, other_writer, self._there),
+                _forward(other_reader, writer, self._back),
             )
         except (OSError, asyncio.CancelledError):
             pass  # an end was reset, nothing listens at the target, or the proxy is closed
@@ -109,7 +108,7 @@ class Proxy:
                 each.transport.abort()
 
 
-async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flows: tuple[Flow, Flow]) -> None:
+async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: Flow) -> None:
     """Forward one direction until its end, which arrives as late as the bytes do."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[tuple[bytes, float]] = asyncio.Queue(_QUEUED)
@@ -121,14 +120,13 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, f
                 data = await reader.read(_CHUNK)
             except OSError:
                 data = b""  # a reset arrives at the other end as an end, which closes the connection, too
-            await queue.put((data, loop.time() + flows[0].latency))
+            await queue.put((data, loop.time() + flow.latency))
 
     reading = loop.create_task(read())
     try:
         while True:
             data, due = await queue.get()
-            await flows[0].carry(len(data), due)
-            await flows[1].passing()
+            await flow.carry(len(data), due)
             if not data:
                 break
             writer.write(data)
@@ -157,14 +155,6 @@ class Links:
         if key not in self._proxies:
             self._proxies[key] = self._thread.run(self._open, node, other, target, timeout=_CALL_SECONDS)
         return "127.0.0.1", self._proxies[key].port
-
-    def freeze(self, node: int, other: int, listener: str) -> None:
-        """Let nothing pass on the connections of `node` to one listener of `other`."""
-
-        async def freeze() -> None:
-            self._proxies[node, other, listener].own.cut()
-
-        self._thread.run(freeze, timeout=_CALL_SECONDS)
 
     def cut(self, node: int, other: int, *, one_way: bool = False) -> None:
         """Let no bytes pass from `node` to `other`, nor back unless `one_way`."""
@@ -214,7 +204,7 @@ class Links:
         return proxy
 
     async def _heal(self) -> None:
-        for flow in (*self._flows.values(), *(proxy.own for proxy in self._proxies.values())):
+        for flow in self._flows.values():
             flow.heal()
 
     async def _close(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pyclient.broker_embedded.cluster.layout import BROKER
 from pyclient.broker_embedded.cluster.links import Links
 from pyclient.config.addresses import format_address, parse_address
 from pyclient.errors import ConfigError
@@ -38,13 +37,6 @@ class NodeLinks:
     def slow(self, a: int, b: int, latency_ms: float, bandwidth: float | None) -> None:
         """Delay bytes between two nodes, in each direction, and limit how many pass per second."""
         self._opened(a, b).slow(a, b, latency_ms, bandwidth)
-
-    def freeze(self, node_id: int) -> None:
-        """Let a node fetch no records of other brokers; it still is in the cluster."""
-        links = self._opened(node_id, *(broker.id for broker in self._brokers if broker.id != node_id))
-        for broker in self._brokers:
-            if broker.id != node_id and BROKER in self._listeners(broker):
-                links.freeze(node_id, broker.id, BROKER)
 
     def heal(self) -> None:
         """Let everything pass between all nodes."""

@@ -14,6 +14,7 @@ from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controls.controls import Controls
+    from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -106,6 +107,24 @@ async def links(controls: Controls, _name: str, values: Values) -> Any:
     return state_of(controls)
 
 
+async def freeze(controls: Controls, _name: str, _values: Values) -> Any:
+    """`POST /replication/freeze`: fetch nothing from other brokers, and serve as before."""
+    _replicas(controls).fetchers.freeze()
+    return state_of(controls)
+
+
+async def thaw(controls: Controls, _name: str, _values: Values) -> Any:
+    """`POST /replication/thaw`: fetch again."""
+    _replicas(controls).fetchers.thaw()
+    return state_of(controls)
+
+
+def _replicas(controls: Controls) -> ReplicaManager:
+    if controls.node.replicas is None:
+        raise NotNow("the broker is alone: it replicates nothing")
+    return controls.node.replicas
+
+
 def _set_resumption(controls: Controls, timer: asyncio.TimerHandle | None) -> None:
     """Replace the timer that ends a pause."""
     if controls.resumption is not None:
@@ -183,6 +202,8 @@ ENDPOINTS: Final = (
         pause,
     ),
     Endpoint("POST", "/broker/resume", "end a pause", {}, resume),
+    Endpoint("POST", "/replication/freeze", "fetch nothing from other brokers, and serve as before", {}, freeze),
+    Endpoint("POST", "/replication/thaw", "fetch from other brokers again", {}, thaw),
     Endpoint(
         "POST",
         "/links",

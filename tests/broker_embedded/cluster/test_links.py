@@ -127,20 +127,6 @@ def test_a_cut_holds_for_links_that_are_made_later(links: Links, echo: Echo) -> 
         assert sock.recv(1) == b"x"
 
 
-def test_one_listener_is_frozen_and_the_other_serves(links: Links, echo: Echo) -> None:
-    with (
-        connected(links, echo) as sock,
-        socket.create_connection(links.proxy(1, 2, "controller", echo.address), timeout=30) as other,
-    ):
-        links.freeze(1, 2, "broker")
-        sock.sendall(b"frozen")
-        other.sendall(b"x")
-        assert other.recv(1) == b"x"
-        assert not echo.has(b"frozen", SILENT)
-        links.heal()
-        assert sock.recv(6) == b"frozen"
-
-
 def test_the_end_of_a_node_is_not_seen_over_a_cut_link(links: Links, echo: Echo) -> None:
     with connected(links, echo) as sock:
         links.cut(1, 2)
