@@ -16,7 +16,7 @@ from pyclient.broker_embedded.controller.configs import CLUSTER, Configs
 from pyclient.broker_embedded.controller.controller import Controller, MetadataCallbacks
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
-from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC, TopicPlan
+from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPlan
 from pyclient.broker_embedded.log.alter_log_dirs import ReplicaAlterLogDirs
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.incremental_task import run_here
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.replication.alter_partition import ToController
     from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
     from pyclient.broker_embedded.scheduling.timers import Timer
+    from pyclient.broker_embedded.transactions.coordinator import TransactionCoordinator
     from pyclient.clock import Clock, Rng
     from pyclient.types import TopicPartition
 
@@ -110,12 +111,13 @@ class BrokerNode:
             windows=config.integer("controller.quota.window.num"),
             seconds=config.integer("controller.quota.window.size.seconds"),
         )
-        self.internal_topics = frozenset({OFFSETS_TOPIC})
+        self.internal_topics = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
         self.connections: dict[int, BrokerConnection] = {}
         self.addresses: Counter[str] = Counter()  # number of connections per address
         self.replicas: ReplicaManager | None = None
         """The partitions that other nodes have copies of, too; None on a node that is alone."""
         self._groups: GroupCoordinator | None = None
+        self._transactions: TransactionCoordinator | None = None
         self._logs: LogManager | None = None
         self._metadata: MetadataLog | None = None
         self.admission = Admission(self)
@@ -151,6 +153,16 @@ class BrokerNode:
 
             self._groups = GroupCoordinator(NodeSeams(self))
         return self._groups
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """Return the transaction coordinator, which is imported and created on first use."""
+        if self._transactions is None:
+            from pyclient.broker_embedded.transactions.coordinator import TransactionCoordinator
+            from pyclient.broker_embedded.transactions.node_seams import NodeSeams
+
+            self._transactions = TransactionCoordinator(NodeSeams(self))
+        return self._transactions
 
     @property
     def metadata_epoch(self) -> int:
@@ -220,6 +232,8 @@ class BrokerNode:
             self.replicas.close()
         if self._groups is not None:
             self._groups.close()
+        if self._transactions is not None:
+            self._transactions.close()
         await asyncio.sleep(0)  # lets the responses be sent
         for connection in list(self.connections.values()):
             connection.close()
@@ -279,13 +293,25 @@ class BrokerNode:
         topic = self.image.topics.get(name)
         if topic is not None:
             return topic
-        configs = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(self.config.integer("offsets.topic.segment.bytes")),
-        }
-        partitions = self.config.integer("offsets.topic.num.partitions")
-        factor = self.config.integer("offsets.topic.replication.factor")
+        integer = self.config.integer
+        if name == TRANSACTIONS_TOPIC:
+            configs = {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(integer("transaction.state.log.min.isr")),
+                "segment.bytes": str(integer("transaction.state.log.segment.bytes")),
+                "unclean.leader.election.enable": "false",
+            }
+            partitions = integer("transaction.state.log.num.partitions")
+            factor = integer("transaction.state.log.replication.factor")
+        else:
+            configs = {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(integer("offsets.topic.segment.bytes")),
+            }
+            partitions = integer("offsets.topic.num.partitions")
+            factor = integer("offsets.topic.replication.factor")
         run_here(self.controller.create_topic(TopicPlan(name, partitions, factor, configs=configs)))
         return self.image.topics[name]
 
@@ -355,6 +381,7 @@ class BrokerNode:
         self.relocation = ReplicaAlterLogDirs(self.logs, self.rng)
         self.relocation.on_moved = lambda at, target: self.controller.assign_directory(*at, target.directory_id)
         self._load_groups()
+        self._load_transactions()
 
     def start_replication(self, connect: Callable[[], NodeChannels], to_controller: ToController) -> None:
         """Lead and follow the partitions that have replicas on other nodes; `connect` makes the channels to these."""
@@ -373,6 +400,11 @@ class BrokerNode:
                 self.groups.unload(at.partition)
             else:
                 self._load_group_partition(at.partition)
+        elif at.topic == TRANSACTIONS_TOPIC:
+            if leader_epoch is None:
+                self.transactions.unload(at.partition)
+            else:
+                self._load_transaction_partition(at.partition, leader_epoch)
 
     def _directories(self) -> list[tuple[UUID, bool]]:
         """Return the ids of the online log directories, and whether each is cordoned."""
@@ -415,15 +447,33 @@ class BrokerNode:
             where = f"{OFFSETS_TOPIC}-{index}"
             log.error("%s cannot be read; its groups have no coordinator: %s", where, error)
 
+    def _load_transactions(self) -> None:
+        topic = self.image.topics.get(TRANSACTIONS_TOPIC)
+        for partition in topic.partitions.values() if topic is not None else ():
+            if partition.leader == self.node_id:
+                self._load_transaction_partition(partition.partition, partition.leader_epoch)
+
+    def _load_transaction_partition(self, index: int, leader_epoch: int) -> None:
+        try:
+            self.transactions.load(index, leader_epoch)
+        except (errors.KafkaError, OSError) as error:
+            where = f"{TRANSACTIONS_TOPIC}-{index}"
+            log.error("%s cannot be read; its transactional ids have no coordinator: %s", where, error)
+
     def _topic_created(self, topic: TopicImage) -> None:
         if topic.name == OFFSETS_TOPIC and self.replicas is None:
             self._load_groups()
+        elif topic.name == TRANSACTIONS_TOPIC and self.replicas is None:
+            self._load_transactions()
 
     def _remove_topic(self, topic: TopicImage) -> None:
         self.purgatory.forget_topic(topic.name)
         if topic.name == OFFSETS_TOPIC:
             for index in topic.partitions:
                 self.groups.unload(index)
+        elif topic.name == TRANSACTIONS_TOPIC:
+            for index in topic.partitions:
+                self.transactions.unload(index)
         self.logs.delete_topic(topic.name, topic.topic_id)
         if self._groups is not None:
             self._groups.offsets.topics_deleted([topic.name])

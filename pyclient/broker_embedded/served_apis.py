@@ -54,6 +54,11 @@ _APIS: Final[dict[str, Served]] = {
     "CreateTopics": Served("create_topics", 2, 7, listeners=_BOTH),
     "DeleteTopics": Served("delete_topics", 1, 6, listeners=_BOTH),
     "InitProducerId": Served("init_producer_id", 0, 5),
+    "AddPartitionsToTxn": Served("add_partitions_to_txn", 0, 5),
+    "AddOffsetsToTxn": Served("add_offsets_to_txn", 0, 4),
+    "EndTxn": Served("end_txn", 0, 5),
+    "WriteTxnMarkers": Served("write_txn_markers", 1, 2),
+    "TxnOffsetCommit": Served("txn_offset_commit", 0, 5),
     "OffsetForLeaderEpoch": Served("offset_for_leader_epoch", 2, 4),
     "DescribeConfigs": Served("describe_configs", 1, 4),
     "AlterConfigs": Served("alter_configs", 0, 2, listeners=_BOTH),
@@ -81,6 +86,8 @@ _APIS: Final[dict[str, Served]] = {
     "DescribeQuorum": Served("describe_quorum", 0, 2, listeners=_BOTH),
     "UpdateFeatures": Served("update_features", 0, 2, listeners=_BOTH),
     "DescribeProducers": Served("describe_producers", 0, 0),
+    "DescribeTransactions": Served("describe_transactions", 0, 0),
+    "ListTransactions": Served("list_transactions", 0, 2),
     "DescribeTopicPartitions": Served("describe_topic_partitions", 0, 0),
 }
 

@@ -144,6 +144,32 @@ _SERVED: Final = (
     Option("socket.receive.buffer.bytes", INT, 102_400, "SO_RCVBUF of a connection; -1 leaves it to the system", -1),
     Option("socket.request.max.bytes", INT, 100 << 20, "the largest request", 1),
     Option("socket.send.buffer.bytes", INT, 102_400, "SO_SNDBUF of a connection; -1 leaves it to the system", -1),
+    Option(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        INT,
+        10_000,
+        "how often transactions past their timeout are looked for",
+        1,
+    ),
+    Option("transaction.max.timeout.ms", INT, 900_000, "the longest transaction.timeout.ms of a producer", 1),
+    _dynamic(
+        "transaction.partition.verification.enable",
+        BOOLEAN,
+        True,
+        "whether a partition must be in the transaction that is written to it (KIP-890)",
+    ),
+    Option(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        INT,
+        3_600_000,
+        "how often unused transactional ids are looked for",
+        1,
+    ),
+    Option("transaction.state.log.min.isr", INT, 2, "min.insync.replicas of __transaction_state", 1),
+    Option("transaction.state.log.num.partitions", INT, 50, "partitions of __transaction_state", 1),
+    Option("transaction.state.log.replication.factor", SHORT, 3, "replicas of __transaction_state", 1),
+    Option("transaction.state.log.segment.bytes", INT, 100 << 20, "segment size of __transaction_state", 1 << 20),
+    Option("transactional.id.expiration.ms", INT, 604_800_000, "how long an unused transactional id is kept", 1),
 )
 
 _WITHOUT_DEFAULT: Final = frozenset({"log.flush.interval.ms"})
@@ -259,16 +285,8 @@ _WITHOUT_EFFECT: Final[tuple[Row, ...]] = (
     ("socket.connection.setup.timeout.max.ms", LONG, 30_000),
     ("socket.connection.setup.timeout.ms", LONG, 10_000),
     ("telemetry.max.bytes", INT, 1_048_576),
-    ("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10_000),
-    ("transaction.max.timeout.ms", INT, 900_000),
-    ("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000),
     ("transaction.state.log.load.buffer.size", INT, 5_242_880),
-    ("transaction.state.log.min.isr", INT, 2),
-    ("transaction.state.log.num.partitions", INT, 50),
-    ("transaction.state.log.replication.factor", SHORT, 3),
-    ("transaction.state.log.segment.bytes", INT, 104_857_600),
     ("transaction.two.phase.commit.enable", BOOLEAN, False),
-    ("transactional.id.expiration.ms", INT, 604_800_000),
 )
 """Threads, buffers, replication between brokers, coordinators of transactions, share and streams groups.
 
@@ -291,7 +309,6 @@ _WITHOUT_EFFECT_DYNAMIC: Final[tuple[Row, ...]] = (
     ("num.recovery.threads.per.data.dir", INT, 2),
     ("num.replica.fetchers", INT, 1),
     ("share.coordinator.cached.buffer.max.bytes", INT, 1_048_588),
-    ("transaction.partition.verification.enable", BOOLEAN, True),
 )
 """Options without effect that are dynamic in Kafka."""
 
@@ -509,6 +526,8 @@ _ALWAYS: Final = {
     "socket.listen.backlog.size": "1024",
     "socket.receive.buffer.bytes": "-1",  # the system's own sizes grow with the traffic
     "socket.send.buffer.bytes": "-1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
 }
 
 PROFILES: Final[dict[str, dict[str, str]]] = {
@@ -531,6 +550,8 @@ PROFILES: Final[dict[str, dict[str, str]]] = {
         "replica.fetch.backoff.ms": "100",
         "replica.lag.time.max.ms": "3000",
         "log.segment.delete.delay.ms": "1000",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+        "transaction.state.log.num.partitions": "4",
     },
 }
 """Options that a profile sets before the user's. `kafka` is Kafka's defaults as far as one node can have them."""

@@ -110,7 +110,7 @@ def test_feature_level_changes_as_in_kafka() -> None:
         ("metadata.version", 6, 2),
         ("foo", 1, 1),
         ("foo", 0, 2),
-        ("transaction.version", 1, 1),
+        ("transaction.version", 3, 1),
         ("group.version", 1, 7),
     ):
         with pytest.raises(errors.InvalidUpdateVersion):

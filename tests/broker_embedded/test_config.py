@@ -112,7 +112,11 @@ def test_settings_of_kafka_s_machinery_are_taken() -> None:
     del texts["broker.id"]
     taken, plain = build(texts), build()
     assert (taken.explicit, taken.values, taken.ignored) == (plain.explicit, plain.values, texts)
-    assert {"auto.leader.rebalance.enable", "transaction.max.timeout.ms", "metric.reporters"} <= IGNORED.keys()
+    assert {
+        "auto.leader.rebalance.enable",
+        "transaction.state.log.load.buffer.size",
+        "metric.reporters",
+    } <= IGNORED.keys()
 
 
 def test_who_sets_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -88,7 +88,7 @@ def test_batch_above_size_limit_is_refused(client: Any, topic: str, produce: Any
     assert produce(client, topic, batch(b"x" * 1_048_588)).error_code == errors.MessageTooLarge.code
 
 
-def test_transactional_batch_is_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
+def test_transactional_batch_without_id_is_refused(client: Any, topic: str, produce: Any, batch: Any) -> None:
     data = batch(b"value", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     assert produce(client, topic, data).error_code == errors.TransactionalIdAuthorizationFailed.code
 
@@ -133,20 +133,15 @@ def test_producer_ids_are_unique(client: Any) -> None:
     assert len({answer.producer_id for answer in granted}) == 1500
 
 
-@pytest.mark.parametrize(
-    ("transactional_id", "error"), [("", errors.InvalidRequest), ("mine", errors.TransactionalIdAuthorizationFailed)]
-)
+@pytest.mark.parametrize(("transactional_id", "error"), [("", errors.InvalidRequest), ("mine", errors.NotCoordinator)])
 def test_transactional_id_is_refused(client: Any, transactional_id: str, error: Any) -> None:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
     assert client.call(request, 4).error_code == error.code
 
 
-@pytest.mark.parametrize(
-    ("kind", "error"), [(1, errors.TransactionalIdAuthorizationFailed), (2, errors.InvalidRequest)]
-)
-def test_find_coordinator_of_transactions_is_refused(client: Any, kind: int, error: Any) -> None:
-    answer = client.call(FindCoordinatorRequest(key="mine", key_type=kind), 3)
-    assert answer.error_code == error.code
+def test_find_coordinator_of_share_groups_is_refused(client: Any) -> None:
+    answer = client.call(FindCoordinatorRequest(key="mine", key_type=2), 3)
+    assert answer.error_code == errors.InvalidRequest.code
     assert "not serve" in answer.error_message
 
 

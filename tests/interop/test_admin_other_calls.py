@@ -127,22 +127,6 @@ def test_kafka_python_elects_and_reassigns_in_cluster_of_one(admin: Any) -> None
     admin.wait_for_topics(["read"])
 
 
-def test_kafka_python_gets_errors_for_unsupported_calls(admin: Any) -> None:
-    from kafka import TopicPartition
-    from kafka.admin import AbortTransactionSpec
-    from kafka.errors import IncompatibleBrokerVersion, TransactionalIdAuthorizationFailedError
-
-    assert "ListTransactions" not in {key.name for key in admin.api_versions()}
-    with pytest.raises(IncompatibleBrokerVersion):
-        admin.list_transactions()
-    with pytest.raises(IncompatibleBrokerVersion):
-        admin.find_hanging_transactions()
-    with pytest.raises(TransactionalIdAuthorizationFailedError):
-        admin.describe_transactions(["x"])
-    with pytest.raises(IncompatibleBrokerVersion):
-        admin.abort_transaction(AbortTransactionSpec(TopicPartition("read", 0), 1, 0))
-
-
 def test_kafka_python_cannot_move_replica_to_missing_directory(admin: Any) -> None:
     from kafka.errors import LogDirNotFoundError
 

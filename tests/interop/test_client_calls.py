@@ -134,32 +134,3 @@ def test_aiokafka_producer_sends_its_own_batches(servers: str) -> None:
             await producer.flush()
 
     asyncio.run(use())
-
-
-def test_transactions_are_refused_at_once(servers: str) -> None:
-    from aiokafka import AIOKafkaProducer
-    from aiokafka.errors import TransactionalIdAuthorizationFailed
-    from confluent_kafka import KafkaException
-    from confluent_kafka import Producer as ConfluentProducer
-    from kafka import KafkaProducer
-    from kafka.errors import TransactionalIdAuthorizationFailedError
-
-    quiet = {"log_level": 0, "bootstrap.servers": servers, "transactional.id": "x"}
-    with pytest.raises(KafkaException, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED") as caught:
-        ConfluentProducer(quiet).init_transactions(PATIENCE)
-    assert caught.value.args[0].fatal()
-    with (
-        closing(KafkaProducer(bootstrap_servers=servers, transactional_id="x")) as producer,
-        pytest.raises(TransactionalIdAuthorizationFailedError),
-    ):
-        producer.init_transactions()
-
-    async def start() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=servers, transactional_id="x")
-        try:
-            await asyncio.wait_for(producer.start(), PATIENCE)
-        finally:
-            await producer.stop()
-
-    with pytest.raises(TransactionalIdAuthorizationFailed):
-        asyncio.run(start())

@@ -23,7 +23,7 @@ class Feature(NamedTuple):
 FEATURES: Final[dict[str, Feature]] = {
     GROUP_VERSION: Feature(0, 1),  # 1: the consumer protocol of groups (KIP-848)
     METADATA_VERSION: Feature(7, 30),  # 3.3-IV3 to 4.3-IV0
-    "transaction.version": Feature(0, 0),
+    "transaction.version": Feature(0, 2),  # 1: new fields in its records, 2: an epoch for each transaction (KIP-890)
     "share.version": Feature(0, 0),
     "streams.version": Feature(0, 0),
     "eligible.leader.replicas.version": Feature(0, 0),

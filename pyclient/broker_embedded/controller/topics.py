@@ -26,6 +26,7 @@ MAX_RECORDS_PER_REQUEST: Final = 10_000
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 

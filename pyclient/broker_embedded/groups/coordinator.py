@@ -165,12 +165,17 @@ class GroupCoordinator:
                 return GroupIdNotFound.code
             if not is_empty(entry):
                 return NonEmptyGroup.code
-            self.groups.write_tombstones(entry, list(entry.offsets), group=True)
+            partitions = dict.fromkeys([*entry.offsets, *entry.pending.partitions])
+            self.groups.write_tombstones(entry, partitions, group=True)
         except BrokerError as error:
             return error.code
         if entry.classic is not None:
             self._perform(entry, disband(entry.classic, NotCoordinator.code))
         return 0
+
+    def transaction_ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """Decide the offsets that a producer's transaction wrote to a partition of `__consumer_offsets`."""
+        self.groups.transaction_ended(partition, producer_id, commit=commit)
 
     def _member_group(self, group_id: str, *, create: bool = False) -> GroupEntry:
         if not group_id:

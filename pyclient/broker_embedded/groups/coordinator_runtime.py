@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +11,21 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.groups.config import GroupConfig
     from pyclient.broker_embedded.groups.consumer.topics import Topics
     from pyclient.clock import Clock
+
+
+class StoredRecord(NamedTuple):
+    """A record of `__consumer_offsets`; `producer_id` is -1 unless a transaction wrote it."""
+
+    key: bytes | None
+    value: bytes | None
+    producer_id: int = -1
+
+
+class TransactionEnd(NamedTuple):
+    """The marker that ends a producer's transaction in a partition of `__consumer_offsets`."""
+
+    producer_id: int
+    commit: bool
 
 
 class TimerHandle(Protocol):
@@ -51,5 +66,5 @@ class CoordinatorRuntime(Protocol):
     def append(self, partition: int, batch: bytes) -> None:
         """Append a record batch to a partition of `__consumer_offsets`; raise `BrokerError` if it was not written."""
 
-    def read_partition(self, partition: int) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Yield every (key, value) of a partition of `__consumer_offsets` in order, without control records."""
+    def read_partition(self, partition: int) -> Iterator[StoredRecord | TransactionEnd]:
+        """Yield every record and every end of a transaction of a partition of `__consumer_offsets` in order."""

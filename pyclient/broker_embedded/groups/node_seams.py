@@ -8,6 +8,8 @@ from pyclient.broker_embedded.controller.image import GROUP_RESOURCE
 from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC
 from pyclient.broker_embedded.groups.config import GroupConfig
 from pyclient.broker_embedded.groups.consumer.topics import TopicInfo
+from pyclient.broker_embedded.groups.coordinator_runtime import StoredRecord, TransactionEnd
+from pyclient.broker_embedded.log.end_transaction_marker import read_marker
 from pyclient.errors import KafkaStorageError
 from pyclient.records import check_crc, decode_key_values, iter_batches
 
@@ -122,8 +124,8 @@ class NodeSeams:
             hosted.partition.check_min_isr()
         log.append(batch, leader_epoch=epoch, now_ms=self._node.clock.time_ms(), origin="coordinator")
 
-    def read_partition(self, partition: int) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Yield (key, value) of every record of a partition; nothing if it was never written."""
+    def read_partition(self, partition: int) -> Iterator[StoredRecord | TransactionEnd]:
+        """Yield every record and every end of a transaction; nothing if the partition was never written."""
         log = self._node.partitions.existing(OFFSETS_TOPIC, partition)
         offset = 0 if log is None else log.start_offset
         while log is not None and offset < log.end_offset:
@@ -133,6 +135,12 @@ class NodeSeams:
             for position, header in iter_batches(buffer):
                 check_crc(buffer, position, header)
                 offset = header.next_offset
-                if not header.is_control:
-                    for _offset, _timestamp, key, value in decode_key_values(buffer, position, header):
-                        yield key, value
+                if header.is_control:
+                    batch = buffer[position : position + header.size]
+                    marker = read_marker(batch, header) if header.count else None
+                    if marker is not None:
+                        yield TransactionEnd(header.producer_id, marker.commit)
+                    continue
+                producer_id = header.producer_id if header.is_transactional else -1
+                for _offset, _timestamp, key, value in decode_key_values(buffer, position, header):
+                    yield StoredRecord(key, value, producer_id)

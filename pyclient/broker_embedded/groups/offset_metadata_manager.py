@@ -22,6 +22,7 @@ from pyclient.errors import (
     InvalidGroupId,
     NonEmptyGroup,
     OffsetMetadataTooLarge,
+    StaleMemberEpoch,
     UnknownServerError,
     from_code,
 )
@@ -50,7 +51,10 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """An OffsetCommit request. `retention_ms` -1 is the broker's retention; `version` selects the error codes."""
+    """An OffsetCommit request. `retention_ms` -1 is the broker's retention; `version` selects the error codes.
+
+    With a producer id it is a TxnOffsetCommit: the positions are visible when the producer's transaction commits.
+    """
 
     member_id: str = ""
     instance_id: str | None = None
@@ -58,6 +62,13 @@ class Commit:
     positions: Mapping[TopicPartition, Position]
     retention_ms: int = -1
     version: int = 9
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+    @property
+    def is_transactional(self) -> bool:
+        """Return True for a commit in a transaction."""
+        return self.producer_id >= 0
 
 
 class OffsetMetadataManager:
@@ -99,14 +110,20 @@ class OffsetMetadataManager:
         if entry is None:
             if commit.generation < 0:
                 return self._groups.find_or_create(group_id)
-            missing = GroupIdNotFound if commit.version >= 9 else IllegalGeneration
+            missing = GroupIdNotFound if commit.version >= 9 and not commit.is_transactional else IllegalGeneration
             raise missing(f"group {group_id!r} does not exist")
         if entry.consumer is not None:
             self._check_consumer_group(entry.consumer, commit)
             return entry
         group = entry.classic
         assert group is not None
-        code = check_commit(group, commit.member_id, commit.instance_id, commit.generation)
+        code = check_commit(
+            group,
+            commit.member_id,
+            commit.instance_id,
+            commit.generation,
+            transactional=commit.is_transactional,
+        )
         if code:
             raise from_code(code, f"commit to group {group_id!r}")
         member = group.members.get(commit.member_id)
@@ -118,7 +135,19 @@ class OffsetMetadataManager:
         topics = self._runtime.topics
         found = ((topics.find(name.topic), name.partition) for name in commit.positions)
         partitions = [(info.topic_id, number) for info, number in found if info is not None]
-        consumer_commits.check_commit(group, commit.member_id, commit.generation, partitions, version=commit.version)
+        try:
+            consumer_commits.check_commit(
+                group,
+                commit.member_id,
+                commit.generation,
+                partitions,
+                version=commit.version,
+                transactional=commit.is_transactional,
+            )
+        except StaleMemberEpoch as error:
+            if commit.is_transactional:  # TxnOffsetCommit has no other error for it
+                raise IllegalGeneration(str(error)) from error
+            raise
 
     def _stamper(self, commit: Commit) -> Callable[[TopicPartition, Position], CommittedOffset]:
         now = self._runtime.clock.time_ms()
@@ -143,13 +172,24 @@ class OffsetMetadataManager:
             return NONE
         try:
             entry = self._check_group(group_id, commit)  # the group may have changed since the first step
-            self._groups.write(entry.partition, records)
+            self._groups.write(
+                entry.partition, records, producer_id=commit.producer_id, producer_epoch=commit.producer_epoch
+            )
         except UnknownServerError:  # `GroupRegistry.write` maps a batch that is too large to it
             return InvalidCommitOffsetSize.code
         except BrokerError as error:
             return error.code
-        entry.offsets.update(offsets)
+        if commit.is_transactional:
+            self._groups.add_pending(entry, commit.producer_id, offsets)
+        else:
+            entry.offsets.update(offsets)
+            entry.pending.overwritten(offsets)
         return NONE
+
+    def unstable(self, group_id: str) -> frozenset[TopicPartition]:
+        """Return the partitions whose offsets an open transaction is about to change; raise as `fetch` does."""
+        entry = self._groups.find(group_id)
+        return frozenset(entry.pending.partitions) if entry is not None and entry.pending else frozenset()
 
     def fetch(
         self, group_id: str, *, member_id: str | None = None, member_epoch: int = -1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.groups.consumer.log_format import encode as encode_consumer
 from pyclient.broker_embedded.groups.consumer.model import EpochRecord, RegexRecord, TargetEpochRecord
 from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
+from pyclient.broker_embedded.groups.coordinator_runtime import TransactionEnd
 from pyclient.broker_embedded.groups.log_records import (
     GroupRecord,
     KeyValue,
@@ -19,6 +20,7 @@ from pyclient.broker_embedded.groups.log_records import (
     encode_offset,
 )
 from pyclient.broker_embedded.groups.partitioning import partition_for_id
+from pyclient.broker_embedded.groups.pending_offsets import PendingOffsets
 from pyclient.broker_embedded.groups.replay import Replay
 from pyclient.broker_embedded.groups.state import EMPTY, ClassicGroup
 from pyclient.errors import (
@@ -41,7 +43,7 @@ from pyclient.errors import (
 from pyclient.records import build_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyclient.broker_embedded.groups.consumer.model import Record
     from pyclient.broker_embedded.groups.coordinator_runtime import CoordinatorRuntime, TimerHandle
@@ -65,7 +67,8 @@ _COORDINATOR_ERRORS: Final[dict[type[BrokerError], type[BrokerError]]] = {
 
 @dataclass(slots=True)
 class GroupEntry:
-    """A group with its committed offsets, its timer, and the time (epoch ms) of its last state change."""
+    """A group with its committed offsets, those of open transactions, its timer, and the time (epoch ms) of its last
+    state change."""
 
     group: ClassicGroup | ConsumerGroup
     partition: int
@@ -74,6 +77,7 @@ class GroupEntry:
     in_log: bool = False
     timer: TimerHandle | None = None
     timer_at: float = 0.0
+    pending: PendingOffsets = field(default_factory=PendingOffsets)
 
     @property
     def group_id(self) -> str:
@@ -105,6 +109,7 @@ class GroupRegistry:
         self._entries: dict[str, GroupEntry] = {}
         self._loaded: set[int] = set()
         self._loading: set[int] = set()
+        self._in_transactions: dict[tuple[int, int], set[str]] = {}  # (partition, producer id) -> groups
 
     def __iter__(self) -> Iterator[GroupEntry]:
         return iter(list(self._entries.values()))
@@ -174,6 +179,9 @@ class GroupRegistry:
         try:
             entries = self._replay(partition)
             self._entries.update((entry.group_id, entry) for entry in entries)
+            for entry in entries:
+                for producer_id in entry.pending:
+                    self._in_transactions.setdefault((partition, producer_id), set()).add(entry.group_id)
             self._loaded.add(partition)
         finally:
             self._loading.discard(partition)
@@ -182,6 +190,8 @@ class GroupRegistry:
     def unload(self, partition: int) -> list[GroupEntry]:
         """Stop coordinating the partition's groups and return them, so that parked requests can be answered."""
         self._loaded.discard(partition)
+        for key in [key for key in self._in_transactions if key[0] == partition]:
+            del self._in_transactions[key]
         unloaded = [entry for entry in self._entries.values() if entry.partition == partition]
         for entry in unloaded:
             self.forget(entry)
@@ -193,11 +203,17 @@ class GroupRegistry:
 
     def _replay(self, partition: int) -> list[GroupEntry]:
         replay = Replay()
-        for key, value in self.runtime.read_partition(partition):
-            record = _decode_or_skip(partition, key, value)
+        for stored in self.runtime.read_partition(partition):
+            if isinstance(stored, TransactionEnd):
+                replay.end(stored.producer_id, commit=stored.commit)
+                continue
+            record = _decode_or_skip(partition, stored.key, stored.value)
             if record is not None:
-                replay.apply(record)
-        return [self._restore(name, partition, replay) for name in replay.names()]
+                replay.apply(record, stored.producer_id)
+        entries = [self._restore(name, partition, replay) for name in replay.names()]
+        for entry in entries:
+            entry.pending = replay.pending.get(entry.group_id, entry.pending)
+        return entries
 
     def _restore(self, group_id: str, partition: int, replay: Replay) -> GroupEntry:
         offsets = replay.offsets.get(group_id, {})
@@ -216,9 +232,20 @@ class GroupRegistry:
         classic.restore(record.snapshot, now)
         return GroupEntry(classic, partition, offsets, record.state_ms, in_log=True)
 
-    def write(self, partition: int, records: Iterable[KeyValue]) -> None:
-        """Append records to the partition; raise the coordinator error that corresponds to a failed write."""
-        batch = build_batch(records, timestamp_ms=self.runtime.clock.time_ms())
+    def write(
+        self, partition: int, records: Iterable[KeyValue], *, producer_id: int = -1, producer_epoch: int = -1
+    ) -> None:
+        """Append records to the partition, with a producer id in that producer's transaction.
+
+        Raise the coordinator error that corresponds to a failed write.
+        """
+        batch = build_batch(
+            records,
+            timestamp_ms=self.runtime.clock.time_ms(),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=producer_id >= 0,
+        )
         try:
             self.runtime.append(partition, batch)
         except BrokerError as error:
@@ -237,8 +264,23 @@ class GroupRegistry:
             self.write(entry.partition, records)
         for partition in deleted:
             entry.offsets.pop(partition, None)
+        entry.pending.overwritten(deleted)
         if group:
             self.forget(entry)
+
+    def add_pending(
+        self, entry: GroupEntry, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        """Note offsets that a producer's open transaction has written."""
+        entry.pending.add(producer_id, offsets)
+        self._in_transactions.setdefault((entry.partition, producer_id), set()).add(entry.group_id)
+
+    def transaction_ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """Make the offsets of a producer's transaction in a partition visible, or drop them."""
+        for group_id in self._in_transactions.pop((partition, producer_id), ()):
+            entry = self._entries.get(group_id)
+            if entry is not None:
+                entry.offsets.update(entry.pending.end(producer_id, commit=commit))
 
 
 def group_tombstones(group: ClassicGroup | ConsumerGroup) -> list[KeyValue]:
@@ -256,8 +298,8 @@ def is_empty(entry: GroupEntry) -> bool:
 
 
 def is_unused(entry: GroupEntry) -> bool:
-    """Return True if the group has no members and no member id was given out to join it."""
-    return is_empty(entry) and not (entry.classic is not None and entry.classic.pending)
+    """Return True if the group has no members, no undecided offsets, and no member id was given out to join it."""
+    return is_empty(entry) and not entry.pending and not (entry.classic is not None and entry.classic.pending)
 
 
 def _decode_or_skip(partition: int, key: bytes | None, value: bytes | None) -> LogRecord | None:

@@ -1,23 +1,18 @@
-"""FindCoordinator 0-6: the broker that coordinates a group. The first request creates `__consumer_offsets`.
+"""FindCoordinator 0-6: the broker that coordinates a group (type 0) or a transactional id (type 1).
 
-Not done: transactional ids (type 1), for which there is no coordinator yet, and share groups.
+The first request of each kind creates `__consumer_offsets` or `__transaction_state`. Share groups are not served.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC
+from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.broker_embedded.replication.durability import Durable
-from pyclient.errors import (
-    BrokerError,
-    CoordinatorNotAvailable,
-    InvalidRequest,
-    TransactionalIdAuthorizationFailed,
-)
+from pyclient.errors import BrokerError, CoordinatorNotAvailable, InvalidRequest
 from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
@@ -55,14 +50,18 @@ def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
 
 
 def _coordinator(key: str, key_type: int, context: RequestContext) -> tuple[int, str, int]:
-    if key_type == _TRANSACTION:  # the only error that no client retries
-        raise TransactionalIdAuthorizationFailed("this broker does not serve transactions yet")
-    if key_type != _GROUP:
-        raise InvalidRequest(f"coordinators of type {key_type} are not served: only groups (type 0) are")
     node = context.node
-    node.ensure_internal_topic(OFFSETS_TOPIC)
-    partition = node.groups.groups.partition_of(key)
-    if partition not in node.groups.groups.loaded_partitions():
-        raise CoordinatorNotAvailable(f"__consumer_offsets-{partition} has no leader yet")
+    if key_type == _GROUP:
+        node.ensure_internal_topic(OFFSETS_TOPIC)
+        partition = node.groups.groups.partition_of(key)
+        if partition not in node.groups.groups.loaded_partitions():
+            raise CoordinatorNotAvailable(f"__consumer_offsets-{partition} has no leader yet")
+    elif key_type == _TRANSACTION:
+        node.ensure_internal_topic(TRANSACTIONS_TOPIC)
+        partition = node.transactions.partition_of(key)
+        if partition not in node.transactions.loaded_partitions:
+            raise CoordinatorNotAvailable(f"__transaction_state-{partition} has no leader yet")
+    else:
+        raise InvalidRequest(f"coordinators of type {key_type} are not served: groups (0) and transactions (1) are")
     addresses = node.advertised(context.connection)
     return next((node_id, host, port) for node_id, host, port, _ in addresses if node_id == node.node_id)

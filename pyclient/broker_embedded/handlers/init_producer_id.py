@@ -1,43 +1,48 @@
-"""InitProducerId v0-5: a producer id for an idempotent producer.
+"""InitProducerId v0-5: the id and epoch of a producer.
 
-Every request gets a new id with epoch 0. A transactional id is refused, as there is no transaction coordinator, with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which no client retries.
+An idempotent producer gets a new id with epoch 0. With a transactional id the coordinator decides: it ends what an
+earlier producer of the id began, and fences it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.failures import code_of, log
+from pyclient.broker_embedded.failures import code_of
+from pyclient.broker_embedded.handlers.add_partitions_to_txn import fenced_code
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.transactions.events import Outcome
+
+_FENCED_SINCE: Final = 4
 
 
 @handles(InitProducerIdRequest, versions=(0, 5), durable=Durable.METADATA)
-def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    """Answer with a new id, or an error."""
+def handle(request: InitProducerIdRequest, context: RequestContext) -> Any:
+    """Answer with an id and epoch, or an error."""
     try:
-        _check(request)
-        producer_id = context.node.controller.next_producer_id()
+        if (request.producer_id < 0) != (request.producer_epoch < 0):
+            raise errors.InvalidRequest("a producer id requires an epoch, and an epoch a producer id")
+        if request.transactional_id is None:
+            producer_id = context.node.controller.next_producer_id()
+            return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
     except Exception as error:  # every failure is answered with its error code
         return InitProducerIdResponse(error_code=code_of(error, "InitProducerId"), producer_epoch=-1)
-    return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
+    expected = None if request.producer_id < 0 else (request.producer_id, request.producer_epoch)
+    begun = context.node.transactions.init_producer_id(
+        request.transactional_id, request.transaction_timeout_ms, expected
+    )
 
+    def respond(outcome: Outcome) -> InitProducerIdResponse:
+        return InitProducerIdResponse(
+            error_code=fenced_code(outcome.error, context.version, _FENCED_SINCE),
+            producer_id=outcome.producer_id,
+            producer_epoch=outcome.producer_epoch,
+        )
 
-def _check(request: InitProducerIdRequest) -> None:
-    if (request.producer_id < 0) != (request.producer_epoch < 0):
-        raise errors.InvalidRequest("a producer id requires an epoch, and an epoch a producer id")
-    if request.transactional_id is None:
-        return
-    if not request.transactional_id:
-        raise errors.InvalidRequest("a transactional id must not be empty")
-    if request.transaction_timeout_ms <= 0:
-        timeout_ms = request.transaction_timeout_ms
-        raise errors.InvalidTransactionTimeout(f"transaction.timeout.ms is {timeout_ms}: must be positive")
-    log.warning("refused a transactional producer (transactional.id): transactions are not supported yet")
-    raise errors.TransactionalIdAuthorizationFailed("this broker does not serve transactions yet")
+    return begun.answer(context.node.loop, respond)

@@ -1,8 +1,8 @@
 """OffsetFetch 1-10: return committed positions; offset -1 if there is none.
 
-From version 2 on null topics request all partitions. 5 has leader epochs, 7 requests stable offsets only (without
-transactional commits every offset is stable), 8 several groups, 9 the member epochs of KIP-848, 10 topic ids instead of
-names.
+From version 2 on null topics request all partitions. 5 has leader epochs, 7 requests stable offsets only (one that an
+open transaction has committed is UNSTABLE_OFFSET_COMMIT), 8 several groups, 9 the member epochs of KIP-848, 10 topic
+ids instead of names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.log.incremental_task import in_steps
-from pyclient.errors import BrokerError, UnknownTopicId
+from pyclient.errors import BrokerError, UnknownTopicId, UnstableOffsetCommit
 from pyclient.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopics,
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
         OffsetFetchRequestTopic,
     )
 
-    Found = list[tuple[str, list[tuple[int, CommittedOffset | None]]]]
+    Position = tuple[int, CommittedOffset | None, int]
+    """A partition's index, its committed position, and an error code."""
+
+    Found = list[tuple[str, list[Position]]]
     """Topics with their partitions, in request order, with duplicates."""
 
 _BATCHED: Final = 8
@@ -56,14 +59,15 @@ def handle(request: OffsetFetchRequest, context: RequestContext) -> IncrementalT
             if group.topics is None and key in complete:
                 groups.append(complete[key])
                 continue
-            answer = yield from _group(group, context)
+            answer = yield from _group(group, context, stable=request.require_stable)
             groups.append(answer)
             if group.topics is None:
                 complete[key] = answer
         return OffsetFetchResponse(groups=groups)
     topics = []
     try:
-        for topic, partitions in (yield from _find(request.group_id, request.topics, context)):
+        wanted = _find(request.group_id, request.topics, context, stable=request.require_stable)
+        for topic, partitions in (yield from wanted):
             answers = yield from in_steps(lambda item: _partition(*item), partitions)
             topics.append(OffsetFetchResponseTopic(name=topic, partitions=answers))
     except BrokerError as error:
@@ -76,26 +80,37 @@ def _find(
     topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
     context: RequestContext,
     *,
+    stable: bool,
     member: OffsetFetchRequestGroup | None = None,
 ) -> IncrementalTask[Found]:
     member_id, epoch = (None, -1) if member is None else (member.member_id, member.member_epoch)
     offsets = context.node.groups.offsets.fetch(group_id, member_id=member_id, member_epoch=epoch)
+    unstable = context.node.groups.offsets.unstable(group_id) if stable else frozenset()
     yield None
     if topics is None:
-        found: dict[str, list[tuple[int, CommittedOffset | None]]] = {}
+        found: dict[str, list[Position]] = {}
         for partition, committed in list(offsets.items()):
-            found.setdefault(partition.topic, []).append((partition.partition, committed))
+            found.setdefault(partition.topic, []).append(_position(partition, committed, unstable))
             yield None
         return list(found.items())
     answers: Found = []
     for topic in topics:
-        committed_offsets: list[tuple[int, CommittedOffset | None]] = []
+        committed_offsets: list[Position] = []
         for index in topic.partition_indexes:
-            committed_offsets.append((index, offsets.get(TopicPartition(topic.name, index))))
+            partition = TopicPartition(topic.name, index)
+            committed_offsets.append(_position(partition, offsets.get(partition), unstable))
             yield None
         answers.append((topic.name, committed_offsets))
         yield None
     return answers
+
+
+def _position(
+    partition: TopicPartition, committed: CommittedOffset | None, unstable: frozenset[TopicPartition]
+) -> Position:
+    if partition in unstable:
+        return partition.partition, None, UnstableOffsetCommit.code
+    return partition.partition, committed, 0
 
 
 def _partition(index: int, committed: CommittedOffset | None, error: int = 0) -> OffsetFetchResponsePartition:
@@ -121,25 +136,30 @@ def _refusal(request: OffsetFetchRequest, error: int, version: int) -> OffsetFet
     return OffsetFetchResponse(topics=topics)
 
 
-def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> IncrementalTask[OffsetFetchResponseGroup]:
+def _group(
+    group: OffsetFetchRequestGroup, context: RequestContext, *, stable: bool
+) -> IncrementalTask[OffsetFetchResponseGroup]:
     try:
-        topics = yield from _by_id(group, context) if context.version >= _BY_ID else _by_name(group, context)
+        by = _by_id if context.version >= _BY_ID else _by_name
+        topics = yield from by(group, context, stable=stable)
     except BrokerError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=error.code)
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
 def _by_name(
-    group: OffsetFetchRequestGroup, context: RequestContext
+    group: OffsetFetchRequestGroup, context: RequestContext, *, stable: bool
 ) -> IncrementalTask[list[OffsetFetchResponseTopics]]:
     topics = []
-    for topic, partitions in (yield from _find(group.group_id, group.topics, context, member=group)):
+    for topic, partitions in (yield from _find(group.group_id, group.topics, context, stable=stable, member=group)):
         answers = yield from in_steps(lambda item: _in_group(*item), partitions)
         topics.append(OffsetFetchResponseTopics(name=topic, partitions=answers))
     return topics
 
 
-def _by_id(group: OffsetFetchRequestGroup, context: RequestContext) -> IncrementalTask[list[OffsetFetchResponseTopics]]:
+def _by_id(
+    group: OffsetFetchRequestGroup, context: RequestContext, *, stable: bool
+) -> IncrementalTask[list[OffsetFetchResponseTopics]]:
     """Answer topics by id (version 10); UNKNOWN_TOPIC_ID for an unknown one."""
     image = context.node.image
     named = None
@@ -154,7 +174,7 @@ def _by_id(group: OffsetFetchRequestGroup, context: RequestContext) -> Increment
             if topic.topic_id in image.topics_by_id
         ]
     answered = []
-    for name, partitions in (yield from _find(group.group_id, named, context, member=group)):
+    for name, partitions in (yield from _find(group.group_id, named, context, stable=stable, member=group)):
         known = image.topics.get(name)
         if known is not None:
             answers = yield from in_steps(lambda item: _in_group(*item), partitions)

@@ -2,7 +2,8 @@
 
 Every partition has its own result. acks=0 has no response; a failure closes the connection, as in Kafka. Produce never
 creates a topic. From v10 on the answer for a moved partition names its leader (KIP-951), from v13 on topics have ids.
-Transactional batches are refused, as there is no transaction coordinator.
+A batch that begins a transaction in its partition is appended when the coordinator has verified that the partition
+belongs to the transaction; from v12 on the write adds it (KIP-890).
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import CloseConnection, handles
 from pyclient.broker_embedded.failures import code_of, message_of
-from pyclient.broker_embedded.log.incremental_task import finished
+from pyclient.broker_embedded.log.incremental_task import finished, run_here
 from pyclient.broker_embedded.log.log_validator import RefusedRecords, TooLongForLoop, check_client_batch, writable
 from pyclient.broker_embedded.replication.delayed_produce import Appended, when_replicated
 from pyclient.broker_embedded.replication.durability import Durable
+from pyclient.broker_embedded.transactions.verification import verify_writes
 from pyclient.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -41,7 +43,10 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.log_reader import LogAppendInfo
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+    from pyclient.broker_embedded.transactions.promise import Promise
+    from pyclient.broker_embedded.transactions.verification import VerifiedWrites
 
 T = TypeVar("T")
 
@@ -68,14 +73,61 @@ def handle(request: ProduceRequest, context: RequestContext) -> Any:
 
     Many partitions take several steps.
     """
+    if request.transactional_id is not None:
+        batches = dict(_transactional_batches(request, context))
+        if batches:
+            return _append_verified(request, context, batches)
     topics = request.topic_data
     if len(topics) <= _FEW and sum(len(topic.partition_data) for topic in topics) <= _FEW:
         return finished(_append_all(request, context))
     return _append_all(request, context)
 
 
-def _append_all(
+def _transactional_batches(
     request: ProduceRequest, context: RequestContext
+) -> Iterator[tuple[TopicPartition, memoryview]]:
+    batches = (partition.records for topic in request.topic_data for partition in topic.partition_data)
+    for at, batch in zip(_logs(request, context.node), batches, strict=True):
+        if batch is not None and is_transactional(batch):
+            yield at, batch
+
+
+def _append_verified(
+    request: ProduceRequest, context: RequestContext, batches: dict[TopicPartition, memoryview]
+) -> Any:
+    """Append when the transaction's coordinator has verified the partitions."""
+    try:
+        verified = verify_writes(context.node, request.transactional_id or "", batches, context.version)
+    except errors.BrokerError as error:
+        return _response(_all_refused(request, error), request, context, [])
+    writes = verified.value
+    if writes is not None:
+        return _append_all(request, context, writes)
+    return _append_later(verified, request, context)
+
+
+async def _append_later(
+    verified: Promise[VerifiedWrites], request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | None:
+    writes = await verified.answer(context.node.loop, lambda found: found)
+    answer: Any = run_here(_append_all(request, context, writes))
+    response: ProduceResponse | None = (await answer) if isawaitable(answer) else answer
+    return response
+
+
+def _all_refused(request: ProduceRequest, error: errors.BrokerError) -> list[TopicProduceResponse]:
+    return [
+        TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[refusal(error, topic.name, each.index) for each in topic.partition_data],
+        )
+        for topic in request.topic_data
+    ]
+
+
+def _append_all(
+    request: ProduceRequest, context: RequestContext, writes: VerifiedWrites | None = None
 ) -> IncrementalTask[ProduceResponse | Awaitable[ProduceResponse | None] | None]:
     node = context.node
     responses = []
@@ -86,14 +138,14 @@ def _append_all(
         answers: list[PartitionProduceResponse] = []
         for partition in topic.partition_data:
             try:
-                answers.append(_append(node, name, partition, request, context.version, appended))
+                answers.append(_append(node, name, partition, request, context.version, appended, writes))
             except TooLongForLoop:
                 slow.append(_SlowAppend(name or "", partition, answers, len(answers)))
                 answers.append(written(partition.index, -1, -1, -1))  # a placeholder
             yield None
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     if slow:
-        return _append_slowly(slow, responses, request, context, appended)
+        return _append_slowly(slow, responses, request, context, appended, writes)
     return _response(responses, request, context, appended)
 
 
@@ -161,16 +213,22 @@ async def _append_slowly(
     request: ProduceRequest,
     context: RequestContext,
     appended: list[Appended],
+    writes: VerifiedWrites | None,
 ) -> ProduceResponse | None:
     """Check batches on the log's I/O thread, and append each one as soon as it is checked."""
     for topic, partition, answers, position in slow:
-        answers[position] = await _append_checked(context.node, topic, partition, request.acks, appended)
+        answers[position] = await _append_checked(context.node, topic, partition, request.acks, appended, writes)
     response = _response(responses, request, context, appended)
     return await response if isawaitable(response) else response
 
 
 async def _append_checked(
-    node: BrokerNode, topic: str, partition: PartitionProduceData, acks: int, appended: list[Appended]
+    node: BrokerNode,
+    topic: str,
+    partition: PartitionProduceData,
+    acks: int,
+    appended: list[Appended],
+    writes: VerifiedWrites | None,
 ) -> PartitionProduceResponse:
     try:
         log, _epoch = node.partitions.leader(topic, partition.index)
@@ -179,7 +237,9 @@ async def _append_checked(
         checked = await _on_io_thread(node, partial(check_client_batch, batch, log.config, node.clock.time_ms(), name))
         log, epoch = node.partitions.leader(topic, partition.index)  # the topic may have been recreated
         hosted = _replicated(node, topic, partition.index, acks)
-        info = log.append(batch, leader_epoch=epoch, now_ms=node.clock.time_ms(), checked=checked)
+        version = _transaction_version(log, batch, writes)
+        now_ms = node.clock.time_ms()
+        info = log.append(batch, leader_epoch=epoch, now_ms=now_ms, checked=checked, transaction_version=version)
     except Exception as error:  # every failure is answered with its error code
         return refusal(error, topic, partition.index)
     return _noted(partition.index, info, hosted, epoch, appended)
@@ -226,6 +286,16 @@ def _throttle(request: ProduceRequest, context: RequestContext) -> int:
     return round(seconds * 1000)
 
 
+def _transaction_version(log: UnifiedLog, batch: memoryview, writes: VerifiedWrites | None) -> int:
+    """Return the version of the batch's transaction, 0 without one. Raise the error of a batch that is not verified."""
+    if not is_transactional(batch):
+        return 0
+    if writes is None:
+        raise errors.TransactionalIdAuthorizationFailed("a transactional batch needs a transactional id")
+    writes.check(log, batch)
+    return writes.transaction_version
+
+
 def _append(
     node: BrokerNode,
     topic: str | None,
@@ -233,6 +303,7 @@ def _append(
     request: ProduceRequest,
     version: int,
     appended: list[Appended],
+    writes: VerifiedWrites | None,
 ) -> PartitionProduceResponse:
     try:
         if topic is None:
@@ -240,7 +311,9 @@ def _append(
         log, epoch = node.partitions.leader(topic, partition.index)
         records = _checked(topic, partition.records, request, version)
         hosted = _replicated(node, topic, partition.index, request.acks)
-        info = log.append(records, leader_epoch=epoch, now_ms=node.clock.time_ms(), on_loop=True)
+        in_version = _transaction_version(log, records, writes)
+        now_ms = node.clock.time_ms()
+        info = log.append(records, leader_epoch=epoch, now_ms=now_ms, on_loop=True, transaction_version=in_version)
     except TooLongForLoop:
         raise
     except Exception as error:  # every failure is answered with its error code
@@ -302,8 +375,6 @@ def _checked(topic: str, records: memoryview | None, request: ProduceRequest, ve
         raise errors.InvalidTopic(f"{topic} is an internal topic: clients cannot write to it")
     if records is None or len(records) == 0:
         raise errors.InvalidRecord("a partition of a Produce request has no records")
-    if is_transactional(records):
-        raise errors.TransactionalIdAuthorizationFailed("this broker does not serve transactions yet")
     if version < _ZSTD_SINCE and len(records) > _ATTRIBUTES + 1 and records[_ATTRIBUTES + 1] & 7 == Compression.ZSTD:
         raise errors.UnsupportedCompressionType(
             f"{topic}: Produce version {version} may not carry zstd, version {_ZSTD_SINCE} and later may (KIP-110)"

@@ -84,7 +84,7 @@ class Transaction:
     def __init__(self, metadata: TransactionMetadata) -> None:
         self.metadata = metadata
         self._pending: _Pending | None = None
-        self._missing: frozenset[TopicPartition] = frozenset()
+        self._missing: set[TopicPartition] = set()
         self._fence_failed = False
 
     def __repr__(self) -> str:
@@ -98,11 +98,6 @@ class Transaction:
     def is_changing(self) -> bool:
         """Return True while a state or markers are being written."""
         return self._pending is not None or self.metadata.state in PREPARED
-
-    @property
-    def missing_markers(self) -> frozenset[TopicPartition]:
-        """Return the partitions that do not have the marker of the decided transaction yet."""
-        return self._missing
 
     @property
     def waiting_reply(self) -> Any:
@@ -124,7 +119,7 @@ class Transaction:
                 return self._written(error, now_ms)
             case MarkersWritten(prepared, partitions):
                 if prepared == self.metadata:
-                    self._missing -= partitions
+                    self._missing.difference_update(partitions)
                 return self._complete(now_ms)
             case Loaded():
                 return self._send_markers(now_ms)
@@ -285,7 +280,7 @@ class Transaction:
     def _send_markers(self, now_ms: int) -> list[Effect]:
         if self.metadata.state not in PREPARED:
             return []
-        self._missing = self.metadata.partitions
+        self._missing = set(self.metadata.partitions)
         return [SendMarkers(self.metadata)] if self._missing else self._complete(now_ms)
 
     def _complete(self, now_ms: int) -> list[Effect]:

@@ -13,6 +13,7 @@ from pyclient.broker_embedded.groups.classic import next_deadline, step
 from pyclient.broker_embedded.groups.config import GroupConfig
 from pyclient.broker_embedded.groups.consumer.topics import KnownTopics
 from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
+from pyclient.broker_embedded.groups.coordinator_runtime import StoredRecord, TransactionEnd
 from pyclient.broker_embedded.groups.events import (
     Answer,
     Heartbeat,
@@ -232,10 +233,19 @@ class Node:
         header = read_header(batch)
         check_crc(batch, 0, header)
         assert header.size == len(batch)
-        self.log[partition] += [(key, value) for _, _, key, value in decode_key_values(batch, 0, header)]
+        records = [(key, value) for _, _, key, value in decode_key_values(batch, 0, header)]
+        if header.is_transactional:
+            records = [StoredRecord(*each, header.producer_id) for each in records]
+        self.log[partition] += records
+
+    def end_transaction(self, partition, producer_id, *, commit) -> None:
+        """Append a marker, and tell the coordinator of it."""
+        self.log[partition].append(TransactionEnd(producer_id, commit))
+        self.groups.transaction_ended(partition, producer_id, commit=commit)
 
     def read_partition(self, partition):
-        return iter(list(self.log[partition]))
+        for each in list(self.log[partition]):
+            yield each if isinstance(each, StoredRecord | TransactionEnd) else StoredRecord(*each)
 
 
 @pytest.fixture

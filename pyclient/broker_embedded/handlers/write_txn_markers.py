@@ -1,0 +1,76 @@
+"""WriteTxnMarkers 1-2: write the markers of ended transactions to partitions that this node leads.
+
+Transaction coordinators send it, and administrators who abort a hanging transaction. Version 2 has the version of the
+transaction, by which a late marker is told from a repeated one (KIP-1228).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.transactions.local_markers import write_marker
+from pyclient.broker_embedded.transactions.promise import Promise
+from pyclient.broker_embedded.transactions.runtime import Marker
+from pyclient.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from pyclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+def _logs(request: WriteTxnMarkersRequest, _node: BrokerNode) -> Iterator[TopicPartition]:
+    for marker in request.markers:
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                yield TopicPartition(topic.name, index)
+
+
+@handles(WriteTxnMarkersRequest, versions=(1, 2), logs=_logs)
+def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Any:
+    """Answer every partition when its marker is committed."""
+    node = context.node
+    done: Promise[WriteTxnMarkersResponse] = Promise()
+    results: list[WritableTxnMarkerResult] = []
+    remaining = 1  # this function itself
+
+    def finished() -> None:
+        nonlocal remaining
+        remaining -= 1
+        if not remaining:
+            done.set(WriteTxnMarkersResponse(markers=results))
+
+    def written(result: WritableTxnMarkerPartitionResult, code: int) -> None:
+        result.error_code = code
+        finished()
+
+    for each in request.markers:
+        topics = []
+        marker = Marker(
+            each.producer_id,
+            each.producer_epoch,
+            each.transaction_result,
+            each.coordinator_epoch,
+            each.transaction_version,
+        )
+        for topic in each.topics:
+            partitions = []
+            for index in topic.partition_indexes:
+                result = WritableTxnMarkerPartitionResult(partition_index=index, error_code=0)
+                partitions.append(result)
+                remaining += 1
+                write_marker(node, TopicPartition(topic.name, index), marker, partial(written, result))
+            topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
+        results.append(WritableTxnMarkerResult(producer_id=each.producer_id, topics=topics))
+    finished()
+    return done.answer(node.loop, lambda response: response)

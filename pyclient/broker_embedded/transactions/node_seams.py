@@ -1,0 +1,132 @@
+"""The node's services for the transaction coordinator: time, producer ids, `__transaction_state`, and markers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.controller.topics import TRANSACTIONS_TOPIC
+from pyclient.broker_embedded.failures import code_of
+from pyclient.broker_embedded.transactions.config import TransactionConfig
+from pyclient.broker_embedded.transactions.local_markers import when_committed, write_marker
+from pyclient.errors import KafkaStorageError, NotCoordinator
+from pyclient.records import check_crc, decode_key_values, iter_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.scheduling.timers import Timer
+    from pyclient.broker_embedded.transactions.runtime import Marker
+    from pyclient.clock import Clock
+    from pyclient.types import TopicPartition
+
+_READ_BYTES: Final = 4 << 20
+_FEATURE: Final = "transaction.version"
+
+
+class NodeSeams:
+    """The services of a node for its transaction coordinator."""
+
+    def __init__(self, node: BrokerNode) -> None:
+        self._node = node
+        self._config = TransactionConfig.of(node.config)
+        topic = node.image.topics.get(TRANSACTIONS_TOPIC)
+        self._topic_id = None if topic is None else topic.topic_id
+        self._partitions = 0 if topic is None else len(topic.partitions)
+
+    @property
+    def clock(self) -> Clock:
+        """Return the node's clock."""
+        return self._node.clock
+
+    @property
+    def config(self) -> TransactionConfig:
+        """Return the coordinator's options."""
+        return self._config
+
+    @property
+    def transaction_version(self) -> int:
+        """Return the finalised level of transaction.version."""
+        return self._node.image.features.get(_FEATURE, 0)
+
+    def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
+        """Call `callback` in `delay` seconds."""
+        return self._node.schedule(delay, callback)
+
+    def partition_count(self) -> int:
+        """Return the number of partitions of `__transaction_state`, 0 if the topic does not exist.
+
+        It is the number that the topic had when it was created or the node started, as in Kafka.
+        """
+        topic = self._node.image.topics.get(TRANSACTIONS_TOPIC)
+        if topic is None:
+            return 0
+        if topic.topic_id != self._topic_id:
+            self._topic_id, self._partitions = topic.topic_id, len(topic.partitions)
+        return self._partitions
+
+    def append(self, partition: int, epoch: int, batch: bytes, done: Callable[[int], None]) -> None:
+        """Append a batch to the log of a partition, and wait until it is committed and the topic is on the disk."""
+        node = self._node
+        try:
+            log, leader_epoch = node.partitions.leader(TRANSACTIONS_TOPIC, partition)
+            if leader_epoch != epoch:
+                raise NotCoordinator(f"{TRANSACTIONS_TOPIC}-{partition} is led in epoch {leader_epoch}, not {epoch}")
+            info = log.append(batch, leader_epoch=epoch, now_ms=node.clock.time_ms(), origin="coordinator")
+        except Exception as error:  # every failure is answered with its error code
+            done(code_of(error, f"a write to {TRANSACTIONS_TOPIC}-{partition}"))
+            return
+        created = node.unsynced_partitions(TRANSACTIONS_TOPIC)
+        if created is None:
+            when_committed(log, info.last_offset, done)
+        else:
+            when_committed(*created, partial(_then, log, info.last_offset, done))
+
+    def read_partition(self, partition: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Yield (key, value) of every record of a partition; nothing if it was never written."""
+        log = self._node.partitions.existing(TRANSACTIONS_TOPIC, partition)
+        offset = 0 if log is None else log.start_offset
+        while log is not None and offset < log.end_offset:
+            buffer = log.read_bytes(offset, _READ_BYTES)
+            if not buffer:  # the file is shorter than the log
+                raise KafkaStorageError(f"{log!r} cannot be read at offset {offset}")
+            for position, header in iter_batches(buffer):
+                check_crc(buffer, position, header)
+                offset = header.next_offset
+                if not header.is_control:
+                    for _offset, _timestamp, key, value in decode_key_values(buffer, position, header):
+                        yield key, value
+
+    def new_producer_id(self, done: Callable[[int, int], None]) -> None:
+        """Call `done` with a producer id out of the controller's next block."""
+        try:
+            producer_id = self._node.controller.next_producer_id()
+        except Exception as error:  # every failure is answered with its error code
+            done(code_of(error, "a new producer id"), -1)
+            return
+        done(0, producer_id)
+
+    def leader_of(self, partition: TopicPartition) -> int | None:
+        """Return the leader of a partition."""
+        found = self._node.image.partition(*partition)
+        return None if found is None else found.leader
+
+    def write_markers(
+        self,
+        leader: int,
+        marker: Marker,
+        partitions: Iterable[TopicPartition],
+        done: Callable[[TopicPartition, int], None],
+    ) -> None:
+        """Write a marker to partitions that this node leads."""
+        for partition in partitions:
+            write_marker(self._node, partition, marker, partial(done, partition))
+
+
+def _then(log: UnifiedLog, offset: int, done: Callable[[int], None], code: int) -> None:
+    if code:
+        done(code)
+    else:
+        when_committed(log, offset, done)

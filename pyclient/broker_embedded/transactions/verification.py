@@ -1,0 +1,141 @@
+"""Verify, before a batch begins a transaction in a partition, that the partition belongs to it (KIP-890).
+
+Without it a batch that arrives after the end of its transaction would begin one that nobody ends, and readers of
+committed data would wait there for ever.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from pyclient.broker_embedded.transactions.promise import Promise
+from pyclient.errors import (
+    BrokerError,
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    NotCoordinator,
+    NotEnoughReplicas,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionalIdAuthorizationFailed,
+    from_code,
+)
+from pyclient.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.varint import Buffer
+
+ADDS_SINCE: Final = 12
+"""The version of Produce from which on a write adds its partition to the transaction."""
+
+_ABORTABLE_SINCE: Final = 11
+_PRODUCER: Final = Struct(">qh")
+_PRODUCER_AT: Final = 43
+_COORDINATOR: Final = frozenset({CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code, NotCoordinator.code})
+
+
+def producer_of(batch: Buffer) -> tuple[int, int]:
+    """Return the producer id and epoch in the header of a batch; (-1, -1) for one that is too short."""
+    if len(batch) < _PRODUCER_AT + _PRODUCER.size:
+        return -1, -1
+    producer_id, epoch = _PRODUCER.unpack_from(batch, _PRODUCER_AT)
+    return producer_id, epoch
+
+
+def verify(
+    node: BrokerNode,
+    transactional_id: str,
+    producer: tuple[int, int],
+    partitions: Iterable[TopicPartition],
+    *,
+    adds: bool,
+) -> Promise[dict[TopicPartition, int]]:
+    """Ask the coordinator of the id whether partitions are in the producer's transaction, or (`adds`) to add them.
+
+    Return an error code for each.
+    """
+    wanted = frozenset(partitions)
+    if not adds:
+        if not node.config.boolean("transaction.partition.verification.enable"):
+            return Promise.of(dict.fromkeys(wanted, 0))
+        return Promise.of(node.transactions.verify(transactional_id, *producer, wanted))
+    codes: Promise[dict[TopicPartition, int]] = Promise()
+    added = node.transactions.add_partitions(transactional_id, *producer, wanted, client_version=2)
+    added.then(lambda outcome: codes.set(dict.fromkeys(wanted, outcome.error)))
+    return codes
+
+
+class VerifiedWrites:
+    """The partitions of one Produce request that may begin a transaction, and the reasons why others may not."""
+
+    __slots__ = ("_guards", "_refused", "version")
+
+    def __init__(self, guards: Mapping[TopicPartition, int], codes: Mapping[TopicPartition, int], version: int) -> None:
+        self.version = version
+        self._guards = guards
+        self._refused = {at: _error(at, code, version) for at, code in codes.items() if code}
+
+    @property
+    def transaction_version(self) -> int:
+        """Return the version of the transaction: 2 if the request adds partitions."""
+        return 2 if self.version >= ADDS_SINCE else 0
+
+    def check(self, log: UnifiedLog, batch: Buffer) -> None:
+        """Raise the `BrokerError` for a batch that may not be appended now."""
+        at = TopicPartition(log.topic, log.partition)
+        refused = self._refused.get(at)
+        if refused is not None:
+            raise refused
+        producer_id, epoch = producer_of(batch)
+        if log.producers.is_in_transaction(producer_id, epoch):
+            return
+        if self._guards.get(at) != log.producers.guard(producer_id):  # it ended meanwhile
+            raise _error(at, TransactionAbortable.code, self.version)
+
+
+def verify_writes(
+    node: BrokerNode, transactional_id: str, batches: Mapping[TopicPartition, Buffer], version: int
+) -> Promise[VerifiedWrites]:
+    """Verify the partitions of a Produce request in which the producer has no open transaction yet.
+
+    Raise `TransactionalIdAuthorizationFailed` for batches of several producers.
+    """
+    producers = {producer_of(batch) for batch in batches.values()}
+    if len(producers) > 1:
+        raise TransactionalIdAuthorizationFailed(f"transactional id {transactional_id!r}: batches of several producers")
+    guards: dict[TopicPartition, int] = {}
+    for at in batches:
+        (producer,) = producers
+        try:
+            log, _epoch = node.partitions.leader(*at)
+        except BrokerError:  # the append fails, too, and reports it
+            continue
+        if not log.producers.is_in_transaction(*producer):
+            guards[at] = log.producers.guard(producer[0])
+    if not guards:
+        return Promise.of(VerifiedWrites({}, {}, version))
+    (producer,) = producers
+    verified: Promise[VerifiedWrites] = Promise()
+    codes = verify(node, transactional_id, producer, guards, adds=version >= ADDS_SINCE)
+    codes.then(lambda found: verified.set(VerifiedWrites(guards, found, version)))
+    return verified
+
+
+def _error(at: TopicPartition, code: int, version: int) -> BrokerError:
+    """Return the error of a write for the producer, which may know fewer errors than coordinators have."""
+    what = f"{at}: the write is not part of the producer's open transaction"
+    if code == ProducerFenced.code:
+        return InvalidProducerEpoch(f"{at}: a newer producer has the transactional id")
+    if code == TransactionAbortable.code and version < _ABORTABLE_SINCE:
+        return InvalidTxnState(what)
+    if code in _COORDINATOR or (code == ConcurrentTransactions.code and version < ADDS_SINCE):
+        return NotEnoughReplicas(f"{at}: the transaction's coordinator cannot verify the write now: try again")
+    return from_code(code, what)
