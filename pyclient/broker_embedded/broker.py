@@ -289,7 +289,10 @@ class BrokerNode:
                 yield broker.node_id, host, port, broker.rack
 
     def ensure_internal_topic(self, name: str) -> TopicImage:
-        """Return the internal topic. Create it with the broker's own options if it does not exist."""
+        """Return the internal topic. Create it with the broker's own options if it does not exist.
+
+        In a cluster of several nodes the controller is asked to; `CoordinatorNotAvailable` is raised until it has.
+        """
         topic = self.image.topics.get(name)
         if topic is not None:
             return topic
@@ -312,7 +315,11 @@ class BrokerNode:
             }
             partitions = integer("offsets.topic.num.partitions")
             factor = integer("offsets.topic.replication.factor")
-        run_here(self.controller.create_topic(TopicPlan(name, partitions, factor, configs=configs)))
+        plan = TopicPlan(name, partitions, factor, configs=configs)
+        if self.replicas is not None:
+            self.replicas.auto_creation.create(plan)
+            raise errors.CoordinatorNotAvailable(f"{name} does not exist yet")
+        run_here(self.controller.create_topic(plan))
         return self.image.topics[name]
 
     def config_with(self, resource: str, changes: Mapping[str, str | None]) -> BrokerConfig:
@@ -396,15 +403,15 @@ class BrokerNode:
         Called for every partition with a replica on this node, on a node that is not alone.
         """
         if at.topic == OFFSETS_TOPIC:
-            if leader_epoch is None:
-                self.groups.unload(at.partition)
-            else:
+            if leader_epoch is not None:
                 self._load_group_partition(at.partition)
+            elif self._groups is not None:
+                self._groups.unload(at.partition)
         elif at.topic == TRANSACTIONS_TOPIC:
-            if leader_epoch is None:
-                self.transactions.unload(at.partition)
-            else:
+            if leader_epoch is not None:
                 self._load_transaction_partition(at.partition, leader_epoch)
+            elif self._transactions is not None:
+                self._transactions.unload(at.partition)
 
     def _directories(self) -> list[tuple[UUID, bool]]:
         """Return the ids of the online log directories, and whether each is cordoned."""

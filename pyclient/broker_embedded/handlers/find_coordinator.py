@@ -52,16 +52,29 @@ def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
 def _coordinator(key: str, key_type: int, context: RequestContext) -> tuple[int, str, int]:
     node = context.node
     if key_type == _GROUP:
-        node.ensure_internal_topic(OFFSETS_TOPIC)
+        topic = OFFSETS_TOPIC
+        node.ensure_internal_topic(topic)
         partition = node.groups.groups.partition_of(key)
-        if partition not in node.groups.groups.loaded_partitions():
-            raise CoordinatorNotAvailable(f"__consumer_offsets-{partition} has no leader yet")
+        loaded = node.groups.groups.loaded_partitions()
     elif key_type == _TRANSACTION:
-        node.ensure_internal_topic(TRANSACTIONS_TOPIC)
+        topic = TRANSACTIONS_TOPIC
+        node.ensure_internal_topic(topic)
         partition = node.transactions.partition_of(key)
-        if partition not in node.transactions.loaded_partitions:
-            raise CoordinatorNotAvailable(f"__transaction_state-{partition} has no leader yet")
+        loaded = node.transactions.loaded_partitions
     else:
         raise InvalidRequest(f"coordinators of type {key_type} are not served: groups (0) and transactions (1) are")
+    if node.replicas is not None:
+        return _leader_of(topic, partition, context)
+    if partition not in loaded:
+        raise CoordinatorNotAvailable(f"{topic}-{partition} has no leader yet")
     addresses = node.advertised(context.connection)
     return next((node_id, host, port) for node_id, host, port, _ in addresses if node_id == node.node_id)
+
+
+def _leader_of(topic: str, index: int, context: RequestContext) -> tuple[int, str, int]:
+    """Return the node that leads a partition of an internal topic, in a cluster of several nodes."""
+    partition = context.node.image.partition(topic, index)
+    for node_id, host, port, _rack in context.node.advertised(context.connection):
+        if partition is not None and node_id == partition.leader:
+            return node_id, host, port
+    raise CoordinatorNotAvailable(f"{topic}-{index} has no live leader")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.log.incremental_task import in_steps
+from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.errors import BrokerError, UnknownTopicId, UnstableOffsetCommit
 from pyclient.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -47,7 +48,7 @@ _GROUP_ERROR: Final = 2
 _NONE: Final = -1
 
 
-@handles(OffsetFetchRequest, versions=(1, 10))
+@handles(OffsetFetchRequest, versions=(1, 10), durable=Durable.GROUPS)
 def handle(request: OffsetFetchRequest, context: RequestContext) -> IncrementalTask[OffsetFetchResponse]:
     """Answer for one group, or from version 8 on for several."""
     if context.version >= _BATCHED:

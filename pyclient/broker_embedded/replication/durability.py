@@ -56,7 +56,7 @@ def _change(durable: Durable, handler: Handler) -> Handler:
     def handle(request: Any, context: RequestContext) -> Any:
         node = context.node
         if durable is Durable.GROUPS and node.replicas is not None:
-            return _replicated_change(handler(request, context), getattr(request, "group_id", None), node)
+            return _replicated_change(handler(request, context), _groups_of(request), node)
         began = node.metadata_offset
         answer = handler(request, context)
         if type(answer) is GeneratorType:
@@ -140,38 +140,39 @@ def _why_lost(log: UnifiedLog) -> str:
 # Groups whose partition has several replicas
 
 
-def _replicated_change(answer: Any, group_id: str | None, node: BrokerNode) -> Any:
+def _groups_of(request: Any) -> set[str]:
+    """Return the groups of a request."""
+    groups = {group.group_id for group in getattr(request, "groups", ())}
+    return groups | {*getattr(request, "groups_names", ())} | {getattr(request, "group_id", "")}
+
+
+def _replicated_change(answer: Any, groups: set[str], node: BrokerNode) -> Any:
     if type(answer) is GeneratorType:
-        return _stepped_group(answer, group_id, node)
+        return _stepped_group(answer, groups, node)
     if isawaitable(answer):
-        return _awaited_group(answer, group_id, node)
-    waiting = _unreplicated(group_id, node)
+        return _awaited_group(answer, groups, node)
+    waiting = _unreplicated(groups, node)
     return _when_replicated(answer, waiting, node) if waiting else answer
 
 
-def _stepped_group(steps: IncrementalTask[Any], group_id: str | None, node: BrokerNode) -> IncrementalTask[Any]:
+def _stepped_group(steps: IncrementalTask[Any], groups: set[str], node: BrokerNode) -> IncrementalTask[Any]:
     answer = yield from steps
-    return _replicated_change(answer, group_id, node)
+    return _replicated_change(answer, groups, node)
 
 
-async def _awaited_group(answer: Any, group_id: str | None, node: BrokerNode) -> Any:
+async def _awaited_group(answer: Any, groups: set[str], node: BrokerNode) -> Any:
     given = await answer
-    waiting = _unreplicated(group_id, node)
+    waiting = _unreplicated(groups, node)
     return await _when_replicated(given, waiting, node) if waiting else given
 
 
-def _unreplicated(group_id: str | None, node: BrokerNode) -> list[tuple[UnifiedLog, int]]:
-    """Return the partitions of `__consumer_offsets` that the answer waits for: of one group, or all that it leads."""
+def _unreplicated(groups: set[str], node: BrokerNode) -> list[tuple[UnifiedLog, int]]:
+    """Return the partitions of `__consumer_offsets` that an answer about these groups waits for."""
     replicas = node.replicas
-    topic = node.image.topics.get(_OFFSETS_LOG)
-    if replicas is None or topic is None:
+    if replicas is None or _OFFSETS_LOG not in node.image.topics:
         return []
-    if group_id is None:
-        indexes = list(topic.partitions)
-    else:
-        indexes = [node.groups.groups.partition_of(group_id)]
     waiting = []
-    for index in indexes:
+    for index in {node.groups.groups.partition_of(group) for group in groups}:
         hosted = replicas.find(_OFFSETS_LOG, index)
         opened = None if hosted is None or not hosted.partition.leads else hosted.log
         if opened is not None and opened.high_watermark < opened.end_offset:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.controller.image import TOPIC_RESOURCE
 from pyclient.broker_embedded.replication.alter_partition import AlterPartitionManager, Proposal, broker_epoch
+from pyclient.broker_embedded.replication.auto_topic_creation import AutoTopicCreationManager
 from pyclient.broker_embedded.replication.partition import Partition
 from pyclient.broker_embedded.replication.replica_fetcher import ReplicaFetcherManager
 from pyclient.types import TopicPartition
@@ -57,6 +58,7 @@ class ReplicaManager:
         self._node = node
         self._hosted: dict[TopicPartition, HostedPartition] = {}
         self.fetchers = ReplicaFetcherManager(node, connect)
+        self.auto_creation = AutoTopicCreationManager(to_controller)
         self._proposals = AlterPartitionManager(node, to_controller)
         self._schedule_shrink()
 

@@ -16,12 +16,14 @@ from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.controller.delta import MetadataDelta
 from pyclient.broker_embedded.network.node_channels import NodeChannels
 from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+from pyclient.errors import InvalidUpdateVersion
 from pyclient.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,
 )
+from pyclient.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from pyclient.protocol.messages.metadata_log import (
     BrokerEndpoint,
@@ -59,9 +61,6 @@ class Nodes:
     history: list[Any] = field(default_factory=list)
     known: dict[int, int] = field(default_factory=dict)
     """The number of records of the history that each node has."""
-    refusal: int = 0
-    """The error that the controller answers to AlterPartition."""
-    asked: list[AlterPartitionRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -159,9 +158,9 @@ class Nodes:
             ),
         )
 
-    def change(self, **fields: Any) -> None:
-        """Commit a change of the partition: `leader`, `isr`, `replicas`."""
-        self.append(PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, **fields))
+    def change(self, topic_id: UUID = TOPIC_ID, index: int = 0, **fields: Any) -> None:
+        """Commit a change of a partition: `leader`, `isr`, `replicas`."""
+        self.append(PartitionChangeRecord(partition_id=index, topic_id=topic_id, **fields))
 
     def hosted(self, node_id: int) -> HostedPartition:
         """Return the partition on a node."""
@@ -211,23 +210,27 @@ class Nodes:
 
     # The controller
 
-    def send(self, request: AlterPartitionRequest, _timeout: float) -> asyncio.Future[AlterPartitionResponse]:
-        """Answer AlterPartition, and commit what is accepted."""
-        self.asked.append(request)
-        done = self.loop.create_future()
-        if request.broker_id in self.nodes:
+    def send(self, request: Any, _timeout: float) -> asyncio.Future[Any]:
+        """Answer AlterPartition and CreateTopics, and commit what is accepted."""
+        done: asyncio.Future[Any] = self.loop.create_future()
+        if isinstance(request, CreateTopicsRequest):
+            [topic] = request.topics
+            replicas = sorted(self.nodes)[: topic.replication_factor]
+            self.create(replicas, name=topic.name, partitions=topic.num_partitions)
+            done.set_result(CreateTopicsResponse(topics=[CreatableTopicResult(name=topic.name, error_code=0)]))
+        else:
             self.loop.call_soon(self._decide, request, done)
         return done
 
     def _decide(self, request: AlterPartitionRequest, done: asyncio.Future[AlterPartitionResponse]) -> None:
+        if request.broker_id not in self.nodes:
+            return
         topics = []
         for topic in request.topics:
             answers = []
             for wanted in topic.partitions:
                 current = self._current(topic.topic_id, wanted.partition_index, request.broker_id)
-                code = self.refusal
-                if not code and wanted.partition_epoch != current.partition_epoch:
-                    code = 95
+                code = 0 if wanted.partition_epoch == current.partition_epoch else InvalidUpdateVersion.code
                 isr = [member.broker_id for member in wanted.new_isr_with_epochs]
                 answers.append(
                     AlterPartitionResponsePartitionData(
