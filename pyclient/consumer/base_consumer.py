@@ -130,7 +130,7 @@ class BaseConsumer(Generic[K, V]):
         self._begin = runner.begin  # starts background work, if there is a thread for it
         self._pid = os.getpid()
         self._guard = Guard(runner.caller)
-        self._core = runner.core = ConsumerClient(self._config, clock=SYSTEM_CLOCK, notify=runner.ready.set)
+        self._client = runner.client = ConsumerClient(self._config, clock=SYSTEM_CLOCK, notify=runner.ready.set)
         if subscription is not None:
             self._follow(subscription, None)
 
@@ -159,7 +159,7 @@ class BaseConsumer(Generic[K, V]):
         if isinstance(subscription, SubscriptionPattern):
             self._check_remote_pattern(subscription)
         self._listener = listener
-        self._core.subscribe(subscription)
+        self._client.subscribe(subscription)
 
     def assign(self, partitions: Partitions) -> None:
         """Read exactly these partitions, without group membership; with a `group_id` offsets can still be committed.
@@ -171,20 +171,20 @@ class BaseConsumer(Generic[K, V]):
             self._settle()
             wanted = as_partitions(partitions)
             topic_names(topic for topic, _ in wanted)
-            if self._config.enable_auto_commit and self._core.subscription.mode is Mode.MANUAL:
-                self._core.desk.commit(self._core.positions(), None)
-            self._core.assign(wanted)
+            if self._config.enable_auto_commit and self._client.subscription.mode is Mode.MANUAL:
+                self._client.coordinator.commits.commit(self._client.positions(), None)
+            self._client.assign(wanted)
             self._begin()
 
     def assignment(self) -> set[TopicPartition]:
         """Return the assigned partitions."""
         self._check_open()
-        return set(self._core.subscription.assignment())
+        return set(self._client.subscription.assignment())
 
     def subscription(self) -> set[str]:
         """Return the subscribed topics; for a pattern those that match so far."""
         self._check_open()
-        return set(self._core.subscription.topics)
+        return set(self._client.subscription.topics)
 
     # ---- where to read
 
@@ -199,9 +199,9 @@ class BaseConsumer(Generic[K, V]):
         wanted, place = as_partition(partition), as_offset(offset, "an offset to seek")
         with self._use():
             self._settle()
-            with self._core.lock:
-                self._core.subscription.require(wanted).start_at(place.offset, place.leader_epoch)
-            self._core.moved()
+            with self._client.lock:
+                self._client.subscription.require(wanted).start_at(place.offset, place.leader_epoch)
+            self._client.moved()
 
     def seek_to_beginning(self, *partitions: Partitions) -> None:
         """Continue at the first existing record with the next poll; without arguments in every assigned partition."""
@@ -214,12 +214,12 @@ class BaseConsumer(Generic[K, V]):
     def _seek_to_end_of_log(self, partitions: Sequence[Partitions], timestamp: int) -> None:
         with self._use():
             self._settle()
-            with self._core.lock:
-                subscription = self._core.subscription
+            with self._client.lock:
+                subscription = self._client.subscription
                 wanted = spread(partitions) if partitions else subscription.assignment()
                 for state in [subscription.require(partition) for partition in wanted]:
                     state.reset(timestamp)
-            self._core.moved()
+            self._client.moved()
 
     def pause(self, *partitions: Partitions) -> None:
         """Return no records of these partitions until `resume`; membership and fetched data are kept.
@@ -231,30 +231,32 @@ class BaseConsumer(Generic[K, V]):
 
     def resume(self, *partitions: Partitions) -> None:
         """Return records of these partitions again; without arguments, of every assigned partition."""
-        self._set_paused(partitions or [self._core.subscription.assignment()], paused=False)
+        self._set_paused(partitions or [self._client.subscription.assignment()], paused=False)
 
     def _set_paused(self, partitions: Sequence[Partitions], *, paused: bool) -> None:
         with self._use():
             self._settle()
             wanted = spread(partitions)
-            with self._core.lock:
-                subscription = self._core.subscription
+            with self._client.lock:
+                subscription = self._client.subscription
                 (subscription.pause if paused else subscription.resume)(wanted)
-            self._core.moved()
+            self._client.moved()
 
     def paused(self) -> set[TopicPartition]:
         """Return the paused partitions."""
         self._check_open()
-        with self._core.lock:
-            return {state.topic_partition for state in self._core.subscription if state.paused}
+        with self._client.lock:
+            return {state.topic_partition for state in self._client.subscription if state.paused}
 
     def lag(self) -> dict[TopicPartition, int | None]:
         """Return each assigned partition's number of offsets up to its end, as of the last fetch; None if unknown."""
         with self._use():
             self._settle()
-            with self._core.lock:
+            with self._client.lock:
                 committed = self._config.read_committed
-                return {state.topic_partition: state.lag(read_committed=committed) for state in self._core.subscription}
+                return {
+                    state.topic_partition: state.lag(read_committed=committed) for state in self._client.subscription
+                }
 
     # ---- asynchronous commits and wakeup
 
@@ -277,20 +279,20 @@ class BaseConsumer(Generic[K, V]):
         check_callback(callback)
         with self._use():
             self._settle()
-            self._core.desk.commit(self._to_commit(offsets), callback)
+            self._client.coordinator.commits.commit(self._to_commit(offsets), callback)
 
     def wakeup(self) -> None:
         """End the current wait in another thread, or the next one, with `Wakeup`. Thread-safe."""
         self._check_process()
         if not self._closed:
-            self._core.wakeup()
+            self._client.wakeup()
 
     # ---- state
 
     def health(self) -> dict[str, Any]:
         """Return the consumer's state: cluster, group, assignment, lag, buffered bytes, and each part's last error."""
         self._check_process()
-        return self._core.health()
+        return self._client.health()
 
     def metrics(self) -> dict[str, Any]:
         """Return counts since the consumer was created, as plain numbers; rates are those of the last 30 s.
@@ -301,7 +303,7 @@ class BaseConsumer(Generic[K, V]):
         group's rebalances, heartbeats and commits.
         """
         self._check_process()
-        return self._core.numbers()
+        return self._client.numbers()
 
     @property
     def closed(self) -> bool:
@@ -311,15 +313,17 @@ class BaseConsumer(Generic[K, V]):
     def __repr__(self) -> str:
         name = type(self).__name__
         servers = ",".join(self._config.bootstrap_servers)
-        core = self._core
+        client = self._client
         if not self._is_mine():
             return f"<{name} {servers} of another process>"
         if self._closed:
             return f"<{name} {servers} closed>"
         group = ""
-        if core.coordinator is not None:
-            group = f" group {core.coordinator.group_id!r} {core.coordinator.member.state.value}"
-        return f"<{name} {servers}{group} reading {core.subscription.describe()}>"
+        if client.coordinator.membership is not None:
+            group = (
+                f" group {client.coordinator.membership.group_id!r} {client.coordinator.membership.member.state.value}"
+            )
+        return f"<{name} {servers}{group} reading {client.subscription.describe()}>"
 
     # ---- inside
 
@@ -351,8 +355,8 @@ class BaseConsumer(Generic[K, V]):
 
         Each call does this first, so that positions are the user's. If interrupted, the next call repeats it.
         """
-        if self._core.undelivered:
-            self._core.take_back()
+        if self._client.undelivered:
+            self._client.take_back()
             self._chunk = None
         elif self._chunk is not None:
             self._chunk.settle()
@@ -366,8 +370,8 @@ class BaseConsumer(Generic[K, V]):
         first = not work.done
         if first:
             work.stop_all()
-            self._core.give_back(work.unread, last=partition)
-            self._core.undelivered = False
+            self._client.give_back(work.unread, last=partition)
+            self._client.undelivered = False
         else:
             work.stop()
         return first
@@ -375,16 +379,16 @@ class BaseConsumer(Generic[K, V]):
     def _returnable(self, work: PolledSlices) -> list[BatchSlice]:
         """Return the slices to hand out, after giving back unread ones and counting skipped records."""
         if work.unread:
-            self._core.give_back(work.unread)
+            self._client.give_back(work.unread)
         if not work.done:
-            self._core.undelivered = False
+            self._client.undelivered = False
         for partition, errors in work.skipped.items():
             self._note_skipped(partition, errors)
         return work.done
 
     def _note_skipped(self, partition: TopicPartition, errors: Sequence[DeserializationError]) -> None:
         """Count skipped records, and log them unless a user's function decided."""
-        self._core.metrics.skipped += len(errors)
+        self._client.metrics.skipped += len(errors)
         if self._deserializers.on_error == "skip":
             text = "%s: skipped %d records that cannot be deserialized, the first: %s"
             log.warning(text, partition, len(errors), errors[0].message)
@@ -393,7 +397,7 @@ class BaseConsumer(Generic[K, V]):
         if self._config.group_id is None:
             raise ConfigError("offsets are committed under a group: give the consumer a group_id")
         if offsets is None:
-            return self._core.positions()
+            return self._client.positions()
         return as_offsets(offsets)
 
     def _check_remote_pattern(self, pattern: SubscriptionPattern) -> None:
@@ -408,14 +412,14 @@ class BaseConsumer(Generic[K, V]):
             raise ConcurrentUse("poll() was called by a rebalance callback, which runs inside a poll()")
 
     def _patience(self, timeout: float | None) -> float:
-        return self._core.api_timeout if timeout is None else as_seconds(timeout)
+        return self._client.api_timeout if timeout is None else as_seconds(timeout)
 
     def _wanted(self, partitions: Partitions | None) -> list[TopicPartition]:
-        return list(self._core.subscription.assignment()) if partitions is None else as_partitions(partitions)
+        return list(self._client.subscription.assignment()) if partitions is None else as_partitions(partitions)
 
     def _check_reached(self, timeout: float) -> None:
         """Raise if no broker was ever reached and the poll had a timeout to wait for one."""
-        error = self._core.unreachable() if timeout > 0 else None
+        error = self._client.unreachable() if timeout > 0 else None
         if error is not None:
             raise error
 

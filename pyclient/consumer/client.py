@@ -17,10 +17,11 @@ from pyclient.consumer.completed_fetch import BatchSlice
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.consumer_coordinator import ConsumerCoordinator
 from pyclient.consumer.consumer_metadata import ConsumerMetadata
+from pyclient.consumer.context import ConsumerContext
 from pyclient.consumer.fetch_buffer import FetchBuffer
 from pyclient.consumer.fetch_plan import high_bytes, low_bytes
 from pyclient.consumer.fetcher import Fetcher
-from pyclient.consumer.member_events import Subscribed, ThreadTask
+from pyclient.consumer.member_events import Subscribed
 from pyclient.consumer.metrics import ConsumerMetrics
 from pyclient.consumer.offsets_request_manager import OffsetFinder, OffsetsRequestManager
 from pyclient.consumer.subscription import Mode, SubscriptionPattern, SubscriptionState
@@ -139,73 +140,29 @@ class ConsumerClient:
         self.subscription = SubscriptionState(looks_up_committed=config.group_id is not None)
         self.buffer = _buffer(config, self.subscription)
         self.cluster = _cluster(config, clock, rng, connector)
-        self.waiting = Waiting(lambda: self.topics.describe_failures())
+        self.waiting = Waiting(lambda: self.metadata.describe_failures())
         self.metrics = ConsumerMetrics()
-        self.finder = OffsetFinder(self.cluster, config, clock=clock, rng=rng)
-        self.group = self._make_group(rng)
-        self.coordinator, self.committer = self.group.coordinator, self.group.committer
-        self.desk, self.rebalances = self.group.desk, self.group.rebalances
-        self.topics = self._make_topics()
-        self.fetcher = self._make_fetcher(rng)
-        self.positions_found = self._make_position_finder()
+        context = ConsumerContext(config, self.cluster, self.subscription, self.lock, clock, rng)
+        self.finder = OffsetFinder(context)
+        self.coordinator = ConsumerCoordinator(
+            context, call=self.call, wake=notify, on_error=self._on_error, on_assignment=self.assignment_changed
+        )
+        self.metadata = ConsumerMetadata(context, self.coordinator, self._changed)
+        self.fetcher = Fetcher(
+            context, self.buffer, self.metrics, on_records=self._notify_all, on_trouble=self._changed
+        )
+        self.offsets = OffsetsRequestManager(
+            context,
+            self.finder,
+            look_up_committed=lambda partitions: self.coordinator.committer.committed(partitions, self.api_timeout),
+            on_change=self._changed,
+        )
         self._notify = notify
         self._before_start: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._errors: deque[KafkaError] = deque()
         self._reported: KafkaError | None = None
         self._fatal: KafkaError | None = None
         self._raised: KafkaError | None = None  # the last `unreachable` error of the cluster that was raised
-
-    def _make_group(self, rng: Rng) -> ConsumerCoordinator:
-        return ConsumerCoordinator(
-            self.cluster,
-            self.config,
-            self.subscription,
-            self.lock,
-            clock=self.clock,
-            rng=rng,
-            call=self.call,
-            on_task=self._on_task,
-            on_error=self._on_error,
-            on_assignment=self.assignment_changed,
-        )
-
-    def _make_topics(self) -> ConsumerMetadata:
-        return ConsumerMetadata(
-            self.cluster,
-            self.config,
-            self.subscription,
-            self.group,
-            self.lock,
-            clock=self.clock,
-            on_task=self._on_task,
-            on_change=self._changed,
-        )
-
-    def _make_fetcher(self, rng: Rng) -> Fetcher:
-        return Fetcher(
-            self.cluster,
-            self.subscription,
-            self.buffer,
-            self.lock,
-            self.config,
-            clock=self.clock,
-            rng=rng,
-            on_records=self._notify_all,
-            on_trouble=self._changed,
-            metrics=self.metrics,
-        )
-
-    def _make_position_finder(self) -> OffsetsRequestManager:
-        return OffsetsRequestManager(
-            self.cluster,
-            self.subscription,
-            self.lock,
-            self.config,
-            self.finder,
-            clock=self.clock,
-            look_up_committed=lambda partitions: self.committer.committed(partitions, self.api_timeout),
-            on_change=self._changed,
-        )
 
     # ---- start and stop, on the loop
 
@@ -214,26 +171,26 @@ class ConsumerClient:
         if self.loop is not None:
             return
         self.loop = asyncio.get_running_loop()
-        self.cluster.listeners.append(self.topics.note)
+        self.cluster.listeners.append(self.metadata.note)
         log_pure_codec()
         await self.cluster.start()
-        self.positions_found.start()
+        self.offsets.start()
         for function, arguments in self._before_start:
             function(*arguments)
         self._before_start.clear()
 
     async def leave(self, reason: str, timeout: float) -> None:
         """Abandon commits in progress and leave the group; wait at most `timeout` seconds for the confirmation."""
-        await self.group.leave(reason, timeout)
+        await self.coordinator.leave(reason, timeout)
 
     async def shut_down(self) -> None:
         """End every request and close every connection. Commits, callbacks and leaving the group come before."""
         if self.ended:
             return
         self.ended = self.waiting.ended = True
-        self.group.stop()
+        self.coordinator.stop()
         self.fetcher.stop()
-        self.positions_found.stop()
+        self.offsets.stop()
         await self.cluster.close()
         self.waiting.pulse()
         self._notify()
@@ -271,7 +228,7 @@ class ConsumerClient:
     def _wake_workers(self) -> None:
         self._wake_fetcher()
         if not self.ended:
-            self.positions_found.wake()
+            self.offsets.wake()
 
     def _wake_fetcher(self) -> None:
         if not self.ended:
@@ -282,10 +239,6 @@ class ConsumerClient:
             self._fatal = error
         elif len(self._errors) < _MAX_ERRORS and all(str(error) != str(known) for known in self._errors):
             self._errors.append(error)
-        self._notify()
-
-    def _on_task(self, task: ThreadTask) -> None:
-        self.rebalances.add(task)
         self._notify()
 
     # ---- subscription, in the polling thread
@@ -299,11 +252,11 @@ class ConsumerClient:
                 self.subscription.subscribe_pattern(topics)
             else:
                 self.subscription.subscribe(topics)
-        self.call(self.topics.follow)
+        self.call(self.metadata.follow)
         if isinstance(topics, SubscriptionPattern):
-            self.group.feed(Subscribed((), topics.pattern))
+            self.coordinator.feed(Subscribed((), topics.pattern))
         elif self.subscription.mode is Mode.TOPICS:
-            self.group.feed(Subscribed(self.subscription.topics))
+            self.coordinator.feed(Subscribed(self.subscription.topics))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Replace the assignment by the user's own; the loop follows."""
@@ -321,8 +274,8 @@ class ConsumerClient:
         """Free the data of unassigned partitions; the loop follows."""
         with self.lock:
             self.buffer.drop_void()
-            self.topics.note_leaders(self.cluster.metadata)
-        self.call(self.topics.follow)
+            self.metadata.note_leaders(self.cluster.metadata)
+        self.call(self.metadata.follow)
 
     def moved(self) -> None:
         """Free invalidated data after a seek, pause or resume, and continue fetching."""
@@ -338,7 +291,7 @@ class ConsumerClient:
             raise NotAssigned("nothing is subscribed or assigned: call subscribe() or assign() before poll()")
         self.buffer.polls += 1
         self.metrics.poll_begun(self.clock.monotonic())
-        self.desk.run_callbacks()
+        self.coordinator.commits.run_callbacks()
 
     def end_poll(self, slices: list[BatchSlice]) -> list[BatchSlice]:
         """Count the slices that a poll returns, and return them."""
@@ -347,9 +300,9 @@ class ConsumerClient:
 
     def keep_up(self, now: float) -> None:
         """Note the poll for the group, and auto-commit what earlier polls returned; repeated while a poll waits."""
-        self.group.note_poll(now)
-        if self.config.enable_auto_commit and self.desk.auto_commit_due(now):
-            self.desk.auto_commit(self.positions(), now)
+        self.coordinator.note_poll(now)
+        if self.config.enable_auto_commit and self.coordinator.commits.auto_commit_due(now):
+            self.coordinator.commits.auto_commit(self.positions(), now)
 
     def take(self, limit: int) -> list[BatchSlice]:
         """Return at most `limit` buffered records; raise a pending error."""
@@ -447,17 +400,17 @@ class ConsumerClient:
             "fetched_bytes_by_node": dict(self.metrics.bytes_by_node),
             "lag": known,
             "lag_max": max(known.values(), default=0),
-            **self.group.metrics(),
+            **self.coordinator.metrics(),
         }
 
     def health(self) -> dict[str, Any]:
         """See `Consumer.health`."""
         cluster = self.cluster.health()
         workers = {
-            "group": self.coordinator,
+            "group": self.coordinator.membership,
             "fetch": self.fetcher,
-            "positions": self.positions_found,
-            "commit": self.committer,
+            "positions": self.offsets,
+            "commit": self.coordinator.committer,
         }
         errors = {name: worker.last_error for name, worker in workers.items() if worker is not None}
         with self.lock:
@@ -468,9 +421,9 @@ class ConsumerClient:
                 "connected_nodes": list(cluster.connected),
                 "last_failures": dict(cluster.last_failures),
                 "record_codec": IMPLEMENTATION,
-                **self.group.health(),
+                **self.coordinator.health(),
                 "subscription": sorted(self.subscription.topics),
-                "topic_errors": dict(self.topics.problems),
+                "topic_errors": dict(self.metadata.problems),
                 "assignment": sorted(map(str, self.subscription.assignment())),
                 "lag": {
                     str(state.topic_partition): state.lag(read_committed=self.config.read_committed)

@@ -9,14 +9,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from pyclient.backoff import Backoff
-from pyclient.clock import Clock, Rng
-from pyclient.cluster.client import ClusterClient
 from pyclient.cluster.metadata import ClusterMetadata
 from pyclient.cluster.retry import RetryPolicy
-from pyclient.consumer.config import ConsumerConfig
+from pyclient.consumer.context import ConsumerContext
 from pyclient.consumer.member import COORDINATOR_GONE
 from pyclient.consumer.metrics import GroupMetrics
 from pyclient.consumer.subscription import split_by_topic
@@ -60,12 +57,6 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], object]
 """`callback(offsets, error)`; the error is None if they were committed."""
 
-Identity = Callable[[Iterable[TopicPartition]], tuple[int, str]]
-"""Returns the generation and member id to commit these partitions with; raises `CommitFailed` if they are not owned."""
-
-LeftBehind = Callable[[int], bool]
-"""Returns True if the member keeps its partitions in another generation than this one."""
-
 TopicIds = Mapping[str, uuid.UUID]
 
 log = logging.getLogger("pyclient.consumer")
@@ -100,7 +91,8 @@ class CommitRequestManager:
     `call(function, *arguments)` schedules a function on the loop.
     """
 
-    def __init__(self, committer: Committer, config: ConsumerConfig, clock: Clock, call: Callable[..., None]) -> None:
+    def __init__(self, context: ConsumerContext, committer: Committer, call: Callable[..., None]) -> None:
+        config, clock = context.config, context.clock
         self._committer = committer
         self._group_id = config.group_id
         self._timeout = config.default_api_timeout_ms / 1000
@@ -259,6 +251,22 @@ def _describe(offsets: Offsets) -> str:
     return f"{', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
 
 
+class CommittingMember(Protocol):
+    """What a commit needs of the group's member."""
+
+    def commit_identity(self, partitions: Iterable[TopicPartition]) -> tuple[int, str]:
+        """Return the generation and member id to commit with; raise `CommitFailed` if the partitions are not owned."""
+
+    def has_left_behind(self, generation: int) -> bool:
+        """Return True if the member keeps its partitions in another generation than this one."""
+
+    def lost_coordinator(self) -> None:
+        """Look the coordinator up again: it has moved."""
+
+    def recheck(self) -> None:
+        """Send a heartbeat soon: a commit was refused because of the membership."""
+
+
 class Committer:
     """OffsetCommit and OffsetFetch, retried when the coordinator moves.
 
@@ -266,32 +274,15 @@ class Committer:
     Everything runs on the event loop.
     """
 
-    def __init__(
-        self,
-        cluster: ClusterClient,
-        config: ConsumerConfig,
-        *,
-        rng: Rng,
-        identity: Identity | None,
-        left_behind: LeftBehind | None,
-        on_moved: Callable[[], None],
-        on_doubt: Callable[[], None],
-        clock: Clock,
-        metrics: GroupMetrics,
-        id_of: Callable[[TopicPartition], uuid.UUID | None] | None = None,
-    ) -> None:
+    def __init__(self, context: ConsumerContext, member: CommittingMember | None, metrics: GroupMetrics) -> None:
         self.last_error: KafkaError | None = None
-        self._cluster = cluster
-        self._config = config
-        self._identity = identity
-        self._left_behind = left_behind
-        self._on_moved = on_moved
-        self._on_doubt = on_doubt
-        self._clock = clock
+        self._cluster = context.cluster
+        self._config = context.config
+        self._subscription = context.subscription
+        self._clock = context.clock
+        self._member = member
         self._metrics = metrics
-        self._id_of = id_of
-        backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        self._policy = RetryPolicy(backoff, rng, before_retry=self._before_retry)
+        self._policy = RetryPolicy(context.backoff, context.rng, before_retry=self._before_retry)
         self._lock = asyncio.Lock()
 
     async def commit(self, offsets: Offsets, timeout: float) -> None:
@@ -359,13 +350,13 @@ class Committer:
         return self._config.group_id
 
     def _before_retry(self, error: BaseException) -> None:
-        if isinstance(error, COORDINATOR_GONE):
-            self._on_moved()
+        if isinstance(error, COORDINATOR_GONE) and self._member is not None:
+            self._member.lost_coordinator()
 
     # ---- OffsetCommit
 
     async def _commit_once(self, group: str, offsets: Offsets, topic_ids: TopicIds) -> None:
-        generation, member_id = self._identity(offsets) if self._identity is not None else _NO_MEMBER
+        generation, member_id = self._member.commit_identity(offsets) if self._member is not None else _NO_MEMBER
         node = await self._cluster.find_coordinator(group, timeout=self._config.default_api_timeout_ms / 1000)
         connection = await self._cluster.connection(node)
         version = connection.version_for(OffsetCommitRequest, _COMMIT_BY_ID if topic_ids else None)
@@ -397,14 +388,14 @@ class Committer:
             error = self._commit_error(refused, generation, member_id)
             if isinstance(error.__cause__ or error, _GENERATION_ERRORS) and self._has_left_behind(generation):
                 raise StaleMemberEpoch(str(error)) from error  # the next attempt is made in the next generation
-            if isinstance(error.__cause__ or error, _MEMBERSHIP_ERRORS):
-                self._on_doubt()
+            if isinstance(error.__cause__ or error, _MEMBERSHIP_ERRORS) and self._member is not None:
+                self._member.recheck()
             if isinstance(error, (UnknownTopicOrPartition, UnknownTopicId)):
                 await self._check_existence(refused, topic_ids, error)
             raise error
 
     def _has_left_behind(self, generation: int) -> bool:
-        return self._left_behind is not None and self._left_behind(generation)
+        return self._member is not None and self._member.has_left_behind(generation)
 
     def _topic_ids(self, partitions: Iterable[TopicPartition]) -> TopicIds:
         """Return the id of every topic, as of its positions; empty if one is not known.
@@ -414,7 +405,8 @@ class Committer:
         found = {}
         for partition in partitions:
             info = self._cluster.metadata.topics.get(partition.topic)
-            read = self._id_of(partition) if self._id_of is not None else None
+            state = self._subscription.find(partition)
+            read = state.topic_id if state is not None and state.topic_id != ZERO_UUID else None
             found[partition.topic] = read or (info.topic_id if info is not None else ZERO_UUID)
         return {} if ZERO_UUID in found.values() else found
 
@@ -454,10 +446,10 @@ class Committer:
 
     def _fetch_identity(self) -> tuple[int, str]:
         """Return the epoch and member id for OffsetFetch; a member of the consumer protocol can be fenced by them."""
-        if self._identity is None or self._config.group_protocol != "consumer":
+        if self._member is None or self._config.group_protocol != "consumer":
             return _NO_MEMBER
         try:
-            return self._identity(())
+            return self._member.commit_identity(())
         except CommitFailed:
             return _NO_MEMBER
 

@@ -98,7 +98,7 @@ class Consumer(BaseConsumer[K, V]):
         `TopicAuthorizationFailed`, ..., and `KafkaTimeout` if no broker was ever reached. Positions move only past
         returned records: an interrupted poll moves none.
         """
-        core = self._core
+        client = self._client
         with self._use():
             limit = self._limit(max_records)
             seconds = None if timeout is None else as_seconds(timeout)
@@ -108,7 +108,7 @@ class Consumer(BaseConsumer[K, V]):
             else:
                 slices = self._poll(seconds, limit, deserialize)
             records: Records[K | None, V | None] = Records(slices)
-        core.undelivered = False  # no call may follow: from here on Python runs no signal handler before the return
+        client.undelivered = False  # no call may follow: from here on Python runs no signal handler before the return
         return records
 
     def __iter__(self) -> Iterator[Record[K | None, V | None]]:
@@ -135,40 +135,40 @@ class Consumer(BaseConsumer[K, V]):
     def _next_chunk(self) -> Chunk:
         with self._use():
             slices = self._poll_for_ever(self._config.max_poll_records, deserialized=False)
-            self._chunk = Chunk(self._core.give_back, slices)
-            self._core.undelivered = False
+            self._chunk = Chunk(self._client.give_back, slices)
+            self._client.undelivered = False
             return self._chunk
 
     def _poll_for_ever(self, limit: int, deserialized: bool) -> list[BatchSlice]:
         while True:
-            slices = self._poll(self._core.api_timeout, limit, deserialized)
+            slices = self._poll(self._client.api_timeout, limit, deserialized)
             if slices:
                 return slices
 
     def _poll(self, timeout: float, limit: int, deserialized: bool) -> list[BatchSlice]:
         self._runner.start()
-        core, ready = self._core, self._runner.ready
+        client, ready = self._client, self._runner.ready
         self._check_callback()
         self._settle()
-        core.begin_poll()
+        client.begin_poll()
         deadline: float | None = None
         while True:
             ready.clear()
-            now = core.clock.monotonic()
-            core.keep_up(now)
-            self._rebalance(lambda: core.api_timeout)
-            core.waiting.check_wakeup()
-            slices = core.take(limit)
+            now = client.clock.monotonic()
+            client.keep_up(now)
+            self._rebalance(lambda: client.api_timeout)
+            client.waiting.check_wakeup()
+            slices = client.take(limit)
             if deserialized:
                 slices = self._deserialize(slices)
             if slices:
-                return core.end_poll(slices)
+                return client.end_poll(slices)
             if deadline is None:
                 deadline = now + timeout
-            remaining = deadline - core.clock.monotonic()
+            remaining = deadline - client.clock.monotonic()
             if remaining <= 0:
                 self._check_reached(timeout)
-                return core.end_poll([])
+                return client.end_poll([])
             self._runner.wait(min(remaining, self._longest_wait))
 
     def _deserialize(self, slices: list[BatchSlice]) -> list[BatchSlice]:
@@ -205,7 +205,7 @@ class Consumer(BaseConsumer[K, V]):
         `seconds()` is the timeout of a commit.
         """
         first: Exception | None = None
-        while (step := self._core.rebalances.next_step()) is not None:
+        while (step := self._client.coordinator.rebalances.next_step()) is not None:
             try:
                 self._do(step, seconds())
             except Exception as error:  # the user's own code may raise anything
@@ -221,7 +221,7 @@ class Consumer(BaseConsumer[K, V]):
     def _do(self, step: Step, seconds: float) -> None:
         if isinstance(step, CommitNow):
             try:
-                self._runner.run_within(seconds, self._core.desk.commit_now, step.offsets, seconds)
+                self._runner.run_within(seconds, self._client.coordinator.commits.commit_now, step.offsets, seconds)
             except KafkaError as error:
                 log.warning("auto-commit: %s", error)
             except Exception:
@@ -255,9 +255,9 @@ class Consumer(BaseConsumer[K, V]):
             self._settle()
             to_commit, seconds = self._to_commit(offsets), self._patience(timeout)
             try:
-                self._wait(self._core.desk.commit_now, to_commit, seconds)
+                self._wait(self._client.coordinator.commits.commit_now, to_commit, seconds)
             finally:
-                self._core.desk.run_callbacks()
+                self._client.coordinator.commits.run_callbacks()
 
     def committed(
         self, partitions: Partitions | None = None, *, timeout: float | None = None
@@ -265,7 +265,7 @@ class Consumer(BaseConsumer[K, V]):
         """Return the group's committed offsets, None where there is none; by default of the assigned partitions."""
         with self._use():
             wanted = self._wanted(partitions)
-            return self._wait(self._core.committer.committed, wanted, self._patience(timeout))
+            return self._wait(self._client.coordinator.committer.committed, wanted, self._patience(timeout))
 
     def position(self, partition: Partition, *, timeout: float | None = None) -> int:
         """Return the offset of the next record to poll; wait until it is known.
@@ -275,13 +275,13 @@ class Consumer(BaseConsumer[K, V]):
         with self._use():
             self._runner.start()
             self._settle()
-            wanted, core, seconds = as_partition(partition), self._core, self._patience(timeout)
-            known = core.known_position(wanted)
+            wanted, client, seconds = as_partition(partition), self._client, self._patience(timeout)
+            known = client.known_position(wanted)
             if known is not None:
                 return known
             return self._wait(
-                core.waiting.until,
-                lambda: core.known_position(wanted),
+                client.waiting.until,
+                lambda: client.known_position(wanted),
                 seconds,
                 f"finding the position of {wanted}",
             )
@@ -300,20 +300,20 @@ class Consumer(BaseConsumer[K, V]):
         """Return the first offset at or after each timestamp (epoch milliseconds); None if there is none."""
         with self._use():
             wanted = as_times(times)
-            found = self._wait(self._core.finder.all, wanted, self._patience(timeout))
+            found = self._wait(self._client.finder.all, wanted, self._patience(timeout))
             return {partition: offset if offset.offset >= 0 else None for partition, offset in found.items()}
 
     def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[int]:
         """Return a topic's partition numbers; raise `KafkaTimeout` if the topic does not appear in time."""
         check_topic(topic)
         with self._use():
-            info = self._wait(self._core.cluster.topic_partitions, topic, self._patience(timeout))
+            info = self._wait(self._client.cluster.topic_partitions, topic, self._patience(timeout))
             return [partition.partition for partition in info.partitions]
 
     def _ends(self, partitions: Partitions, which: int, timeout: float | None) -> dict[TopicPartition, int]:
         with self._use():
             wanted = dict.fromkeys(as_partitions(partitions), which)
-            found = self._wait(self._core.finder.all, wanted, self._patience(timeout))
+            found = self._wait(self._client.finder.all, wanted, self._patience(timeout))
             return {partition: offset.offset for partition, offset in found.items()}
 
     # ---- the end
@@ -324,9 +324,9 @@ class Consumer(BaseConsumer[K, V]):
             self._runner.start()
             self._settle()
             try:
-                self._leave("the consumer unsubscribed", self._core.api_timeout)
+                self._leave("the consumer unsubscribed", self._client.api_timeout)
             finally:
-                self._core.unsubscribe()
+                self._client.unsubscribe()
 
     def close(self, timeout: float | None = 30.0) -> None:
         """Commit what polls have returned if auto-commit is on, leave the group, close every connection.
@@ -353,44 +353,44 @@ class Consumer(BaseConsumer[K, V]):
 
     def _close_settled(self, timeout: float, *, after_error: bool) -> None:
         try:
-            if self._core.desk.waiting and not self._runner.in_use:
+            if self._client.coordinator.commits.waiting and not self._runner.in_use:
                 self._runner.start()  # nothing was waited for since commit_async
             if self._runner.in_use:
                 try:
                     self._leave("the consumer was closed", timeout, after_error=after_error)
                 finally:
-                    self._core.desk.run_callbacks()
+                    self._client.coordinator.commits.run_callbacks()
         finally:
             self._closed = True
             try:
                 self._runner.close()
             finally:
-                self._core.desk.run_last_callbacks()
+                self._client.coordinator.commits.run_last_callbacks()
 
     def _leave(self, reason: str, timeout: float, *, after_error: bool = False) -> None:
-        core, runner = self._core, self._runner
-        deadline = core.clock.monotonic() + timeout
+        client, runner = self._client, self._runner
+        deadline = client.clock.monotonic() + timeout
 
         def left() -> float:
-            return max(0.0, deadline - core.clock.monotonic())
+            return max(0.0, deadline - client.clock.monotonic())
 
         try:
-            if core.subscription.mode is not Mode.NONE:
-                core.rebalances.leave(core.positions(before_last_poll=after_error))
+            if client.subscription.mode is not Mode.NONE:
+                client.coordinator.rebalances.leave(client.positions(before_last_poll=after_error))
                 self._rebalance(left)
             try:
-                runner.run_within(left(), core.desk.settle, left())
+                runner.run_within(left(), client.coordinator.commits.settle, left())
             except KafkaError as error:
                 log.info("commits in progress are not waited for: %s", error)
         except runner.interrupt:
-            deadline = core.clock.monotonic()  # an interrupted close does not wait for the LeaveGroup response
+            deadline = client.clock.monotonic()  # an interrupted close does not wait for the LeaveGroup response
             raise
         finally:
             self._leave_group(reason, left())
 
     def _leave_group(self, reason: str, seconds: float) -> None:
         try:
-            self._runner.run_within(seconds, self._core.leave, reason, seconds)
+            self._runner.run_within(seconds, self._client.leave, reason, seconds)
         except KafkaError as error:
             log.info("%s, but the group's coordinator may not know: %s", reason, error)
 
@@ -420,7 +420,7 @@ class Consumer(BaseConsumer[K, V]):
 
     def _wait(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts) -> T:
         """Run `function(*args)` until it completes, the call is interrupted, or `wakeup()` is called."""
-        return self._runner.run(self._core.waiting.interruptible, function, *args)
+        return self._runner.run(self._client.waiting.interruptible, function, *args)
 
 
 document(Consumer, ConsumerConfig)

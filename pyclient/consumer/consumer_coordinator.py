@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import replace
@@ -12,14 +11,13 @@ from itertools import islice
 from random import Random
 from typing import Any, Final
 
-from pyclient.backoff import Backoff
-from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
 from pyclient.cluster.metadata import ClusterMetadata
 from pyclient.consumer.classic_member import ClassicMember
 from pyclient.consumer.commit_request_manager import CommitRequestManager, Committer
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.consumer_member import ConsumerMember
+from pyclient.consumer.context import ConsumerContext
 from pyclient.consumer.group_requests import ClassicRequests, ConsumerRequests, GroupRequests
 from pyclient.consumer.member import COORDINATOR_GONE, Member, MemberOptions, State
 from pyclient.consumer.member_events import (
@@ -49,7 +47,7 @@ from pyclient.consumer.member_events import (
 )
 from pyclient.consumer.metrics import GroupMetrics
 from pyclient.consumer.rebalance_listener import Notice, RebalanceListenerInvoker
-from pyclient.consumer.subscription import Mode, SubscriptionState
+from pyclient.consumer.subscription import Mode
 from pyclient.errors import ClientError, CommitFailed, KafkaError, KafkaTimeout, MemberIdRequired
 from pyclient.types import TopicPartition
 
@@ -67,28 +65,27 @@ class MembershipManager:
 
     def __init__(
         self,
-        cluster: ClusterClient,
-        config: ConsumerConfig,
+        context: ConsumerContext,
+        metrics: GroupMetrics,
         *,
-        clock: Clock,
-        rng: Random,
         on_task: Callable[[ThreadTask], None],
         on_error: Callable[[KafkaError], None],
-        metrics: GroupMetrics,
     ) -> None:
+        config, rng, backoff = context.config, context.rng, context.backoff
         assert config.group_id is not None
         self.group_id = config.group_id
-        self._cluster = cluster
+        self._cluster = context.cluster
         self._config = config
-        self._clock = clock
+        self._subscription = context.subscription
+        self._clock = context.clock
         self._on_task = on_task
         self._on_error = on_error
         self._metrics = metrics
-        backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        self._requests = _requests(cluster, config, lambda failures: backoff.delay(failures, rng), rng)
+        self._requests = _requests(context.cluster, config, lambda failures: backoff.delay(failures, rng), rng)
         self.member: Member = self._requests.member
         self.last_error: KafkaError | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._recheck: asyncio.Handle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._leave_task: asyncio.Task[None] | None = None
 
@@ -132,6 +129,28 @@ class MembershipManager:
         self._cluster.forget_coordinator(self.group_id)
         self.feed(CoordinatorLost())
 
+    def recheck(self) -> None:
+        """Send a heartbeat soon: a commit was refused because of the membership."""
+        self._recheck = asyncio.get_running_loop().call_soon(self.feed, RecheckMembership())
+
+    def commit_identity(self, partitions: Iterable[TopicPartition]) -> tuple[int, str]:
+        """Return the identity to commit with; raise `CommitFailed` for a partition that the member does not own."""
+        if self._subscription.mode is Mode.MANUAL:
+            return -1, ""
+        identity = self.member.commit_identity()
+        unassigned = [partition for partition in partitions if partition not in self._subscription]
+        if unassigned:
+            raise CommitFailed(
+                f"{self.member.describe()}: {', '.join(map(str, unassigned[:5]))} cannot be committed, "
+                "because the group may have assigned it to another member; this one has "
+                f"{self._subscription.describe()}"
+            )
+        return identity
+
+    def has_left_behind(self, generation: int) -> bool:
+        """See `Member.has_left_behind`."""
+        return self.member.has_left_behind(generation)
+
     async def depart(self, reason: str, timeout: float) -> None:
         """Leave the group; wait at most `timeout` seconds for the broker's confirmation."""
         self.feed(Departing(reason))
@@ -142,8 +161,9 @@ class MembershipManager:
                 log.info(text, self.group_id, timeout)
 
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for handle in (self._timer, self._recheck):
+            if handle is not None:
+                handle.cancel()
         for task in self._tasks:
             task.cancel()
 
@@ -259,120 +279,76 @@ def _requests(
 
 
 class ConsumerCoordinator:
-    """A group member, if there is a `group_id`, and the commits and rebalances that go with it.
+    """Membership, commits and rebalances: a group member, if there is a `group_id`, and what goes with it.
 
-    `call(function, *arguments)` schedules a function on the loop. `on_task` receives the polling thread's tasks,
-    `on_error` the errors that the next poll raises; `on_assignment` is called when the assignment has changed.
+    `call(function, *arguments)` schedules a function on the loop. `wake` is called when the polling thread has a task,
+    `on_error` with the errors that the next poll raises, `on_assignment` when the assignment has changed.
     """
 
     def __init__(
         self,
-        cluster: ClusterClient,
-        config: ConsumerConfig,
-        subscription: SubscriptionState,
-        lock: threading.Lock,
+        context: ConsumerContext,
         *,
-        clock: Clock,
-        rng: Rng,
         call: Callable[..., None],
-        on_task: Callable[[ThreadTask], None],
+        wake: Callable[[], None],
         on_error: Callable[[KafkaError], None],
         on_assignment: Callable[[], None],
     ) -> None:
-        self._config = config
-        self._subscription = subscription
-        self._clock = clock
+        self._config = context.config
+        self._subscription = context.subscription
+        self._clock = context.clock
         self._call = call
+        self._wake = wake
         self._metrics = GroupMetrics()
-        self.coordinator: MembershipManager | None = None
-        if config.group_id is not None:
-            self.coordinator = MembershipManager(
-                cluster, config, clock=clock, rng=rng, on_task=on_task, on_error=on_error, metrics=self._metrics
-            )
-        self.committer = Committer(
-            cluster,
-            config,
-            rng=rng,
-            identity=self._identity,
-            left_behind=self._has_left_behind,
-            on_moved=self._on_moved,
-            on_doubt=lambda: self.feed(RecheckMembership()),
-            clock=clock,
-            metrics=self._metrics,
-            id_of=self._topic_id,
-        )
-        self.desk = CommitRequestManager(self.committer, config, clock, call)
-        self.rebalances = RebalanceListenerInvoker(
-            subscription,
-            lock,
-            auto_commit=bool(config.enable_auto_commit),
-            notify=self._notify,
-            on_assignment=on_assignment,
-        )
+        self.membership: MembershipManager | None = None
+        if context.config.group_id is not None:
+            self.membership = MembershipManager(context, self._metrics, on_task=self.rebalance, on_error=on_error)
+        self.committer = Committer(context, self.membership, self._metrics)
+        self.commits = CommitRequestManager(context, self.committer, call)
+        self.rebalances = RebalanceListenerInvoker(context, notify=self._notify, on_assignment=on_assignment)
+
+    def rebalance(self, task: ThreadTask) -> None:
+        """Give the polling thread a task."""
+        self.rebalances.add(task)
+        self._wake()
 
     def feed(self, event: Event) -> None:
         """Feed the group member an event, from any thread."""
-        if self.coordinator is not None:
-            self._call(self.coordinator.feed, event)
+        if self.membership is not None:
+            self._call(self.membership.feed, event)
 
     def _notify(self, notice: Notice) -> None:
         self._call(self._deliver, notice)
 
     def _deliver(self, notice: Notice) -> None:
-        if self.coordinator is not None and not notice.delivered:
+        if self.membership is not None and not notice.delivered:
             notice.delivered = True
-            self.coordinator.feed(notice.event)
+            self.membership.feed(notice.event)
 
     def note_poll(self, now: float) -> None:
-        if self.coordinator is not None and self.coordinator.note_poll(now):
+        if self.membership is not None and self.membership.note_poll(now):
             self.feed(Polled())
 
     def note_metadata(self, metadata: ClusterMetadata, *, matched: bool) -> None:
         """Feed the member new metadata; `matched` is True if a pattern matches other topics now. On the loop."""
-        if self.coordinator is not None:
+        if self.membership is not None:
             if matched:
-                self.coordinator.feed(Subscribed(self._subscription.topics))
-            self.coordinator.note_metadata(metadata)
+                self.membership.feed(Subscribed(self._subscription.topics))
+            self.membership.note_metadata(metadata)
 
     async def leave(self, reason: str, timeout: float) -> None:
         """Leave the group, if any; wait at most `timeout` seconds for the broker's confirmation.
 
         Commits of `commit_async` in progress are abandoned: their callbacks get a `KafkaTimeout`.
         """
-        self.desk.give_up(reason)
-        if self.coordinator is not None:
-            await self.coordinator.depart(reason, timeout)
+        self.commits.give_up(reason)
+        if self.membership is not None:
+            await self.membership.depart(reason, timeout)
 
     def stop(self) -> None:
-        if self.coordinator is not None:
-            self.coordinator.stop()
-        self.desk.stop()
-
-    def _on_moved(self) -> None:
-        if self.coordinator is not None:
-            self.coordinator.lost_coordinator()
-
-    def _topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
-        """Return the topic id that an assigned partition's position belongs to; None if there is none, yet."""
-        state = self._subscription.find(partition)
-        return state.topic_id if state is not None and state.topic_id.int else None
-
-    def _identity(self, partitions: Iterable[TopicPartition]) -> tuple[int, str]:
-        """Return the identity to commit with. A member of a group may commit only what is assigned to it."""
-        if self.coordinator is None or self._subscription.mode is Mode.MANUAL:
-            return -1, ""
-        identity = self.coordinator.member.commit_identity()
-        unassigned = [partition for partition in partitions if partition not in self._subscription]
-        if unassigned:
-            raise CommitFailed(
-                f"{self.coordinator.member.describe()}: {', '.join(map(str, unassigned[:5]))} cannot be committed, "
-                "because the group may have assigned it to another member; this one has "
-                f"{self._subscription.describe()}"
-            )
-        return identity
-
-    def _has_left_behind(self, generation: int) -> bool:
-        return self.coordinator is not None and self.coordinator.member.has_left_behind(generation)
+        if self.membership is not None:
+            self.membership.stop()
+        self.commits.stop()
 
     # ---- state
 
@@ -382,7 +358,7 @@ class ConsumerCoordinator:
         `generation` is the member epoch in the consumer protocol. `group_waits_for_poll` is True while partitions are
         to be revoked or applied, which only a poll does; `last_poll_age` is in seconds.
         """
-        member = self.coordinator.member if self.coordinator is not None else None
+        member = self.membership.member if self.membership is not None else None
         in_group = member is not None and self._subscription.mode not in (Mode.NONE, Mode.MANUAL)
         return {
             "group_id": self._config.group_id,

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from pyclient.clock import Clock
-from pyclient.cluster.client import ClusterClient
 from pyclient.cluster.metadata import EMPTY, ClusterMetadata, TopicInfo, TopicPartitionCounts
-from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.consumer_coordinator import ConsumerCoordinator
-from pyclient.consumer.member_events import ApplyAssignment, ThreadTask
-from pyclient.consumer.subscription import Mode, SubscriptionState
+from pyclient.consumer.context import ConsumerContext
+from pyclient.consumer.member_events import ApplyAssignment
+from pyclient.consumer.subscription import Mode
 from pyclient.errors import KafkaError, TopicAuthorizationFailed, UnknownTopicOrPartition, for_code, from_code
 from pyclient.types import TopicPartition
 
@@ -128,32 +125,25 @@ def describe_refusal(info: TopicInfo) -> str:
 class ConsumerMetadata:
     """Follows the metadata of subscribed and assigned topics; everything runs on the loop.
 
-    Without a group it assigns all partitions, by `on_task`. `on_change` is called after new metadata, with the errors
+    Without a group it assigns all partitions. `on_change` is called after new metadata, with the errors
     that the user has to know.
     """
 
     def __init__(
         self,
-        cluster: ClusterClient,
-        config: ConsumerConfig,
-        subscription: SubscriptionState,
-        group: ConsumerCoordinator,
-        lock: threading.Lock,
-        *,
-        clock: Clock,
-        on_task: Callable[[ThreadTask], None],
+        context: ConsumerContext,
+        coordinator: ConsumerCoordinator,
         on_change: Callable[[Iterable[KafkaError]], None],
     ) -> None:
-        self._cluster = cluster
-        self._config = config
-        self._subscription = subscription
-        self._group = group
-        self._lock = lock
-        self._clock = clock
-        self._on_task = on_task
+        self._cluster = context.cluster
+        self._config = context.config
+        self._subscription = context.subscription
+        self._lock = context.lock
+        self._clock = context.clock
+        self._coordinator = coordinator
         self._on_change = on_change
         self._counts = TopicPartitionCounts()
-        self._watch = TopicWatch(may_be_created=config.allow_auto_create_topics)
+        self._watch = TopicWatch(may_be_created=context.config.allow_auto_create_topics)
 
     @property
     def problems(self) -> Mapping[str, str]:
@@ -177,15 +167,15 @@ class ConsumerMetadata:
             info.name for info in metadata.topics.values() if info.partitions and (internal_too or not info.internal)
         ]
         with self._lock:
-            if self._group.coordinator is None:  # a topic that is not listed for a moment is kept
+            if self._coordinator.membership is None:  # a topic that is not listed for a moment is kept
                 names += self._subscription.topics
             matched = self._subscription.match(names)
             self._counts.update(metadata, self._wanted())
             self.note_leaders(metadata)
-        if self._group.coordinator is None:
+        if self._coordinator.membership is None:
             self._assign_everything()
         else:
-            self._group.note_metadata(metadata, matched=matched)
+            self._coordinator.note_metadata(metadata, matched=matched)
         self._watch_topics(metadata)
         self._on_change(self._topic_errors(metadata))
 
@@ -239,9 +229,9 @@ class ConsumerMetadata:
             for topic in self._subscription.topics
             for number in range(self._counts.count(topic))
         ]
-        held = dict.fromkeys(self._group.rebalances.expected())
+        held = dict.fromkeys(self._coordinator.rebalances.expected())
         added = tuple(partition for partition in wanted if partition not in held)
         kept = set(wanted)
         revoked = tuple(partition for partition in held if partition not in kept)
         if added or revoked:
-            self._on_task(ApplyAssignment(0, tuple(wanted), added, revoked))
+            self._coordinator.rebalance(ApplyAssignment(0, tuple(wanted), added, revoked))

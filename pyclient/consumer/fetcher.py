@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from math import isinf
 
-from pyclient.backoff import Backoff
-from pyclient.clock import Clock, Rng
-from pyclient.cluster.client import ClusterClient
 from pyclient.consumer.completed_fetch import Frame
-from pyclient.consumer.config import ConsumerConfig
+from pyclient.consumer.context import ConsumerContext
 from pyclient.consumer.fetch_buffer import FetchBuffer, FetchCollector, FetchOutcome, memory_of
 from pyclient.consumer.fetch_plan import FetchPlan, FetchPlanner
 from pyclient.consumer.fetch_session_handler import FetchSessionHandler, SessionRequest
 from pyclient.consumer.metrics import ConsumerMetrics
-from pyclient.consumer.subscription import SubscriptionState, split_by_topic
+from pyclient.consumer.subscription import split_by_topic
 from pyclient.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
@@ -103,32 +99,27 @@ class Fetcher:
 
     def __init__(
         self,
-        cluster: ClusterClient,
-        subscription: SubscriptionState,
+        context: ConsumerContext,
         buffer: FetchBuffer,
-        lock: threading.Lock,
-        config: ConsumerConfig,
+        metrics: ConsumerMetrics,
         *,
-        clock: Clock,
-        rng: Rng,
         on_records: Callable[[], None],
         on_trouble: Callable[[list[KafkaError]], None],
-        metrics: ConsumerMetrics,
     ) -> None:
         self.last_error: KafkaError | None = None
-        self._cluster = cluster
-        self._subscription = subscription
+        self._cluster = context.cluster
+        self._subscription = context.subscription
         self._buffer = buffer
-        self._lock = lock
-        self._config = config
-        self._clock = clock
-        self._rng = rng
+        self._lock = context.lock
+        self._config = context.config
+        self._clock = context.clock
+        self._rng = context.rng
         self._on_records = on_records
         self._on_trouble = on_trouble
         self._metrics = metrics
-        self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        self._reader = FetchCollector(subscription, buffer, config, self._backoff.initial)
-        self._planner = FetchPlanner(subscription, buffer, config)
+        self._backoff = context.backoff
+        self._collector = FetchCollector(context.subscription, buffer, context.config, self._backoff.initial)
+        self._planner = FetchPlanner(context.subscription, buffer, context.config)
         self._slots: dict[int, tuple[_FetchSlot, _FetchSlot]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._idleness = Idleness()
@@ -349,7 +340,7 @@ class Fetcher:
                         raise MalformedMessage(
                             f"node {node} at {address}: the Fetch response has {what}, which was not requested"
                         )
-                    self._reader.take(target, data, frame, now, outcome)
+                    self._collector.take(target, data, frame, now, outcome)
         return outcome
 
 

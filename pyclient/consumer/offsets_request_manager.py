@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
-from pyclient.backoff import Backoff
-from pyclient.clock import Clock, Rng
-from pyclient.cluster.client import ClusterClient
-from pyclient.consumer.config import LATEST, ConsumerConfig, reset_timestamp
-from pyclient.consumer.subscription import AssignedPartition, Phase, SubscriptionState, split_by_topic
+from pyclient.consumer.config import LATEST, reset_timestamp
+from pyclient.consumer.context import ConsumerContext
+from pyclient.consumer.subscription import AssignedPartition, Phase, split_by_topic
 from pyclient.errors import (
     FencedLeaderEpoch,
     KafkaError,
@@ -78,12 +75,12 @@ class _Search:
 class OffsetFinder:
     """ListOffsets, once or with retries."""
 
-    def __init__(self, cluster: ClusterClient, config: ConsumerConfig, *, clock: Clock, rng: Rng) -> None:
-        self._cluster = cluster
-        self._config = config
-        self._clock = clock
-        self._rng = rng
-        self._backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+    def __init__(self, context: ConsumerContext) -> None:
+        self._cluster = context.cluster
+        self._config = context.config
+        self._clock = context.clock
+        self._rng = context.rng
+        self._backoff = context.backoff
 
     async def once(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
         """Return each partition's result of one round, by timestamp (epoch ms, -1 latest, -2 earliest)."""
@@ -231,26 +228,22 @@ class OffsetsRequestManager:
 
     def __init__(
         self,
-        cluster: ClusterClient,
-        subscription: SubscriptionState,
-        lock: threading.Lock,
-        config: ConsumerConfig,
+        context: ConsumerContext,
         finder: OffsetFinder,
         *,
-        clock: Clock,
         look_up_committed: Committed,
         on_change: Callable[[list[KafkaError]], None],
     ) -> None:
         self.last_error: KafkaError | None = None
-        self._cluster = cluster
-        self._subscription = subscription
-        self._lock = lock
-        self._config = config
+        self._cluster = context.cluster
+        self._subscription = context.subscription
+        self._lock = context.lock
+        self._config = context.config
         self._finder = finder
-        self._clock = clock
+        self._clock = context.clock
         self._look_up_committed = look_up_committed
         self._on_change = on_change
-        self._backoff = config.retry_backoff_ms / 1000
+        self._backoff = context.backoff.initial
         self._event = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
+from pyclient.consumer.context import ConsumerContext
 from pyclient.consumer.member_events import (
     ApplyAssignment,
     AssignmentApplied,
@@ -20,7 +20,6 @@ from pyclient.consumer.member_events import (
     Revoke,
     ThreadTask,
 )
-from pyclient.consumer.subscription import SubscriptionState
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
 
@@ -126,17 +125,11 @@ class RebalanceListenerInvoker:
     """
 
     def __init__(
-        self,
-        subscription: SubscriptionState,
-        lock: threading.Lock,
-        *,
-        auto_commit: bool,
-        notify: Callable[[Notice], None],
-        on_assignment: Callable[[], None],
+        self, context: ConsumerContext, *, notify: Callable[[Notice], None], on_assignment: Callable[[], None]
     ) -> None:
-        self._subscription = subscription
-        self._lock = lock
-        self._auto_commit = auto_commit
+        self._subscription = context.subscription
+        self._lock = context.lock
+        self._auto_commit = bool(context.config.enable_auto_commit)
         self._notify = notify
         self._on_assignment = on_assignment
         self._tasks: deque[_Progress] = deque()

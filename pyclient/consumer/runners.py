@@ -33,7 +33,7 @@ class AsyncRunner:
     """
 
     interrupt: Final = asyncio.CancelledError
-    core: ConsumerClient
+    client: ConsumerClient
 
     def __init__(self, at_exit: Callable[[float], Coroutine[Any, Any, None]]) -> None:
         self.ready = asyncio.Event()
@@ -41,8 +41,8 @@ class AsyncRunner:
     @property
     def in_use(self) -> bool:
         """True if the consumer was started and not closed."""
-        core = getattr(self, "core", None)
-        return core is not None and core.loop is not None and not core.ended
+        client = getattr(self, "client", None)
+        return client is not None and client.loop is not None and not client.ended
 
     def caller(self) -> object:
         """Return the current task, which `Guard` compares; None before any loop runs."""
@@ -60,9 +60,9 @@ class AsyncRunner:
 
     async def start(self) -> None:
         """Start the consumer; raise `RuntimeError` on another event loop than the one it was first used on."""
-        loop = self.core.loop
+        loop = self.client.loop
         if loop is None:
-            await self.core.start()
+            await self.client.start()
         elif loop is not asyncio.get_running_loop():
             raise RuntimeError("an AsyncConsumer belongs to the event loop it was first used on")
 
@@ -88,13 +88,13 @@ class AsyncRunner:
 
     async def close(self) -> None:
         """End every request and close every connection."""
-        await self.core.shut_down()
+        await self.client.shut_down()
 
     def abandon(self) -> None:
         """Close the connections without waiting; called by the garbage collector."""
-        loop = self.core.loop
+        loop = self.client.loop
         if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(_shut_down_in_background, self.core)
+            loop.call_soon_threadsafe(_shut_down_in_background, self.client)
 
 
 class ThreadRunner:
@@ -105,7 +105,7 @@ class ThreadRunner:
     """
 
     interrupt: Final = KeyboardInterrupt
-    core: ConsumerClient
+    client: ConsumerClient
 
     def __init__(self, at_exit: Callable[[float], None]) -> None:
         self.ready = Flag()
@@ -130,7 +130,7 @@ class ThreadRunner:
 
     def start(self) -> None:
         """Start the thread and the consumer on it; continue a start that Ctrl-C interrupted."""
-        if self.core.loop is None:
+        if self.client.loop is None:
             self._start()
 
     def _start(self) -> LoopThread:
@@ -146,8 +146,8 @@ class ThreadRunner:
             thread.at_exit = at_exit
             thread.start()
             self._thread = thread
-        if self.core.loop is None:
-            self._thread.run(self.core.start)
+        if self.client.loop is None:
+            self._thread.run(self.client.start)
         return self._thread
 
     def close_at_exit(self) -> None:
@@ -159,7 +159,7 @@ class ThreadRunner:
             close(_EXIT_SECONDS)
         except ConcurrentUse:  # a daemon thread is polling: leave the group without a commit
             try:
-                self.run_within(_EXIT_SECONDS, self.core.leave, "the process ended", _EXIT_SECONDS)
+                self.run_within(_EXIT_SECONDS, self.client.leave, "the process ended", _EXIT_SECONDS)
             except KafkaError as error:
                 log.info("the process ended, but the group's coordinator may not know: %s", error)
 
@@ -187,7 +187,7 @@ class ThreadRunner:
         if thread is None:
             return
         try:
-            thread.run(self.core.shut_down, timeout=_EXIT_SECONDS)
+            thread.run(self.client.shut_down, timeout=_EXIT_SECONDS)
         except KafkaError as error:
             log.warning("closing the consumer's connections: %s", error)
         finally:
@@ -196,13 +196,13 @@ class ThreadRunner:
     def abandon(self) -> None:
         """Close the connections and end the thread without waiting; called by the garbage collector."""
         if self._thread is not None:
-            self._thread.stop_after(self.core.shut_down)
+            self._thread.stop_after(self.client.shut_down)
 
 
 Runner = AsyncRunner | ThreadRunner
 
 
-def _shut_down_in_background(core: ConsumerClient) -> None:
-    task = asyncio.get_running_loop().create_task(core.shut_down())
+def _shut_down_in_background(client: ConsumerClient) -> None:
+    task = asyncio.get_running_loop().create_task(client.shut_down())
     _abandoned.add(task)
     task.add_done_callback(_abandoned.discard)

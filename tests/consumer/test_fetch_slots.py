@@ -12,6 +12,7 @@ from consumer_samples import batch_of
 
 from pyclient.config import resolve
 from pyclient.consumer.config import ConsumerConfig
+from pyclient.consumer.context import ConsumerContext
 from pyclient.consumer.fetch_buffer import FetchBuffer
 from pyclient.consumer.fetcher import Fetcher, Idleness
 from pyclient.consumer.metrics import ConsumerMetrics
@@ -58,16 +59,18 @@ class FetcherFixture:
         self.parked_at_notify: list[int] = []
         self.subscription = SubscriptionState(looks_up_committed=False)
         self.fetcher = Fetcher(
-            self.node,
-            self.subscription,
+            ConsumerContext(
+                resolve(ConsumerConfig, {"bootstrap_servers": "127.0.0.1:1"}),
+                self.node,
+                self.subscription,
+                threading.Lock(),
+                ManualClock(),
+                random.Random(1),
+            ),
             FetchBuffer(self.subscription, low_bytes=1, high_bytes=10**9, check_crcs=True),
-            threading.Lock(),
-            resolve(ConsumerConfig, {"bootstrap_servers": "127.0.0.1:1"}),
-            clock=ManualClock(),
-            rng=random.Random(1),
+            ConsumerMetrics(),
             on_records=lambda: self.parked_at_notify.append(len(self.node.parked)),
             on_trouble=lambda errors: None,
-            metrics=ConsumerMetrics(),
         )
         self.assign(*range(partitions))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from consumer_samples import T0, T1
 from pyclient import errors
 from pyclient.config import resolve
 from pyclient.consumer.config import ConsumerConfig
+from pyclient.consumer.context import ConsumerContext
 from pyclient.consumer.offsets_request_manager import OffsetsRequestManager
 from pyclient.consumer.subscription import AssignedPartition, Phase, SubscriptionState
 from pyclient.protocol.messages.offset_for_leader_epoch import (
@@ -60,12 +62,8 @@ class Script:
         cluster: Any = SimpleNamespace(metadata=metadata, request=self._request, request_refresh=self._refresh)
         finder: Any = SimpleNamespace(once=self.once)
         positions = OffsetsRequestManager(
-            cluster,
-            self.subscription,
-            threading.Lock(),
-            self.config,
+            ConsumerContext(self.config, cluster, self.subscription, threading.Lock(), _LoopClock(), random.Random(1)),
             finder,
-            clock=_LoopClock(),
             look_up_committed=self._look_up,
             on_change=on_change,
         )

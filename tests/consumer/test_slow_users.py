@@ -30,7 +30,7 @@ def wait_until_no_fetch_is_in_flight(consumer: Any) -> None:
     """Wait until something is fetched and no fetch is in flight."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        slots = [slot for pair in consumer.raw._core.fetcher._slots.values() for slot in pair]
+        slots = [slot for pair in consumer.raw._client.fetcher._slots.values() for slot in pair]
         if consumer.metrics()["fetched_bytes"] and not any(slot.reserved for slot in slots):
             return
         assert time.monotonic() < deadline, consumer.health()
@@ -50,7 +50,7 @@ def test_idle_user_has_at_most_fetch_max_bytes_buffered(
     for _ in range(10):
         wait_until_no_fetch_is_in_flight(consumer)
         buffered = consumer.health()["buffered_bytes"]
-        held = sum(consumer.raw._core.buffer._held.values())  # whole answers, until the last record of them is taken
+        held = sum(consumer.raw._client.buffer._held.values())  # whole answers, until the last record of them is taken
         # a user with nothing to poll gets one partition's share, whatever else is kept; batches come whole
         assert buffered <= held <= bound + SHARE + 20_000
         taken += len(consumer.poll(PATIENCE, max_records=37))

@@ -221,11 +221,11 @@ with EmbeddedCluster(processes=True) as cluster:
     consumer = Consumer("topic", bootstrap_servers=cluster.bootstrap_servers, **options)
     assert len(consumer.poll(timeout=30)) == 1
     main = threading.get_ident()
-    committing = consumer._core.committer.commit
+    committing = consumer._client.coordinator.committer.commit
     def commit(*arguments):
         threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
         return committing(*arguments)
-    consumer._core.committer.commit = commit
+    consumer._client.coordinator.committer.commit = commit
     os.kill(cluster.pid, signal.SIGSTOP)
     try:
         consumer.close(timeout=600)

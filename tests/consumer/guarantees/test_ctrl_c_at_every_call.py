@@ -205,7 +205,7 @@ def test_rebalance_interrupted_at_any_call_continues_with_the_next_poll(
         for number in count(0, stride):
             consumer.subscribe(topic, listener=changes)
             poll_until([consumer], lambda: len(consumer.assignment()) == 2)
-            rebalances = consumer._core.rebalances
+            rebalances = consumer._client.coordinator.rebalances
             more = True
             with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id=group, **options) as other:
                 while more and len(consumer.assignment()) == 2:

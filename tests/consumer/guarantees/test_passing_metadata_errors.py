@@ -26,7 +26,7 @@ def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Itera
 
 def refreshes(consumer: Any, count: int) -> Callable[[], bool]:
     """Return a condition: so many metadata answers came since."""
-    updater = consumer.raw._core.cluster._updater
+    updater = consumer.raw._client.cluster._updater
     wanted = updater.generation + count
     return lambda: updater.generation >= wanted
 
