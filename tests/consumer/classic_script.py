@@ -54,6 +54,8 @@ def show(action: Action) -> str:
 class Script(MemberScript):
     """A member; responses belong to the last request by default."""
 
+    JOIN, HEARTBEAT, GONE = SendJoin, SendHeartbeat, errors.UnknownMemberId
+
     def __init__(self, *, cooperative: bool = False, instance_id: str | None = None) -> None:
         super().__init__()
         self.member = ClassicMember(
@@ -73,11 +75,25 @@ class Script(MemberScript):
     def refused(self, request: type, error: type[errors.KafkaError], member_id: str = "") -> list[str]:
         return self.step(Refused(self.last[request].attempt, error("refused"), member_id))
 
-    def stable(self, partitions: str = "a0 a1") -> Script:
+    def join(self, node: int = 1, reason: str = "subscribed") -> str:
+        return f"join node {node} as ?, topics a, owning nothing of generation -1: {reason}"
+
+    def heartbeat(self, node: int = 1) -> str:
+        return f"heartbeat to node {node} as m1, generation 1"
+
+    def assigned(self, partitions: str) -> list[str]:
+        self.joined()
+        return self.synced(partitions)
+
+    def joining(self) -> Script:
         self.step(Subscribed(("a",)))
         self.step(CoordinatorFound(1))
-        self.joined()
-        self.synced(partitions)
+        assert self.member.state is State.JOINING
+        return self
+
+    def stable(self, partitions: str = "a0 a1") -> Script:
+        self.joining()
+        self.assigned(partitions)
         self.adopted()
         assert self.member.state is State.STABLE
         return self

@@ -7,10 +7,8 @@ and commits are then run against a real Kafka as they are.
 from __future__ import annotations
 
 import os
-import sys
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +17,9 @@ from hypothesis import settings
 
 from pyclient import Admin, NewTopic, Producer
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.consumer.consumer_factory import consumers
 
-sys.path.insert(0, str(Path(__file__).parent))
-from consumer_factory import ConsumerFactory
+__all__ = ["consumers"]
 
 settings.register_profile("consumer", max_examples=50)
 settings.load_profile("consumer")
@@ -73,10 +71,3 @@ def produce(producer: Producer) -> Produce:
         producer.flush()
 
     return send
-
-
-@pytest.fixture(params=["sync", "async"])
-def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[ConsumerFactory]:
-    """Create consumers of one API; the test runs with both."""
-    with ConsumerFactory(request.param, cluster.bootstrap_servers) as factory:
-        yield factory

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
+
 from pyclient.consumer import AsyncConsumer, Consumer, RebalanceListener
 from pyclient.net.loop_thread import LoopThread
 from pyclient.types import TopicPartition
@@ -221,3 +223,10 @@ class Interrupter:
             result = None
         timer.join()
         return result
+
+
+@pytest.fixture(params=["sync", "async"])
+def consumers(request: pytest.FixtureRequest, cluster: Any) -> Iterator[ConsumerFactory]:
+    """Create consumers of one API; the test runs with both."""
+    with ConsumerFactory(request.param, cluster.bootstrap_servers) as factory:
+        yield factory

@@ -7,7 +7,6 @@ A module that has the fixtures `consumers` (with that protocol), `new_topic`, `p
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 import uuid
 from collections import Counter
@@ -27,22 +26,19 @@ from tests.consumer.consumer_factory import (
     PATIENCE,
     ConsumerFactory,
     EventLog,
-    partitions,
     poll_until,
     read,
     shares,
     values,
 )
+from tests.consumer.group_scenarios import GroupScenarios, group
+
+__all__ = ["ConsumerProtocol", "group"]
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 
 _REGEX_SECONDS = 60  # Kafka evaluates patterns at most every 10 s; new topics wait for that
-
-
-@pytest.fixture
-def group() -> str:
-    return f"g-{uuid.uuid4().hex[:8]}"
 
 
 def send_leave_for(member_id: str, group: str, servers: str) -> None:
@@ -66,20 +62,7 @@ def lags(consumers: list[Any]) -> list[int | None]:
     return [lag for consumer in consumers for lag in consumer.lag().values()]
 
 
-class ConsumerProtocol:
-    def test_member_alone_reads_everything(
-        self, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
-    ) -> None:
-        topic = new_topic(3)
-        for partition in range(3):
-            produce(topic, b"%d" % partition, partition=partition)
-        consumer = consumers(topic, group_id=group)
-        assert sorted(values(read(consumer, 3))) == [b"0", b"1", b"2"]
-        assert consumer.assignment() == set(partitions(topic, 0, 1, 2))
-        assert consumer.subscription() == {topic}
-        poll_until([consumer], lambda: consumer.health()["group_state"] == "stable")
-        assert consumer.health()["generation"] > 0
-
+class ConsumerProtocol(GroupScenarios):
     def test_new_member_takes_only_its_share_and_the_last_one_gets_all_back(
         self, consumers: ConsumerFactory, new_topic: NewTopic, group: str
     ) -> None:
@@ -215,52 +198,6 @@ class ConsumerProtocol:
         with pytest.raises(errors.InvalidRegularExpression, match="RE2"):
             poll_until([consumer], lambda: False)
 
-    def test_compiled_pattern_is_matched_by_the_client(
-        self, consumers: ConsumerFactory, admin: Admin, group: str
-    ) -> None:
-        stem = f"p-{uuid.uuid4().hex[:8]}"
-        admin.create_topics([Topic(f"{stem}-a", 1), Topic(f"{stem}-ignored", 1)])
-        consumer = consumers(group_id=group, metadata_max_age_ms=50)
-        consumer.subscribe(re.compile(f"{stem}-(?!ignored).*"))
-        poll_until([consumer], lambda: consumer.assignment() == {TopicPartition(f"{stem}-a", 0)})
-        admin.create_topics([Topic(f"{stem}-z", 1)])
-        poll_until([consumer], lambda: len(consumer.assignment()) == 2)
-
-    def test_new_partitions_are_assigned(
-        self, consumers: ConsumerFactory, new_topic: NewTopic, admin: Admin, group: str
-    ) -> None:
-        topic = new_topic(1)
-        consumer = consumers(topic, group_id=group, metadata_max_age_ms=50)
-        poll_until([consumer], lambda: shares([consumer]) == [[0]])
-        admin.create_partitions({topic: 3})
-        poll_until([consumer], lambda: shares([consumer]) == [[0, 1, 2]])
-
-    def test_new_subscription_revokes_the_old_one(
-        self, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
-    ) -> None:
-        old, new = new_topic(), new_topic()
-        produce(new, b"new")
-        produce(old, b"old", b"never read")
-        consumer = consumers(old, group_id=group)
-        assert len(consumer.poll(30, max_records=1)) == 1
-        consumer.subscribe(new)
-        assert values(read(consumer, 1)) == [b"new"]
-        assert consumer.assignment() == set(partitions(new, 0))
-
-    def test_unsubscribe_leaves_the_group_and_another_subscription_joins_again(
-        self, consumers: ConsumerFactory, new_topic: NewTopic, group: str
-    ) -> None:
-        topic = new_topic(2)
-        event_log = EventLog()
-        first, second = consumers(group_id=group), consumers(topic, group_id=group)
-        first.subscribe(topic, listener=event_log)
-        poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [1, 1])
-        first.unsubscribe()
-        assert event_log.lines[-1].startswith("-")
-        poll_until([second], lambda: shares([second]) == [[0, 1]])
-        first.subscribe(topic)
-        poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [1, 1])
-
     def test_removed_member_loses_its_partitions_and_rejoins(
         self, consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
     ) -> None:
@@ -301,21 +238,6 @@ class ConsumerProtocol:
         assert slow.assignment() == set()
         other.close()
         poll_until([slow], lambda: shares([slow]) == [[0]])
-
-    def test_static_member_returns_to_its_partitions_others_keep_theirs(
-        self, consumers: ConsumerFactory, new_topic: NewTopic, group: str
-    ) -> None:
-        topic = new_topic(2)
-        event_log = EventLog()
-        static = consumers(topic, group_id=group, group_instance_id="one")
-        other = consumers(group_id=group, group_instance_id="two")
-        other.subscribe(topic, listener=event_log)
-        poll_until([static, other], lambda: sorted(map(len, shares([static, other]))) == [1, 1])
-        held, lines = static.assignment(), len(event_log.lines)
-        static.close()
-        again = consumers(topic, group_id=group, group_instance_id="one")
-        poll_until([again, other], lambda: again.assignment() == held)
-        assert len(event_log.lines) == lines
 
     def test_second_consumer_of_an_instance_id_is_refused_while_first_lives(
         self, consumers: ConsumerFactory, new_topic: NewTopic, group: str

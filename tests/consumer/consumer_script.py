@@ -64,6 +64,9 @@ JOIN = "heartbeat: node 1, epoch 0, everything, topics a, owning nothing"
 class Script(MemberScript):
     """A member; responses belong to the last request of their kind."""
 
+    JOIN = HEARTBEAT = SendConsumerHeartbeat
+    GONE = errors.FencedMemberEpoch
+
     def __init__(self, *, instance_id: str | None = None) -> None:
         super().__init__()
         options = MemberOptions("g", INTERVAL, 300.0, lambda failures: 0.1 * 2**failures, instance_id)
@@ -81,8 +84,18 @@ class Script(MemberScript):
         found = {topic_id(name): name for name in names.split()}
         return self.step(TopicsResolved(self.last[ResolveTopics].attempt, found))
 
-    def refused(self, error: type[errors.KafkaError], request: type = SendConsumerHeartbeat) -> list[str]:
+    def refused(self, request: type, error: type[errors.KafkaError]) -> list[str]:
         return self.step(Refused(self.last[request].attempt, error("refused")))
+
+    def join(self, node: int = 1, _reason: str = "") -> str:
+        return f"heartbeat: node {node}, epoch 0, everything, topics a, owning nothing"
+
+    def heartbeat(self, node: int = 1) -> str:
+        return f"heartbeat: node {node}, epoch 1"
+
+    def assigned(self, partitions: str) -> list[str]:
+        self.heartbeat_answered(1, partitions)
+        return self.resolved("a b")
 
     def joining(self) -> Script:
         self.step(Subscribed(("a",)))
@@ -92,8 +105,7 @@ class Script(MemberScript):
 
     def stable(self, partitions: str = "a0 a1") -> Script:
         self.joining()
-        self.heartbeat_answered(1, partitions)
-        self.resolved("a b")
+        self.assigned(partitions)
         self.adopted()
         self.heartbeat_answered(1)
         assert self.member.state is State.STABLE

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from consumer_samples import T0, T1, assigned, batch_of, parse_records
-
 from pyclient.config import resolve
 from pyclient.consumer.completed_fetch import CompletedFetch, Frame, Target
 from pyclient.consumer.config import ConsumerConfig
@@ -14,6 +12,7 @@ from pyclient.consumer.fetch_plan import FetchPlan, FetchPlanner, high_bytes, lo
 from pyclient.consumer.subscription import AssignedPartition
 from pyclient.protocol.messages.fetch import PartitionData
 from pyclient.types import TopicPartition
+from tests.consumer.consumer_samples import T0, T1, assigned, batch_of, parse_records
 
 
 class FetchFixture:

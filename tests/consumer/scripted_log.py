@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from consumer_samples import batch_of
-
 from pyclient import errors
 from pyclient.net.loop_thread import LoopThread
 from pyclient.net.stream import FrameStream
@@ -29,6 +27,7 @@ from pyclient.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from tests.cluster.scripts import broker, metadata, partition, topic
+from tests.consumer.consumer_samples import batch_of
 from tests.net.scripted import RANGES, ScriptedBroker
 
 WAIT = 0.01  # seconds

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_factory import ConsumerFactory, partitions, read, values
 
 from pyclient import OffsetAndMetadata, TopicPartition, errors
 from pyclient.consumer import RebalanceListener, SubscriptionPattern
@@ -27,6 +26,7 @@ from pyclient.consumer.arguments import (
     spread,
     topics_of,
 )
+from tests.consumer.consumer_factory import ConsumerFactory, partitions, read, values
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -59,7 +59,9 @@ def test_partition_list_arguments_accept_one_partition(given: Any) -> None:
     assert as_partitions(given) == [FIRST]
 
 
-@pytest.mark.parametrize("given", ["t", b"t", None, 5, ["t"], [("t", "0")], [("t", -1)], [("t", 2**31)], ("t", True)])
+@pytest.mark.parametrize(
+    "given", ["t", b"t", None, 5, ["t"], [("t", "0")], [("t", -1)], [("t", 2**31)], ("t", True), [None], [("t", 0, 1)]]
+)
 def test_invalid_partition_is_named_in_the_error(given: Any) -> None:
     with pytest.raises(ValueError, match=r"is no partition: give TopicPartition\(topic, number\)"):
         as_partitions(given)
@@ -242,7 +244,7 @@ def test_subscription_to_nothing_or_to_two_things_is_refused() -> None:
         (FIRST, r"assign\("),
         (b"t", "a str, not bytes"),
         (7, "a str, not int"),
-        ("", "1 to 249"),
+        *[(name, "1 to 249") for name in ("", ".", "..", "a b", "ä", "x" * 250, "a/b")],
     ],
 )
 def test_invalid_topic_name_is_refused_with_a_hint(name: Any, said: str) -> None:
@@ -256,6 +258,12 @@ def test_invalid_topic_name_leaves_the_client_usable(consumers: ConsumerFactory,
     for wrong in (5, ["t"], "a b"):
         with pytest.raises(errors.InvalidTopic):
             consumer.partitions_for(wrong)
+        with pytest.raises(errors.InvalidTopic):
+            consumer.subscribe([wrong])
+        with pytest.raises((errors.InvalidTopic, ValueError)):
+            consumer.assign([(wrong, 0)])
+    with pytest.raises(ValueError, match="is no partition"):
+        consumer.assign([(topic, -1)])
     assert consumer.partitions_for(topic) == [0]
 
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from consumer_samples import ABORT, COMMIT, Compression, batch_of, compacted, fetched, marker, parse_records
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient.errors import CorruptBatch, CorruptRecord
+from tests.consumer.consumer_samples import (
+    ABORT,
+    COMMIT,
+    Compression,
+    batch_of,
+    compacted,
+    fetched,
+    marker,
+    parse_records,
+)
 
 
 def offsets(data: bytes, fetch_offset: int = 0, aborted: tuple[tuple[int, int], ...] = ()) -> list[int]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from consumer_factory import ConsumerFactory, partitions, read, values
 
-from pyclient import Admin, NewTopic, Producer, errors
+from pyclient import Admin, NewTopic, Producer
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.consumer.consumer_factory import ConsumerFactory, partitions, read, values
 
 
 @pytest.fixture(scope="module")
@@ -107,24 +106,6 @@ def damage(cluster: EmbeddedCluster, topic: str, value: bytes, to: bytes) -> Non
     log.write_bytes(content.replace(value, to))
 
 
-def test_damaged_batch_raises_with_its_offset_and_can_be_skipped(
-    consumers: ConsumerFactory, own_cluster: EmbeddedCluster
-) -> None:
-    topic = make_topic(own_cluster, [b"good-0", b"good-1"], [b"fine-2", b"fine-3"], [b"good-4"])
-    damage(own_cluster, topic, b"fine-3", b"fire-3")
-    consumer = consumers()
-    (partition,) = partitions(topic, 0)
-    consumer.assign([partition])
-    assert values(read(consumer, 2)) == [b"good-0", b"good-1"]
-    for _ in range(2):
-        with pytest.raises(errors.CorruptBatch, match="CRC") as caught:
-            consumer.poll(30)
-        assert consumer.position(partition) == 2
-    assert (caught.value.offset, caught.value.next_offset) == (2, 4)
-    consumer.seek(partition, caught.value.next_offset)
-    assert values(read(consumer, 1)) == [b"good-4"]
-
-
 def test_damaged_values_are_returned_without_check_crcs(
     consumers: ConsumerFactory, own_cluster: EmbeddedCluster
 ) -> None:
@@ -133,20 +114,3 @@ def test_damaged_values_are_returned_without_check_crcs(
     consumer = consumers(check_crcs=False)
     consumer.assign(partitions(topic, 0))
     assert values(read(consumer, 2)) == [b"fine-0", b"fire-1"]
-
-
-def test_iteration_stops_before_a_damaged_batch(consumers: ConsumerFactory, own_cluster: EmbeddedCluster) -> None:
-    topic = make_topic(own_cluster, [b"good-0"], [b"fine-1"], [b"good-2"])
-    damage(own_cluster, topic, b"fine-1", b"fire-1")
-    consumer = consumers()
-    consumer.assign(partitions(topic, 0))
-    seen: list[Any] = []
-    poison: errors.CorruptBatch | None = None
-    try:
-        seen.extend(record.value for record in consumer)
-    except errors.CorruptBatch as error:
-        poison = error
-    assert poison is not None
-    assert poison.offset == 1
-    consumer.seek((topic, 0), poison.next_offset)
-    assert next(iter(consumer)).value == b"good-2"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from consumer_factory import ConsumerFactory, close_in_time, partitions, poll_until
 
 from pyclient import AsyncConsumer, Consumer, errors
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.consumer.consumer_factory import ConsumerFactory, close_in_time, partitions, poll_until
 from tests.patience import retry_until_error
 
 NewTopic = Callable[..., str]

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from consumer_factory import partitions
 
 from pyclient import AsyncConsumer
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.types import OffsetAndMetadata, TopicPartition
+from tests.consumer.consumer_factory import partitions
 
 Consuming = Callable[..., "AsyncConsumer[bytes, bytes]"]
 Outcomes = list[tuple[int, Exception | None]]

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_factory import ConsumerFactory, partitions, poll_until, read, values
 
 from pyclient import errors
 from pyclient.types import OffsetAndMetadata
+from tests.consumer.consumer_factory import ConsumerFactory, partitions, poll_until, read, values
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -102,24 +102,6 @@ def test_commits_are_stored_in_call_order(consumers: ConsumerFactory, topic: str
     consumer.commit({partition: 9})
     assert outcomes == list(range(1, 9))
     assert consumer.committed()[partition].offset == 9
-
-
-def test_auto_commit_commits_only_what_earlier_polls_returned(
-    consumers: ConsumerFactory, topic: str, group: str
-) -> None:
-    consumer = consumers(topic, group_id=group, auto_commit_interval_ms=0)
-    read(consumer, 3)
-    watcher = consumers(group_id=group, enable_auto_commit=False)
-    for expected in (4, 5, 6):
-        assert len(consumer.poll(30, max_records=1)) == 1
-        offset = watcher.committed([(topic, 0)])[(topic, 0)]
-        assert offset is None or offset.offset < expected
-
-    def all_are_committed() -> bool:
-        offset = watcher.committed([(topic, 0)])[(topic, 0)]
-        return offset is not None and offset.offset == 10
-
-    poll_until([consumer], all_are_committed)
 
 
 def test_close_commits_the_polled_records(consumers: ConsumerFactory, topic: str, group: str) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_samples import batch_of, fetched
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from pyclient.consumer.completed_fetch import BatchSlice
 from pyclient.consumer.deserialization import Deserializers, PolledSlices
 from pyclient.errors import DeserializationError, PoisonRecord, SerializationError
 from pyclient.records import Record, build_batch
+from tests.consumer.consumer_samples import batch_of, fetched
 
 
 def slice_of(first: int, count: int, partition: int = 0) -> BatchSlice:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from consumer_samples import T0, batch_of, marker
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from pyclient.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from tests.consumer.consumer_samples import T0, batch_of, marker
 from tests.consumer.fetch_fixture import FetchFixture
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from consumer_samples import T0, T1, assigned, batch_of, compacted, marker, parse_records
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from pyclient.consumer.fetch_buffer import FetchBuffer
 from pyclient.consumer.subscription import AssignedPartition, SubscriptionState
 from pyclient.errors import CorruptBatch
 from pyclient.records import build_batch, count_intact
+from tests.consumer.consumer_samples import T0, T1, assigned, batch_of, compacted, marker, parse_records
 
 
 def buffer_of(subscription: SubscriptionState, **options: int) -> FetchBuffer:

@@ -6,7 +6,6 @@ import uuid
 from contextlib import suppress
 
 import pytest
-from consumer_samples import T0, T1, batch_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from pyclient.consumer.fetch_plan import FetchPlan
 from pyclient.consumer.subscription import AssignedPartition, Phase
 from pyclient.errors import KafkaError
 from pyclient.types import TopicPartition
+from tests.consumer.consumer_samples import T0, T1, batch_of
 from tests.consumer.fetch_fixture import FetchFixture
 
 

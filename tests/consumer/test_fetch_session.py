@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import uuid
 
-from consumer_samples import T0, T1
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient.consumer.fetch_session_handler import FetchPosition, FetchSessionHandler, SessionRequest
 from pyclient.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from pyclient.types import TopicPartition
+from tests.consumer.consumer_samples import T0, T1
 
 ID_1, ID_2 = uuid.UUID(int=1), uuid.UUID(int=2)
 

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from consumer_samples import batch_of
-
 from pyclient.config import resolve
 from pyclient.consumer.config import ConsumerConfig
 from pyclient.consumer.context import ConsumerContext
@@ -21,6 +19,7 @@ from pyclient.errors import ConnectionFailed
 from pyclient.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from pyclient.testing.clock import ManualClock
 from pyclient.types import TopicPartition
+from tests.consumer.consumer_samples import batch_of
 
 
 class Node:

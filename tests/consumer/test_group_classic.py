@@ -8,14 +8,10 @@ from pyclient import errors
 from pyclient.consumer.member import State
 from pyclient.consumer.member_events import (
     CoordinatorFound,
-    CoordinatorLost,
-    FindCoordinator,
     HeartbeatAnswered,
     Joined,
     PlanAssignment,
     Planned,
-    Polled,
-    RecheckMembership,
     Refused,
     SendHeartbeat,
     SendJoin,
@@ -62,30 +58,6 @@ def test_leader_with_skip_assignment_plans_nothing() -> None:
     assert [show(action) for action in script.member.step(joined, 0.0)] == ["sync generation 1 as m1"]
 
 
-def test_loading_coordinator_is_retried_with_growing_backoff() -> None:
-    script = Script()
-    script.step(Subscribed(("a",)))
-    script.step(CoordinatorFound(1))
-    pauses = []
-    for _ in range(3):
-        assert script.refused(SendJoin, errors.CoordinatorLoadInProgress) == []
-        assert script.member.state is State.WAITING
-        begun = script.now
-        assert script.tick() == ["join node 1 as ?, topics a, owning nothing of generation -1: subscribed"]
-        pauses.append(script.now - begun)
-    assert pauses == pytest.approx([0.1, 0.2, 0.4])
-
-
-@pytest.mark.parametrize("error", [errors.NotCoordinator, errors.CoordinatorNotAvailable, errors.ConnectionFailed])
-def test_moved_coordinator_is_looked_up_again(error: type[errors.KafkaError]) -> None:
-    script = Script()
-    script.step(Subscribed(("a",)))
-    script.step(CoordinatorFound(1))
-    assert script.refused(SendJoin, error) == []
-    assert script.tick() == ["find coordinator"]
-    assert script.step(CoordinatorFound(2))[0].startswith("join node 2")
-
-
 @pytest.mark.parametrize("request_type", [SendJoin, SendSync])
 def test_unknown_member_rejoins_without_its_old_id(request_type: type) -> None:
     script = Script()
@@ -105,37 +77,6 @@ def test_rebalance_during_sync_joins_again_with_the_same_id() -> None:
     script.joined()
     assert script.refused(SendSync, errors.RebalanceInProgress) == []
     assert script.tick() == ["join node 1 as m1, topics a, owning nothing of generation -1: subscribed"]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        errors.InconsistentGroupProtocol,
-        errors.InvalidSessionTimeout,
-        errors.GroupAuthorizationFailed,
-        errors.GroupMaxSizeReached,
-    ],
-)
-def test_permanent_error_is_raised_and_the_next_poll_retries(
-    error: type[errors.KafkaError],
-) -> None:
-    script = Script()
-    script.step(Subscribed(("a",)))
-    script.step(CoordinatorFound(1))
-    assert script.refused(SendJoin, error) == [f"FAIL {error.__name__}"]
-    assert script.member.state is State.FAILED
-    assert script.member.deadline() is None
-    assert script.step(Polled()) == []  # not before the backoff is over
-    assert script.step(Polled(), after=1.0) == [
-        "join node 1 as ?, topics a, owning nothing of generation -1: poll was called again"
-    ]
-
-
-def test_unauthorized_coordinator_lookup_is_raised() -> None:
-    script = Script()
-    script.step(Subscribed(("a",)))
-    assert script.refused(FindCoordinator, errors.GroupAuthorizationFailed) == ["FAIL GroupAuthorizationFailed"]
-    assert script.step(Polled(), after=1.0) == ["find coordinator"]
 
 
 def test_responses_of_earlier_attempts_are_ignored() -> None:
@@ -178,16 +119,3 @@ def test_membership_survives_a_move_of_the_coordinator() -> None:
     assert script.member.state is State.STABLE
     assert script.step(CoordinatorFound(2)) == ["heartbeat to node 2 as m1, generation 1"]
     assert script.member.commit_identity() == (1, "m1")
-
-
-def test_commit_error_may_report_the_move_first() -> None:
-    script = Script().stable()
-    assert script.step(CoordinatorLost()) == ["find coordinator"]
-    assert script.step(CoordinatorLost()) == []
-    assert script.step(CoordinatorFound(2)) == ["heartbeat to node 2 as m1, generation 1"]
-
-
-def test_refused_commit_triggers_a_heartbeat() -> None:
-    script = Script().stable()
-    assert script.step(RecheckMembership()) == ["heartbeat to node 1 as m1, generation 1"]
-    assert script.step(RecheckMembership()) == []

@@ -9,10 +9,6 @@ from pyclient.consumer.member import State
 from pyclient.consumer.member_events import (
     ConsumerHeartbeatAnswered,
     CoordinatorFound,
-    CoordinatorLost,
-    FindCoordinator,
-    Polled,
-    RecheckMembership,
     SendConsumerHeartbeat,
     Subscribed,
 )
@@ -60,56 +56,6 @@ def test_changed_subscription_while_joining_is_reported_next() -> None:
     ]
 
 
-def test_loading_coordinator_is_retried_with_growing_backoff() -> None:
-    script = Script().joining()
-    pauses = []
-    for _ in range(3):
-        assert script.refused(errors.CoordinatorLoadInProgress) == []
-        assert script.member.state is State.WAITING
-        begun = script.now
-        assert script.tick() == [JOIN]
-        pauses.append(script.now - begun)
-    assert pauses == pytest.approx([0.1, 0.2, 0.4])
-
-
-@pytest.mark.parametrize("error", [errors.NotCoordinator, errors.CoordinatorNotAvailable, errors.ConnectionFailed])
-def test_moved_coordinator_is_looked_up_again(error: type[errors.KafkaError]) -> None:
-    script = Script().joining()
-    assert script.refused(error) == []
-    assert script.tick() == ["find coordinator"]
-    assert script.step(CoordinatorFound(2)) == ["heartbeat: node 2, epoch 0, everything, topics a, owning nothing"]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        errors.UnreleasedInstanceId,
-        errors.UnsupportedAssignor,
-        errors.UnsupportedVersion,
-        errors.GroupIdNotFound,
-        errors.GroupMaxSizeReached,
-        errors.InvalidRegularExpression,
-        errors.GroupAuthorizationFailed,
-    ],
-)
-def test_permanent_error_is_raised_and_the_next_poll_retries(
-    error: type[errors.KafkaError],
-) -> None:
-    script = Script().joining()
-    assert script.refused(error) == [f"FAIL {error.__name__}"]
-    assert script.member.state is State.FAILED
-    assert script.member.deadline() is None
-    assert script.step(Polled()) == []  # not before the backoff is over
-    assert script.step(Polled(), after=1.0) == [JOIN]
-
-
-def test_unauthorized_coordinator_lookup_is_raised() -> None:
-    script = Script()
-    script.step(Subscribed(("a",)))
-    assert script.refused(errors.GroupAuthorizationFailed, FindCoordinator) == ["FAIL GroupAuthorizationFailed"]
-    assert script.step(Polled(), after=1.0) == ["find coordinator"]
-
-
 # ---- patterns
 
 
@@ -154,26 +100,19 @@ def test_new_epoch_alone_is_accepted() -> None:
 def test_heartbeat_after_a_lost_one_is_complete() -> None:
     script = Script().stable("a0")
     script.tick()
-    assert script.refused(errors.ConnectionFailed) == ["find coordinator"]
+    assert script.refused(SendConsumerHeartbeat, errors.ConnectionFailed) == ["find coordinator"]
     assert script.step(CoordinatorFound(2)) == ["heartbeat: node 2, epoch 1, everything, topics a, owning a0"]
     assert script.member.state is State.STABLE
     assert script.heartbeat_answered(1, "a0") == []
     assert script.tick() == ["heartbeat: node 2, epoch 1"]
 
 
-def test_commit_error_may_report_a_move_first() -> None:
-    script = Script().stable()
-    assert script.step(CoordinatorLost()) == ["find coordinator"]
-    assert script.step(CoordinatorLost()) == []
-    assert script.step(CoordinatorFound(2))[0].startswith("heartbeat: node 2, epoch 1")
-
-
 def test_node_that_is_not_the_coordinator_is_retried_with_backoff() -> None:
     script = Script().stable()
     script.tick()
-    script.refused(errors.NotCoordinator)
+    script.refused(SendConsumerHeartbeat, errors.NotCoordinator)
     assert len(script.step(CoordinatorFound(1))) == 1
-    script.refused(errors.NotCoordinator)
+    script.refused(SendConsumerHeartbeat, errors.NotCoordinator)
     assert script.step(CoordinatorFound(1)) == []
     begun = script.now
     assert script.tick()[0].startswith("heartbeat: node 1, epoch 1, everything")
@@ -183,14 +122,8 @@ def test_node_that_is_not_the_coordinator_is_retried_with_backoff() -> None:
 def test_loading_coordinator_delays_heartbeats() -> None:
     script = Script().stable()
     script.tick()
-    assert script.refused(errors.CoordinatorLoadInProgress) == []
+    assert script.refused(SendConsumerHeartbeat, errors.CoordinatorLoadInProgress) == []
     begun = script.now
     assert script.tick()[0].startswith("heartbeat: node 1, epoch 1, everything")
     assert script.now - begun == pytest.approx(0.1)
     assert script.member.state is State.STABLE
-
-
-def test_refused_commit_triggers_a_heartbeat() -> None:
-    script = Script().stable()
-    assert script.step(RecheckMembership()) == ["heartbeat: node 1, epoch 1"]
-    assert script.step(RecheckMembership()) == []

@@ -7,12 +7,9 @@ import pytest
 from pyclient import errors
 from pyclient.consumer.member import State
 from pyclient.consumer.member_events import (
-    ApplyAssignment,
-    AssignmentApplied,
     ConsumerHeartbeatAnswered,
     Departing,
     LossAcknowledged,
-    Polled,
     Refused,
     SendConsumerHeartbeat,
     Subscribed,
@@ -30,39 +27,13 @@ def test_removed_member_loses_its_partitions_and_rejoins_under_its_id(
 ) -> None:
     script = Script().stable("a0")
     script.tick()
-    assert script.refused(error) == ["LOSE a0"]
+    assert script.refused(SendConsumerHeartbeat, error) == ["LOSE a0"]
     assert script.tick() == [JOIN]
     script.heartbeat_answered(9, "a1")
     with pytest.raises(errors.CommitFailed, match="member epoch 9"):
         script.member.commit_identity()  # the user may still be at work on what is lost
     script.step(LossAcknowledged())
     assert script.member.commit_identity() == (9, "m")
-
-
-def test_lost_assignment_is_not_applied() -> None:
-    script = Script().joining()
-    script.heartbeat_answered(1, "a0")
-    script.resolved("a")
-    stale = script.last[ApplyAssignment].number
-    script.tick()
-    assert script.refused(errors.FencedMemberEpoch) == ["LOSE nothing"]
-    assert script.step(AssignmentApplied(stale)) == []
-    assert script.member.owned == ()
-
-
-def test_overdue_member_leaves_raises_and_rejoins_at_the_next_poll() -> None:
-    script = Script().stable("a0")
-    script.now = 300.0
-    assert script.step(Ticked()) == [
-        "leave: max_poll_interval_ms passed without a poll",
-        "LOSE a0",
-        "FAIL PollIntervalExceeded",
-    ]
-    with pytest.raises(errors.CommitFailed, match="poll overdue"):
-        script.member.commit_identity()
-    assert script.member.deadline() is None
-    script.step(LossAcknowledged())
-    assert script.step(Polled(), after=5.0) == [JOIN]
 
 
 def test_overdue_member_leaves_after_a_late_join_response() -> None:
@@ -86,25 +57,7 @@ def test_overdue_poll_while_revoking_leaves_too() -> None:
 # ---- fenced
 
 
-def test_second_consumer_of_the_instance_id_fences_this_one() -> None:
-    script = Script(instance_id="i").stable("a0")
-    script.tick()
-    assert script.refused(errors.FencedInstanceId) == ["LOSE a0", "FAIL FencedInstanceId"]
-    assert script.member.state is State.FENCED
-    assert script.step(Polled(), after=1000.0) == []
-    assert script.step(Subscribed(("b",))) == []
-    assert script.member.deadline() is None
-
-
 # ---- leaving
-
-
-def test_leaving_member_sends_a_heartbeat_and_may_rejoin() -> None:
-    script = Script().stable("a0")
-    assert script.step(Departing("the consumer was closed")) == ["leave: the consumer was closed"]
-    assert script.member.state is State.IDLE
-    assert script.member.deadline() is None
-    assert script.step(Subscribed(("a",))) == [JOIN]
 
 
 def test_leaving_while_joining_sends_a_leave_heartbeat() -> None:

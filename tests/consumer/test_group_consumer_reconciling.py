@@ -66,7 +66,7 @@ def test_unresolved_topic_does_not_block_others_and_is_retried() -> None:
     assert script.adopted() == ["heartbeat: node 1, epoch 2, owning a0 a1"]
     script.heartbeat_answered(2)
     assert script.tick() == ["resolve c"]
-    assert script.refused(errors.ConnectionFailed, ResolveTopics) == []
+    assert script.refused(ResolveTopics, errors.ConnectionFailed) == []
     assert script.tick() == ["resolve c"]
     assert script.resolved("c") == ["ADOPT a0 a1 c0, added c0, revoked nothing"]
 

@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-from consumer_factory import ConsumerFactory, poll_until, read, shares
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.consumer.metrics import GroupMetrics
+from tests.consumer.consumer_factory import ConsumerFactory, poll_until, read, shares
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import re
-import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_factory import ConsumerFactory, EventLog, partitions, poll_until, read, shares, values
 
 from pyclient import Admin, Consumer, RebalanceListener, errors
 from pyclient.assignment import Assignor, assign_range
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.types import TopicPartition
+from tests.consumer.consumer_factory import ConsumerFactory, EventLog, partitions, poll_until, read, shares, values
+from tests.consumer.group_scenarios import GroupScenarios, group
+
+__all__ = ["group"]
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
 
 
-@pytest.fixture
-def group() -> str:
-    return f"g-{uuid.uuid4().hex[:8]}"
-
-
-def test_member_alone_reads_everything(
-    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
-) -> None:
-    topic = new_topic(3)
-    for partition in range(3):
-        produce(topic, b"%d" % partition, partition=partition)
-    consumer = consumers(topic, group_id=group)
-    assert sorted(values(read(consumer, 3))) == [b"0", b"1", b"2"]
-    assert consumer.assignment() == set(partitions(topic, 0, 1, 2))
-    assert consumer.subscription() == {topic}
-    assert f"group '{group}' stable reading {topic}-0" in repr(consumer)
-    assert consumer.health()["group_state"] == "stable"
+class TestClassicProtocol(GroupScenarios):
+    """What groups of both protocols do."""
 
 
 def test_two_members_share_the_partitions_and_the_last_one_gets_all_back(
@@ -76,31 +61,6 @@ def test_cooperative_rebalance_moves_as_few_partitions_as_possible(
     assert [line for line in event_log.lines if line.startswith("-")] == revoked
 
 
-def test_new_partitions_are_assigned(
-    consumers: ConsumerFactory, new_topic: NewTopic, admin: Admin, produce: Produce, group: str
-) -> None:
-    topic = new_topic(1)
-    consumer = consumers(topic, group_id=group, metadata_max_age_ms=50)
-    poll_until([consumer], lambda: shares([consumer]) == [[0]])
-    admin.create_partitions({topic: 3})
-    poll_until([consumer], lambda: shares([consumer]) == [[0, 1, 2]])
-
-
-def test_pattern_takes_topics_that_exist_and_topics_that_come(
-    consumers: ConsumerFactory, admin: Admin, group: str, produce: Produce
-) -> None:
-    from pyclient import NewTopic as Topic
-
-    stem = f"p-{uuid.uuid4().hex[:8]}"
-    admin.create_topics([Topic(f"{stem}-a", 1), Topic(f"{stem}-ignored-b", 1)])
-    consumer = consumers(group_id=group, metadata_max_age_ms=50)
-    consumer.subscribe(re.compile(f"{stem}-[a-z]"))
-    poll_until([consumer], lambda: consumer.assignment() == {TopicPartition(f"{stem}-a", 0)})
-    admin.create_topics([Topic(f"{stem}-z", 1)])
-    poll_until([consumer], lambda: len(consumer.assignment()) == 2)
-    assert consumer.subscription() == {f"{stem}-a", f"{stem}-z"}
-
-
 def test_subscription_without_a_group_means_all_partitions(
     consumers: ConsumerFactory, new_topic: NewTopic, admin: Admin, produce: Produce
 ) -> None:
@@ -113,39 +73,6 @@ def test_subscription_without_a_group_means_all_partitions(
     admin.create_partitions({topic: 3})
     poll_until([consumer], lambda: shares([consumer]) == [[0, 1, 2]])
     assert event_log.lines == ["+0 1", "+2"]
-
-
-def test_new_subscription_revokes_the_old_one(
-    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
-) -> None:
-    old, new = new_topic(), new_topic()
-    produce(new, b"new")
-    produce(old, b"old", b"never read")
-    consumer = consumers(old, group_id=group)
-    assert len(consumer.poll(30, max_records=1)) == 1
-    consumer.subscribe(new)
-    assert values(read(consumer, 1)) == [b"new"]
-    assert consumer.assignment() == set(partitions(new, 0))
-
-
-def test_unsubscribe_leaves_the_group_and_another_subscription_joins_again(
-    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce, group: str
-) -> None:
-    topic = new_topic(2)
-    event_log = EventLog()
-    first, second = consumers(group_id=group), consumers(topic, group_id=group)
-    first.subscribe(topic, listener=event_log)
-    poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [1, 1])
-    first.unsubscribe()
-    assert (first.assignment(), first.subscription()) == (set(), set())
-    assert event_log.lines[-1].startswith("-")
-    with pytest.raises(errors.NotAssigned, match="subscribe"):
-        first.poll(0.01)
-    poll_until([second], lambda: shares([second]) == [[0, 1]])
-    first.subscribe(topic)
-    poll_until([first, second], lambda: sorted(map(len, shares([first, second]))) == [1, 1])
-    first.unsubscribe()
-    first.assign(partitions(topic, 0))
 
 
 def test_callback_error_is_raised_by_poll_after_the_rebalance(
@@ -190,22 +117,6 @@ def _drive(result: Any) -> Any:
     if hasattr(result, "send"):
         result.send(None)
     return result
-
-
-def test_static_member_comes_back_to_its_partitions_without_a_rebalance(
-    consumers: ConsumerFactory, new_topic: NewTopic, group: str
-) -> None:
-    topic = new_topic(2)
-    event_log = EventLog()
-    static = consumers(topic, group_id=group, group_instance_id="one")
-    other = consumers(group_id=group, group_instance_id="two")
-    other.subscribe(topic, listener=event_log)
-    poll_until([static, other], lambda: sorted(map(len, shares([static, other]))) == [1, 1])
-    held, lines = static.assignment(), len(event_log.lines)
-    static.close()
-    again = consumers(topic, group_id=group, group_instance_id="one")
-    poll_until([again, other], lambda: again.assignment() == held)
-    assert len(event_log.lines) == lines
 
 
 def test_second_consumer_of_one_instance_id_ends_the_first(

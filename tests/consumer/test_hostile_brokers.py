@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from consumer_factory import ConsumerFactory
-from scripted_log import QUICK, Log, ScriptedLog
 
 from pyclient import TopicPartition, errors
 from pyclient.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -24,6 +22,8 @@ from pyclient.protocol.messages.list_offsets import (
 )
 from pyclient.protocol.messages.offset_fetch import OffsetFetchRequest
 from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tests.consumer.consumer_factory import ConsumerFactory
+from tests.consumer.scripted_log import QUICK, Log, ScriptedLog
 from tests.net.scripted import CLOSE
 
 T, WELL = TopicPartition("t", 0), TopicPartition("well", 0)

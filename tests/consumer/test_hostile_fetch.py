@@ -8,7 +8,6 @@ from typing import Any
 
 import crc32c
 import pytest
-from consumer_samples import ABORT, assigned, batch_of, marker
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from pyclient.errors import PoisonRecord
 from pyclient.protocol.messages.fetch import AbortedTransaction, PartitionData
 from pyclient.records import Compression
 from pyclient.types import TopicPartition
+from tests.consumer.consumer_samples import ABORT, assigned, batch_of, marker
 
 FIRST, COUNT = 10, 3
 LENGTH, MAGIC, CRC, ATTRIBUTES, LAST_DELTA, MAX_TIMESTAMP, PRODUCER, RECORDS = 8, 16, 17, 21, 23, 35, 43, 57
@@ -41,14 +41,13 @@ class Reader:
         self.poison: list[PoisonRecord] = []
         self.offsets: list[int] = []
 
-    def answer(self, records: bytes, *, twice: bool = False, **fields: Any) -> None:
+    def answer(self, records: bytes, **fields: Any) -> None:
         """Process the response, read all records, and skip poison."""
         target = Target(self.state, self.state.version, self.state.fetch_offset, from_replica=False)
         data = PartitionData(
             partition_index=0, **{"error_code": 0, "high_watermark": 100, "records": records, **fields}
         )
-        for _ in range(1 + twice):
-            self.reader.take(target, data, Frame(1, len(records)), 0.0, FetchOutcome())
+        self.reader.take(target, data, Frame(1, len(records)), 0.0, FetchOutcome())
         for _ in range(50):
             before = self.state.position
             try:
@@ -149,12 +148,6 @@ def test_odd_but_readable_batches_are_read(data: bytes, fields: dict[str, Any], 
     reader = Reader()
     reader.answer(data, **fields)
     assert (reader.offsets, reader.poison) == (offsets, [])
-
-
-def test_duplicate_partition_in_a_response_is_read_once() -> None:
-    reader = Reader()
-    reader.answer(batch_of(10, 3), twice=True)
-    assert reader.offsets == [10, 11, 12]
 
 
 def test_invalid_aborted_transactions_are_tolerated() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from consumer_factory import ConsumerFactory, partitions, read
-from consumer_samples import batch_of, fetched
 
 from pyclient.consumer.metrics import ConsumerMetrics
+from tests.consumer.consumer_factory import ConsumerFactory, partitions, read
+from tests.consumer.consumer_samples import batch_of, fetched
 
 
 def slices(count: int, of: int = 10) -> list[Any]:

@@ -9,13 +9,13 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from consumer_factory import ConsumerFactory, poll_until, read, values
 
 from pyclient import Admin, NewTopic, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.cluster.metadata import ClusterMetadata, PartitionInfo, TopicInfo
 from pyclient.consumer.consumer_metadata import TopicWatch
 from pyclient.types import TopicPartition
+from tests.consumer.consumer_factory import ConsumerFactory, poll_until, read, values
 
 Produce = Callable[..., None]
 

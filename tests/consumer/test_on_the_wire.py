@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_factory import ConsumerFactory, poll_until, read, values
 
 import pyclient
 from pyclient import Admin, errors
@@ -23,6 +22,7 @@ from pyclient.protocol.messages.consumer_protocol import ConsumerProtocolSubscri
 from pyclient.protocol.messages.fetch import FetchRequest
 from pyclient.protocol.messages.join_group import JoinGroupRequest
 from pyclient.protocol.messages.leave_group import LeaveGroupRequest
+from tests.consumer.consumer_factory import ConsumerFactory, poll_until, read, values
 from tests.waiting import until
 
 NewTopic = Callable[..., str]

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from consumer_samples import T0, T1
 
 from pyclient import errors
 from pyclient.config import resolve
@@ -24,6 +23,7 @@ from pyclient.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from pyclient.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from tests.consumer.consumer_samples import T0, T1
 
 Answers = list[Any]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from consumer_factory import ConsumerFactory, partitions, poll_until, read, values
 
 from pyclient import Producer, errors, serialization
 from pyclient.types import OffsetAndTimestamp, TopicPartition
+from tests.consumer.consumer_factory import ConsumerFactory, partitions, poll_until, read, values
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -171,22 +171,6 @@ def test_by_duration_starts_that_long_ago(consumers: ConsumerFactory, new_topic:
     consumer.assign(partitions(topic, 0, 1))
     assert (consumer.position((topic, 0)), consumer.position((topic, 1))) == (1, 1)
     assert values(consumer.poll(30)) == [b"young"]
-
-
-def test_partition_without_a_policy_needs_a_seek(
-    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
-) -> None:
-    topic = new_topic()
-    produce(topic, *numbers(3))
-    consumer = consumers(auto_offset_reset="none")
-    consumer.assign(partitions(topic, 0))
-    for _ in range(2):
-        with pytest.raises(errors.NoOffsetForPartition, match="auto_offset_reset is 'none'"):
-            consumer.poll(30)
-    with pytest.raises(errors.NoOffsetForPartition):
-        consumer.position((topic, 0))
-    consumer.seek((topic, 0), 1)
-    assert values(consumer.poll(30)) == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])

@@ -6,13 +6,13 @@ import pickle
 from typing import Any
 
 import pytest
-from consumer_samples import Compression, batch_of, compacted, fetched
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient.consumer.records import Records
 from pyclient.errors import CorruptBatch
 from pyclient.types import OffsetAndMetadata, TopicPartition
+from tests.consumer.consumer_samples import Compression, batch_of, compacted, fetched
 
 
 def records_of(*pieces: tuple[bytes, str, int, int, int]) -> Records[Any, Any]:

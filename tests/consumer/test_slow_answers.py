@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from consumer_factory import PATIENCE, ConsumerFactory, close_in_time, read
 
 from pyclient import Admin, AsyncConsumer, NewTopic, Producer, RebalanceListener, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.consumer.consumer_factory import PATIENCE, ConsumerFactory, close_in_time, read
 
 PATIENT = 600_000  # request_timeout_ms: whatever waits for that instead of its own timeout never ends here
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from consumer_factory import PATIENCE, ConsumerFactory, EventLog, partitions, poll_until, read, shares
 
 from pyclient import Admin, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.consumer.consumer_factory import PATIENCE, ConsumerFactory, EventLog, partitions, poll_until, read, shares
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]

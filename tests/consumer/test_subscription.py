@@ -6,13 +6,13 @@ import re
 import uuid
 
 import pytest
-from consumer_samples import T0, T1, assigned
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pyclient.consumer.subscription import Mode, Phase, SubscriptionState, split_by_topic
 from pyclient.errors import ConfigError, LogTruncation, NotAssigned
 from pyclient.types import OffsetAndMetadata, TopicPartition
+from tests.consumer.consumer_samples import T0, T1, assigned
 
 ID_1, ID_2, NO_ID = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=0)
 

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from consumer_factory import ConsumerFactory, partitions, read, values
 
 from pyclient import AsyncConsumer, Consumer, errors
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.consumer.consumer_factory import ConsumerFactory, partitions, read, values
 from tests.forks import fork
 
 NewTopic = Callable[..., str]
@@ -256,20 +256,6 @@ def test_program_without_close_ends_soon_and_its_member_leaves(
 
 
 # ---- input that cannot be
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b", 7])
-def test_topic_names_that_kafka_refuses_are_refused_at_once(consumers: ConsumerFactory, name: Any) -> None:
-    consumer = consumers()
-    for call in (lambda: consumer.subscribe([name]), lambda: consumer.assign([(name, 0)])):
-        with pytest.raises((errors.InvalidTopic, ValueError)):
-            call()
-
-
-@pytest.mark.parametrize("partition", [("t", -1), ("t", "0"), "t", None, ("t", 0, 1), ("t", True)])
-def test_invalid_partition_is_refused(consumers: ConsumerFactory, partition: Any) -> None:
-    with pytest.raises(ValueError, match="is no partition"):
-        consumers().assign([partition])
 
 
 def test_poll_without_a_subscription_raises_with_a_hint(consumers: ConsumerFactory) -> None:

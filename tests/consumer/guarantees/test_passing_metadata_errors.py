@@ -5,23 +5,19 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_factory import PATIENCE, ConsumerFactory, EventLog, poll_until, read, values
+from tests.consumer.consumer_factory import PATIENCE, ConsumerFactory, EventLog, consumers, poll_until, read, values
+
+__all__ = ["consumers"]
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
-
-
-@pytest.fixture(params=["sync", "async"])
-def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[ConsumerFactory]:
-    with ConsumerFactory(request.param, cluster.bootstrap_servers) as factory:
-        yield factory
 
 
 def refreshes(consumer: Any, count: int) -> Callable[[], bool]:

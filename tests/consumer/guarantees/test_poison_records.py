@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pyclient import Producer, errors, serialization
-from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_factory import ConsumerFactory, partitions, poll_until, read
+from tests.consumer.consumer_factory import ConsumerFactory, consumers, partitions, poll_until, read
+
+__all__ = ["consumers"]
 
 NewTopic = Callable[..., str]
 POISON = 3
 GOOD = [n for n in range(10) if n != POISON]
 Step = Callable[[Any], list[Any]]
-
-
-@pytest.fixture(params=["sync", "async"])
-def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[ConsumerFactory]:
-    with ConsumerFactory(request.param, cluster.bootstrap_servers) as factory:
-        yield factory
 
 
 @pytest.fixture

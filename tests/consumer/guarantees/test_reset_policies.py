@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from pyclient import Admin, NewTopic, Producer, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_factory import ConsumerFactory, poll_until, read
+from tests.consumer.consumer_factory import ConsumerFactory, consumers, poll_until, read
+
+__all__ = ["consumers"]
 
 FIRST, END = 4, 10  # of what is left of the log
 HOUR_MS = 3_600_000
 
 SITUATIONS = {"missing": None, "deleted": FIRST - 1, "too low": 0, "too high": END + 5}
 POLICIES = {"earliest": FIRST, "latest": END, "by_duration:PT90M": 7, "by_duration:PT1M": END}
-
-
-@pytest.fixture(params=["sync", "async"])
-def consumers(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[ConsumerFactory]:
-    with ConsumerFactory(request.param, cluster.bootstrap_servers) as factory:
-        yield factory
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +71,10 @@ def test_position_without_a_policy_raises_and_the_user_decides(
     consumer = start(consumers, log, situation, "none")
     wanted = errors.NoOffsetForPartition if situation == "missing" else errors.OffsetOutOfRange
     for _ in range(2):
-        with pytest.raises(wanted, match=str(log)):
+        with pytest.raises(wanted, match=f"{log}.*auto_offset_reset is 'none'"):
             poll_until([consumer], lambda: False)
+    with pytest.raises(wanted):
+        consumer.position(log)
     consumer.seek(log, FIRST)
     assert [record.offset for record in read(consumer, END - FIRST)] == list(range(FIRST, END))
 
