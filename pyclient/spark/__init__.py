@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyclient.spark.writer import write, write_partition
+from pyclient.spark.writer import foreach_batch, write, write_partition
 from pyclient.spark.writing import WriteFailed
 
-__all__ = ["WriteFailed", "write", "write_partition"]
+__all__ = ["WriteFailed", "foreach_batch", "write", "write_partition"]

@@ -84,7 +84,7 @@ class KafkaDataSource(DataSource):
         from pyclient.spark import sink
 
         if overwrite:
-            raise ConfigError("output mode complete is not possible: records in Kafka cannot be replaced; use update")
+            raise ConfigError("output mode complete is not possible: records in Kafka cannot be replaced")
         if not sink.ARROW_STREAMS:
             raise ConfigError("streams are written with pyspark 4.1 or later; before, use foreachBatch with write()")
         return sink.StreamSink(self._batch_writer(schema))

@@ -106,6 +106,39 @@ def write(
     return found
 
 
+class BatchFunction:
+    """What `foreach_batch` returns: writes a micro-batch."""
+
+    def __init__(self, topic: str | None, flush_timeout: float, options: dict[str, Any]) -> None:
+        self._topic = topic
+        self._flush_timeout = flush_timeout
+        self._options = options
+
+    def __repr__(self) -> str:
+        return f"foreach_batch(topic={self._topic!r}, {hidden(self._options)})"
+
+    def __call__(self, df: Any, batch_id: int) -> None:
+        """Write the rows of a micro-batch."""
+        write(df, topic=self._topic, flush_timeout=self._flush_timeout, config=self._options)
+
+
+def foreach_batch(
+    *,
+    topic: str | None = None,
+    bootstrap_servers: str | None = None,
+    flush_timeout: float = _FLUSH_SECONDS,
+    **options: Any,
+) -> BatchFunction:
+    """Return a function for `DataStreamWriter.foreachBatch` that writes each micro-batch as `write` does.
+
+    It takes every output mode, `update` of aggregations too, which Spark allows to no Python sink. At least once.
+
+    Example:
+        counts.writeStream.outputMode("update").foreachBatch(foreach_batch(topic="t", bootstrap_servers="host:9092"))
+    """
+    return BatchFunction(topic, flush_timeout, _options("foreach_batch", bootstrap_servers, flush_timeout, options))
+
+
 class _CountingWriter:
     """Writes a task's batches and yields one row with the task's partition and the number of rows."""
 

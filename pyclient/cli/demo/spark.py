@@ -1,6 +1,6 @@
 """Steps 4 and 5: Spark reads the lines from Kafka, counts what is in them, and writes the counts back.
 
-A batch counts identifiers, a stream counts the lines of each package; both read and write by `format("pyclient")`.
+A batch counts identifiers, a stream counts the lines of each package; both read by `format("pyclient")`.
 """
 
 from __future__ import annotations
@@ -116,14 +116,16 @@ def _count_lines(spark: Any, bootstrap_servers: str, lines: str, topic: str, tot
     """Count the lines of each package in micro-batches; each writes the counts that have changed."""
     from pyspark.sql import functions as sql
 
+    from pyclient.spark import foreach_batch
+
     read = spark.readStream.format("pyclient").option("kafka.bootstrap.servers", bootstrap_servers)
     read = read.option("subscribe", lines).option("startingOffsets", "earliest").option("columns", "key")
     keys = read.option("maxOffsetsPerTrigger", str(total // _BATCHES + 1)).load()
     package = sql.regexp_replace(sql.substring_index(sql.decode("key", "UTF-8"), "/", 1), r"\.py$", "")
     counts = keys.groupBy(package.alias("key")).count().select("key", sql.col("count").cast("string").alias("value"))
     with tempfile.TemporaryDirectory() as checkpoint:
-        write = counts.writeStream.outputMode("update").format("pyclient").option("topic", topic)
-        write = write.option("kafka.bootstrap.servers", bootstrap_servers).option("checkpointLocation", checkpoint)
+        write = counts.writeStream.outputMode("update").option("checkpointLocation", checkpoint)
+        write = write.foreachBatch(foreach_batch(topic=topic, bootstrap_servers=bootstrap_servers))
         write.trigger(availableNow=True).start().awaitTermination()
 
 
