@@ -302,6 +302,11 @@ REQUESTS: Final[dict[str, tuple[str, int, Build]]] = {
         1,
         lambda m, n, _t: m.ConsumerGroupDescribeRequest(group_ids=_names("g", n), include_authorized_operations=False),
     ),
+    "UnregisterBroker": (
+        "unregister_broker",
+        0,
+        lambda m, _n, _t: m.UnregisterBrokerRequest(broker_id=77),
+    ),
     "DescribeCluster": (
         "describe_cluster",
         2,

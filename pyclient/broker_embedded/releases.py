@@ -68,6 +68,7 @@ _LAST: Final[dict[str, str]] = {
     "ConsumerGroupDescribe": "3.8:0 4.0:1",
     "ListConfigResources": "3.7:0 4.1:1",
     "DescribeTopicPartitions": "3.8:0",
+    "UnregisterBroker": "2.8:0",
 }
 """API -> its highest versions, each with its first release. Earlier releases do not have the API."""
 

@@ -89,6 +89,12 @@ _APIS: Final[dict[str, Served]] = {
     "DescribeTransactions": Served("describe_transactions", 0, 0),
     "ListTransactions": Served("list_transactions", 0, 2),
     "DescribeTopicPartitions": Served("describe_topic_partitions", 0, 0),
+    "AlterPartition": Served("alter_partition", 2, 3, listeners=ListenerType.CONTROLLER),
+    "BrokerRegistration": Served("broker_registration", 0, 4, listeners=ListenerType.CONTROLLER),
+    "BrokerHeartbeat": Served("broker_heartbeat", 0, 2, listeners=ListenerType.CONTROLLER),
+    "UnregisterBroker": Served("unregister_broker", 0, 0, listeners=_BOTH),
+    "AllocateProducerIds": Served("allocate_producer_ids", 0, 0, listeners=ListenerType.CONTROLLER),
+    "AssignReplicasToDirs": Served("assign_replicas_to_dirs", 0, 0, listeners=ListenerType.CONTROLLER),
 }
 
 SERVED: Final = {name: served for name, served in _APIS.items() if ListenerType.CLIENT in served.listeners}

@@ -11,6 +11,7 @@ from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.controller.controller import Controller
 from pyclient.broker_embedded.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from pyclient.broker_embedded.controller.partition_elections import Election
 from pyclient.protocol.messages import describe_topic_partitions as pages
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pyclient.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -150,9 +151,7 @@ def controller_of(partition: PartitionImage) -> tuple[Controller, MetadataImage]
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
 
     image = MetadataImage()
-    image.brokers = {
-        number: BrokerImage(number, number, [("PLAINTEXT", "h", 1)], None, fenced=number > 1) for number in (1, 2, 3)
-    }
+    image.brokers = {1: BrokerImage(1, 1, [("PLAINTEXT", "h", 1)], None, fenced=False)}
     topic = TopicImage("t", uuid.uuid4(), {0: partition})
     image.topics["t"] = image.topics_by_id[topic.topic_id] = topic
     log: Any = InMemoryLog(image)
@@ -167,18 +166,20 @@ def test_replica_on_missing_broker_can_be_removed() -> None:
         controller.reassign("t", 0, [1, 2], may_resize=True)
     controller.reassign("t", 0, [1], may_resize=True)
     partition = image.topics["t"].partitions[0]
-    assert (partition.replicas, partition.isr, partition.leader, partition.leader_epoch) == ([1], [1], 1, 5)
+    assert (partition.replicas, partition.isr, partition.leader, partition.leader_epoch) == ([1], [1], 1, 6)
+    assert not partition.reassigning
 
 
-def test_reassignment_away_from_leader_is_refused() -> None:
-    controller, _image = controller_of(PartitionImage(0, [2], [2], 2, 5))
-    with pytest.raises(errors.InvalidReplicaAssignment, match="broker 2"):
-        controller.reassign("t", 0, [1], may_resize=True)
+def test_reassignment_away_from_leader_waits_for_the_new_replica() -> None:
+    controller, image = controller_of(PartitionImage(0, [2], [2], 2, 5))
+    controller.reassign("t", 0, [1], may_resize=True)
+    partition = image.topics["t"].partitions[0]
+    assert (partition.replicas, partition.isr, partition.adding, partition.removing) == ([1, 2], [2], [1], [2])
 
 
 def test_partition_without_available_replica_gets_no_leader() -> None:
     controller, _image = controller_of(PartitionImage(0, [2], [2], -1, 5))
     with pytest.raises(errors.PreferredLeaderNotAvailable):
-        controller.elect_leader("t", 0, unclean=False)
+        controller.elect_leader("t", 0, Election.PREFERRED)
     with pytest.raises(errors.EligibleLeadersNotAvailable):
-        controller.elect_leader("t", 0, unclean=True)
+        controller.elect_leader("t", 0, Election.UNCLEAN)

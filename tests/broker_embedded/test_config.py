@@ -113,7 +113,7 @@ def test_settings_of_kafka_s_machinery_are_taken() -> None:
     taken, plain = build(texts), build()
     assert (taken.explicit, taken.values, taken.ignored) == (plain.explicit, plain.values, texts)
     assert {
-        "auto.leader.rebalance.enable",
+        "metadata.max.idle.interval.ms",
         "transaction.state.log.load.buffer.size",
         "metric.reporters",
     } <= IGNORED.keys()

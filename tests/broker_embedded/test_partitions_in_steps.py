@@ -119,9 +119,9 @@ def test_records_are_written_as_one_batch_as_without_steps(broker: Broker, tmp_p
     run_here(broker.creating("t"))  # type: ignore[arg-type]
     run_here(broker.growing("t", MANY + 100))  # type: ignore[arg-type]
     other = Broker(tmp_path / "other")
-    replicas, topic_id = [[1]] * MANY, broker.image.topics["t"].topic_id
-    other.log.append(list(topics.records_for_new_topic("t", topic_id, replicas, {}, [FIRST] * MANY)))
-    other.log.append(list(topics.records_for_partitions(topic_id, MANY, [[1]] * 100, [FIRST] * 100)))
+    one, topic_id = topics.Assigned([1], [1], [FIRST]), broker.image.topics["t"].topic_id
+    other.log.append(list(topics.records_for_new_topic("t", topic_id, [one] * MANY, {})))
+    other.log.append(list(topics.records_for_partitions(topic_id, MANY, [one] * 100)))
     other.log.close()
     assert broker.bytes() == other.bytes()
     assert broker.image.topics == other.image.topics

@@ -1,4 +1,4 @@
-"""The controller of a single-broker cluster: validates metadata changes and appends them to the metadata log."""
+"""The controller of a cluster: validates metadata changes and appends them to the metadata log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 from pyclient import errors
 from pyclient.broker_embedded.controller import topics
 from pyclient.broker_embedded.controller.features import METADATA_VERSION, check_update, initial_levels
-from pyclient.broker_embedded.controller.topics import Defaults, TopicPlan
+from pyclient.broker_embedded.controller.topics import Brokers, Defaults, TopicPlan
 from pyclient.protocol.fields import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.client_quotas import Entity
+    from pyclient.broker_embedded.controller.cluster_control import ClusterControl
     from pyclient.broker_embedded.controller.image import MetadataImage, TopicImage
     from pyclient.broker_embedded.controller.metadata_log import MetadataLog
+    from pyclient.broker_embedded.controller.partition_elections import Election
+    from pyclient.broker_embedded.controller.replication_control import ReplicationControl
+    from pyclient.broker_embedded.controller.session_watch import SessionWatch
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 PRODUCER_ID_BLOCK: Final = 1000
@@ -65,8 +69,15 @@ class Controller:
         directories: Callable[[], Sequence[tuple[UUID, bool]]] = lambda: [(ZERO_UUID, False)],
         most_levels: Mapping[str, int] | None = None,
         callbacks: MetadataCallbacks = MetadataCallbacks(),
+        cluster_id: str = "",
     ) -> None:
         self._config = config
+        self._cluster_id = cluster_id
+        self._replication: ReplicationControl | None = None
+        self._cluster: ClusterControl | None = None
+        self._watch: SessionWatch | None = None
+        self.active = True
+        """True if this node decides; with other voters, the leader of their quorum."""
         self._image = image
         self._log = log
         self._rng = rng
@@ -86,14 +97,94 @@ class Controller:
         """The brokers that replicas can be assigned to."""
         return sorted(broker.node_id for broker in self._image.brokers.values() if not broker.fenced)
 
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata that changes are based on: with other voters, those that are not committed yet, too."""
+        return self._image
+
+    def bootstrap(self) -> None:
+        """Append the feature levels to a new log."""
+        records = self._first_levels()
+        if records:
+            self._log.append(records)
+
+    def _first_levels(self) -> list[Any]:
+        from pyclient.protocol.messages.metadata_log import FeatureLevelRecord
+
+        if METADATA_VERSION in self._image.features:
+            return []
+        levels = initial_levels(self._most_levels)
+        return [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items() if level]
+
+    @property
+    def replication(self) -> ReplicationControl:
+        """The decisions about partitions. Imported and created on first use, which keeps the start short."""
+        if self._replication is None:
+            from pyclient.broker_embedded.controller.replication_control import ReplicationControl
+            from pyclient.broker_embedded.controller.topic_options import ImageTopicOptions
+
+            options = ImageTopicOptions(self._image, self._config)
+            self._replication = ReplicationControl(self._image, options, self._directory_on)
+        return self._replication
+
+    @property
+    def cluster(self) -> ClusterControl:
+        """The registrations and sessions of brokers."""
+        if self._cluster is None:
+            from pyclient.broker_embedded.controller.cluster_control import ClusterControl
+
+            timeout = self._config.seconds("broker.session.timeout.ms")
+            self._cluster = ClusterControl(self._image, self.replication, timeout, self._cluster_id)
+        return self._cluster
+
+    @property
+    def has_other_voters(self) -> bool:
+        """True in a quorum of several nodes."""
+        return bool(self._config.quorum.voters)
+
+    def activate(self, watch: SessionWatch) -> None:
+        """Begin to decide as the leader of the quorum: every registered broker has a session from now on."""
+        self.active = True
+        self.bootstrap()
+        self._watch = watch
+        watch.start(self)
+
+    def resign(self) -> None:
+        """Stop deciding: another node leads the quorum, or this one closes."""
+        self.active = False
+        if self._watch is not None:
+            self._watch.stop()
+
+    def sessions_changed(self) -> None:
+        """See that the end of a broker's session is noticed."""
+        if self._watch is not None:
+            self._watch.sessions_changed()
+
+    def connection_ended(self, connection: object) -> None:
+        """Note the end of a connection of another node, which may have been killed."""
+        if self._watch is not None:
+            self._watch.connection_ended(connection)
+
+    def check_active(self) -> None:
+        """Raise `NotController` if another node leads the quorum."""
+        if not self.active:
+            raise errors.NotController(f"node {self.node_id} is not the active controller: ask the quorum's leader")
+
+    def append(self, records: Sequence[Any]) -> None:
+        """Append records that the caller has decided on; an empty sequence does nothing."""
+        if records:
+            self._log.append(records)
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next metadata record."""
+        return self._log.end_offset
+
     def register(self, host: str, port: int) -> None:
         """Append this node's registration, and in a new log the feature levels."""
-        from pyclient.protocol.messages.metadata_log import BrokerEndpoint, FeatureLevelRecord, RegisterBrokerRecord
+        from pyclient.protocol.messages.metadata_log import BrokerEndpoint, RegisterBrokerRecord
 
-        records: list[Any] = []
-        if METADATA_VERSION not in self._image.features:
-            levels = initial_levels(self._most_levels)
-            records += [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items() if level]
+        records = self._first_levels()
         records.append(
             RegisterBrokerRecord(
                 broker_id=self.node_id,
@@ -154,32 +245,39 @@ class Controller:
             defaults = Defaults(
                 self._config.integer("num.partitions"), self._config.integer("default.replication.factor")
             )
-            replicas = topics.replicas_of(plan, self.brokers, defaults)
-            directories = topics.directories_for(
-                len(replicas),
-                self._directories(),
-                self._image.directory_sizes,
-                assigned=bool(plan.assignments),
-                replicas=len(replicas[0]),
+            brokers = self._brokers()
+            basis = self._basis()
+            replicas = yield from topics.replicas_of(plan, brokers, defaults, self._rng)
+            factor = len(replicas[0])
+            assigned = yield from topics.assigned_partitions(
+                replicas, brokers, self._image.directory_sizes, by_hand=bool(plan.assignments), factor=factor
             )
             if topic_id is None:
-                charge(len(replicas))
+                charge(len(assigned))
                 topic_id = self.new_id()
             if validate_only:
                 break
-            basis = self._basis()
-            records = topics.records_for_new_topic(plan.name, topic_id, replicas, configs, directories)
+            records = topics.records_for_new_topic(plan.name, topic_id, assigned, configs)
             encoded = yield from self._log.encode_topic(topic_id, records)
             topics.check_new_name(self._image, plan.name)  # again: other requests were served between the steps
             if basis == self._basis():
                 self._log.append_topic(encoded)
                 self._callbacks.topic_created(self._image.topics[plan.name])
                 break
-        return NewTopic(plan.name, topic_id, len(replicas), len(replicas[0]))
+        return NewTopic(plan.name, topic_id, len(assigned), factor)
+
+    def _brokers(self) -> Brokers:
+        return Brokers.of(self._image, {self.node_id: self._directories()})
 
     def _basis(self) -> object:
         """Return the state that the records of partitions depend on."""
-        return self._log.level, self.brokers, self._directories()
+        return self._log.level, self._brokers()
+
+    def _directory_on(self, broker: int) -> UUID:
+        """Return the log directory of a new replica on a broker: the one with the fewest."""
+        known = self._brokers().directories.get(broker, ())
+        online = [directory for directory, cordoned in known if not cordoned] or [directory for directory, _ in known]
+        return min(online, key=lambda each: self._image.directory_sizes.get(each, 0), default=ZERO_UUID)
 
     def delete_topic(self, topic: TopicImage, *, charge: Callable[[int], None] = _no_quota) -> None:
         """Delete a topic and its data. Raise `TopicDeletionDisabled`; for `charge` see `create_topic`."""
@@ -207,21 +305,18 @@ class Controller:
             topic = self._image.topics.get(name)
             if topic is None:
                 raise errors.UnknownTopicOrPartition(f"topic {name!r} does not exist")
-            replicas = topics.replicas_to_add(topic, count, assignments, self.brokers)
-            directories = topics.directories_for(
-                len(replicas),
-                self._directories(),
-                self._image.directory_sizes,
-                assigned=assignments is not None,
-                replicas=0,
+            brokers = self._brokers()
+            first, basis = len(topic.partitions), self._basis()
+            replicas = yield from topics.replicas_to_add(topic, count, assignments, brokers, self._rng)
+            assigned = yield from topics.assigned_partitions(
+                replicas, brokers, self._image.directory_sizes, by_hand=assignments is not None, factor=0
             )
             if not charged:
-                charge(len(replicas))
+                charge(len(assigned))
                 charged = True
             if validate_only:
                 return
-            first, basis = len(topic.partitions), self._basis()
-            records = topics.records_for_partitions(topic.topic_id, first, replicas, directories)
+            records = topics.records_for_partitions(topic.topic_id, first, assigned)
             encoded = yield from self._log.encode_topic(topic.topic_id, records)
             # other requests were served between the steps
             unchanged = self._image.topics.get(name) is topic and len(topic.partitions) == first
@@ -276,42 +371,20 @@ class Controller:
         """Append records that set or remove SCRAM credentials; the caller has validated them."""
         self._log.append(records)
 
-    def elect_leader(self, name: str, index: int, *, unclean: bool) -> None:
+    def elect_leader(self, name: str, index: int, election: Election) -> None:
         """Elect a leader. Raise `ElectionNotNeeded`, or the reason why no replica can be elected."""
-        partition = self._image.partition(name, index)
-        if partition is None:
-            raise errors.UnknownTopicOrPartition(f"partition {name}-{index} does not exist")
-        preferred = partition.replicas[0] if partition.replicas else -1
-        if partition.leader in self.brokers and (unclean or partition.leader == preferred):
-            raise errors.ElectionNotNeeded(f"broker {partition.leader} already leads {name}-{index}")
-        if unclean:
-            raise errors.EligibleLeadersNotAvailable(f"no replica of {name}-{index} is available")
-        raise errors.PreferredLeaderNotAvailable(f"preferred leader {preferred} of {name}-{index} is not available")
+        self._log.append([self.replication.elect_leader(name, index, election)])
 
-    def reassign(self, name: str, index: int, replicas: Sequence[int], *, may_resize: bool) -> None:
-        """Change the replicas of a partition. Raise `BrokerError` if it is refused."""
-        from pyclient.protocol.messages.metadata_log import PartitionChangeRecord
+    def reassign(self, name: str, index: int, replicas: Sequence[int] | None, *, may_resize: bool) -> None:
+        """Begin to change the replicas of a partition, with None end what is in progress.
 
-        topic = self._image.topics[name]
-        partition = topic.partitions[index]
-        topics.check_assignment([replicas], self.brokers)
-        if len(replicas) != len(partition.replicas) and not may_resize:
-            raise errors.InvalidReplicationFactor(
-                f"{name}-{index} has {len(partition.replicas)} replicas, the reassignment has {len(replicas)}"
-            )
-        if list(replicas) == partition.replicas:
-            return
-        if partition.leader not in replicas:
-            raise errors.InvalidReplicaAssignment(
-                f"broker {partition.leader} leads {name}-{index}: replicas cannot be moved to other brokers yet"
-            )
-        self._log.append(
-            [
-                PartitionChangeRecord(
-                    partition_id=index, topic_id=topic.topic_id, replicas=list(replicas), isr=list(replicas)
-                )
-            ]
-        )
+        Raise `BrokerError` if it is refused.
+        """
+        if replicas is None:
+            record = self.replication.cancel_reassignment(name, index)
+        else:
+            record = self.replication.reassign(name, index, replicas, may_resize=may_resize)
+        self.append([] if record is None else [record])
 
     def assign_directory(self, name: str, index: int, directory: UUID) -> None:
         """Record the log directory of this node's replica of a partition."""
@@ -330,14 +403,19 @@ class Controller:
     def next_producer_id(self) -> int:
         """Return a producer id that was never used. Blocks of ids are reserved in the log before use."""
         if self._next_producer_id == self._end_of_block:
-            from pyclient.protocol.messages.metadata_log import ProducerIdsRecord
-
-            first = self._image.next_producer_id
             broker = self._image.brokers[self.node_id]
-            end = first + PRODUCER_ID_BLOCK
-            self._log.append(
-                [ProducerIdsRecord(broker_id=self.node_id, broker_epoch=broker.epoch, next_producer_id=end)]
-            )
-            self._next_producer_id, self._end_of_block = first, end
+            first = self.allocate_producer_ids(self.node_id, broker.epoch)
+            self._next_producer_id, self._end_of_block = first, first + PRODUCER_ID_BLOCK
         self._next_producer_id += 1
         return self._next_producer_id - 1
+
+    def allocate_producer_ids(self, broker: int, epoch: int) -> int:
+        """Reserve a block of producer ids for a broker; return the first one."""
+        from pyclient.protocol.messages.metadata_log import ProducerIdsRecord
+
+        first = self._image.next_producer_id
+        end = first + PRODUCER_ID_BLOCK
+        if end >= 2**63:
+            raise errors.UnknownServerError("all producer ids have been allocated")
+        self._log.append([ProducerIdsRecord(broker_id=broker, broker_epoch=epoch, next_producer_id=end)])
+        return first

@@ -6,7 +6,7 @@ Fenced brokers get replicas only when no other broker is left in a rack, and nev
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from pyclient import errors
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from random import Random
 
 T = TypeVar("T")
+
+NONE_USABLE: Final = "All brokers are currently fenced, or have all their log directories cordoned."
+"""Kafka's message when there is no broker for a new leader."""
 
 
 class UsableBroker(NamedTuple):
@@ -90,7 +93,7 @@ class StripedReplicaPlacer:
                 f"Invalid replication factor {replication_factor}: the replication factor must be positive."
             )
         if not self._unfenced:
-            raise errors.InvalidReplicationFactor("All brokers are currently fenced.")
+            raise errors.InvalidReplicationFactor(NONE_USABLE)
         if replication_factor > self._count:
             raise errors.InvalidReplicationFactor(
                 f"The target replication factor of {replication_factor} cannot be reached because only "
@@ -130,4 +133,4 @@ class StripedReplicaPlacer:
             chosen = self._racks[position].unfenced.next(self._round)
             if chosen is not None:
                 return position, chosen
-        raise errors.InvalidReplicationFactor("All brokers are currently fenced.")
+        raise errors.InvalidReplicationFactor(NONE_USABLE)

@@ -17,6 +17,7 @@ from pyclient.broker_embedded.controller import reassignment
 from pyclient.broker_embedded.controller.features import METADATA_VERSION
 from pyclient.broker_embedded.controller.image import NO_LEADER, NO_LEADER_CHANGE, RECOVERED, RECOVERING
 from pyclient.broker_embedded.controller.partition_elections import Election, ElectionRules, PartitionChange
+from pyclient.broker_embedded.controller.topics import check_assignment
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.alter_partition import (
     AlterPartitionRequestPartitionData,
@@ -309,7 +310,7 @@ class ReplicationControl:
         Raise `BrokerError` if it is refused.
         """
         at = self._find(name, index)
-        check_replicas(target, self.image)
+        check_assignment([target], self.image.brokers)
         partition = at.partition
         now = len([replica for replica in partition.replicas if replica not in partition.adding])
         if not may_resize and len(target) != now:
@@ -400,26 +401,6 @@ class ReplicationControl:
         elif self.options.unclean_leader_election(at.topic.name):
             change.election = Election.UNCLEAN
         return change
-
-
-def check_replicas(replicas: Sequence[int], image: MetadataImage, factor: int | None = None) -> None:
-    """Raise `InvalidReplicaAssignment`, with Kafka's message, for an assignment by hand that is not possible."""
-    if not replicas:
-        raise errors.InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
-    for broker in sorted(replicas):
-        if broker not in image.brokers:
-            raise errors.InvalidReplicaAssignment(
-                f"The manual partition assignment includes broker {broker}, but no such broker is registered."
-            )
-        if list(replicas).count(broker) > 1:
-            raise errors.InvalidReplicaAssignment(
-                f"The manual partition assignment includes the broker {broker} more than once."
-            )
-    if factor is not None and len(replicas) != factor:
-        raise errors.InvalidReplicaAssignment(
-            f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not "
-            f"consistent with previous partitions, which have {factor} replica(s)."
-        )
 
 
 def _refused(index: int, error: type[errors.BrokerError]) -> IsrAnswer:

@@ -1,14 +1,13 @@
-"""AlterPartitionReassignments v0-1: change the replicas of partitions.
+"""AlterPartitionReassignments v0-1: change the replicas of partitions, or cancel what is in progress (null replicas).
 
-A single-broker cluster can only remove replicas on brokers that do not exist, which completes immediately. No
-reassignment is ever in progress, so cancelling is answered with NO_REASSIGNMENT_IN_PROGRESS.
+The new replicas are added first; when all of them are in sync the others are removed. A change without new replicas is
+complete at once.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.broker_embedded.replication.durability import Durable
@@ -53,10 +52,6 @@ def _reassign(
 ) -> ReassignablePartitionResponse:
     index = wanted.partition_index
     try:
-        if context.node.image.partition(topic, index) is None:
-            raise errors.UnknownTopicOrPartition(f"partition {topic}-{index} does not exist")
-        if wanted.replicas is None:
-            raise errors.NoReassignmentInProgress(f"{topic}-{index} is not being reassigned")
         context.node.controller.reassign(topic, index, wanted.replicas, may_resize=may_resize)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"reassignment of {topic}-{index}")

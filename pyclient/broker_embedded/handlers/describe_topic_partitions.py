@@ -1,8 +1,7 @@
 """DescribeTopicPartitions v0: topics with their partitions, page by page (KIP-966).
 
 Topics are sorted by name; an empty list requests all. A page has at most `response_partition_limit` and
-`max.request.partition.size.limit` partitions, and a cursor to the next page. Not done: eligible leader replicas, which
-a single-broker cluster never has.
+`max.request.partition.size.limit` partitions, and a cursor to the next page.
 """
 
 from __future__ import annotations
@@ -99,6 +98,6 @@ def _partition(partition: PartitionImage) -> DescribeTopicPartitionsResponsePart
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
-        eligible_leader_replicas=[],
-        last_known_elr=[],
+        eligible_leader_replicas=list(partition.elr),
+        last_known_elr=list(partition.last_known_elr),
     )

@@ -1,7 +1,7 @@
 """ElectLeaders v0-2: elect the preferred replica (from v1 also, unclean, any replica) as leader of partitions.
 
-In a single-broker cluster the broker already leads every partition that it can: ELECTION_NOT_NEEDED. A request for all
-partitions is answered without those that need no election, as in Kafka.
+A partition that has the wanted leader is answered with ELECTION_NOT_NEEDED. A request for all partitions is answered
+without those, as in Kafka.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
+from pyclient.broker_embedded.controller.partition_elections import Election
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
-PREFERRED: Final = 0
-UNCLEAN: Final = 1
+_ELECTIONS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
 @handles(ElectLeadersRequest, versions=(0, 2), durable=Durable.METADATA)
@@ -39,7 +39,7 @@ def handle(request: ElectLeadersRequest, context: RequestContext) -> Incremental
         if request.topic_partitions is None
         else [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     )
-    unknown = request.election_type not in (PREFERRED, UNCLEAN)
+    unknown = request.election_type not in _ELECTIONS
     results = []
     for name, indexes in wanted:
         answers = yield from in_steps(lambda index: _elect(node, name, index, request.election_type), indexes)  # noqa: B023
@@ -55,9 +55,9 @@ def handle(request: ElectLeadersRequest, context: RequestContext) -> Incremental
 
 def _elect(node: BrokerNode, topic: str, index: int, kind: int) -> PartitionResult:
     try:
-        if kind not in (PREFERRED, UNCLEAN):
+        if kind not in _ELECTIONS:
             raise errors.InvalidRequest(f"unknown election type {kind}")
-        node.controller.elect_leader(topic, index, unclean=kind == UNCLEAN)
+        node.controller.elect_leader(topic, index, _ELECTIONS[kind])
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"election of a leader of {topic}-{index}")
         return PartitionResult(partition_id=index, error_code=code, error_message=message_of(error))

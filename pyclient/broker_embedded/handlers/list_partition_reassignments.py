@@ -1,7 +1,4 @@
-"""ListPartitionReassignments v0: the partitions whose replicas are being moved.
-
-This broker starts none; those of a Kafka that wrote the data directory are listed as they are in the metadata log.
-"""
+"""ListPartitionReassignments v0: the partitions whose replicas are being moved."""
 
 from __future__ import annotations
 

@@ -353,7 +353,7 @@ def test_new_target_replaces_the_old_one(model: ClusterModel) -> None:
 
 @pytest.mark.parametrize(
     ("target", "message"),
-    [([], "empty replica list"), ([1, 1], "more than once"), ([1, 9], "no such broker")],
+    [([], "has no replica"), ([1, 1], "names a broker twice"), ([1, 9], "broker 9, which is not registered")],
 )
 def test_impossible_target(model: ClusterModel, target: list[int], message: str) -> None:
     with pytest.raises(errors.InvalidReplicaAssignment, match=message):

@@ -1,0 +1,264 @@
+"""A broker's life in its cluster: registration, heartbeats, controlled shutdown.
+
+`BrokerLifecycle` is pure: it says what to send to the controller and when, and is told the answer or the failure.
+`LifecycleLoop` sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyclient import errors
+from pyclient.backoff import Backoff
+from pyclient.errors.codes import from_code
+from pyclient.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from pyclient.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Callable
+    from random import Random
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.scheduling.timers import Timer
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+NO_EPOCH: Final = -1
+NEVER: Final = float("inf")
+_SOON: Final = 0.01
+"""The pause between heartbeats of a broker that waits to be unfenced or to stop: neither takes a whole interval."""
+
+
+class BrokerState(Enum):
+    """The state of a broker; Kafka's words."""
+
+    STARTING = "it registers, and reads the metadata up to its registration"
+    RECOVERY = "it has read them, and waits to be unfenced"
+    RUNNING = "it is unfenced"
+    PENDING_CONTROLLED_SHUTDOWN = "it hands its leaderships over"
+    SHUTTING_DOWN = "it stops: it sends nothing any more"
+
+
+class Times(NamedTuple):
+    """`broker.heartbeat.interval.ms`, `broker.session.timeout.ms` and `initial.broker.registration.timeout.ms`."""
+
+    heartbeat: float
+    session: float
+    registration: float
+
+
+class BrokerLifecycle:
+    """What a broker says to the controller, from its start to its stop.
+
+    `registration` is the request that it registers with. `due` is when `request` has something to send, `epoch` the
+    broker's epoch. `refusal` is the last error with which the registration was refused.
+    """
+
+    def __init__(self, registration: BrokerRegistrationRequest, times: Times, rng: Random, now: float) -> None:
+        self.state = BrokerState.STARTING
+        self.epoch = NO_EPOCH
+        self.due = now
+        self.refusal: errors.KafkaError | None = None
+        self._registration = registration
+        self._times = times
+        self._rng = rng
+        self._give_up_at = now + times.registration
+        self._backoff = Backoff(_SOON, max(times.heartbeat, _SOON))
+        self._failures = 0
+        self._in_flight = False
+        self._again = False  # something happened while a request was under way: the next one follows at once
+        self._ready = False
+
+    def __repr__(self) -> str:
+        node = self._registration.broker_id
+        return f"<BrokerLifecycle broker {node} {self.state.name} epoch {self.epoch} failures={self._failures}>"
+
+    # ---- what happens to the broker
+
+    def ready_to_unfence(self, now: float) -> None:
+        """The broker can serve clients as soon as the controller unfences it."""
+        if not self._ready:
+            self._ready = True
+            self._hurry(now)
+
+    def metadata_applied(self, now: float) -> None:
+        """The broker has read more of the metadata: one that waits to be unfenced says so at once."""
+        if self.state in (BrokerState.STARTING, BrokerState.RECOVERY) and self.epoch != NO_EPOCH:
+            self._hurry(now)
+
+    def connection_lost(self, now: float) -> None:
+        """The connection to the controller ended: it must hear soon that this broker is alive."""
+        if self.state is not BrokerState.SHUTTING_DOWN:
+            self._hurry(now)
+
+    def begin_shutdown(self, now: float) -> None:
+        """Hand the leaderships over; a broker that is not registered stops at once."""
+        if self.state in (BrokerState.RUNNING, BrokerState.RECOVERY) and self.epoch != NO_EPOCH:
+            self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            self._hurry(now)
+        elif self.state is BrokerState.STARTING:
+            self.stop()
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        self.state = BrokerState.SHUTTING_DOWN
+        self.due = NEVER
+
+    # ---- requests and answers
+
+    def request(self, now: float, metadata_offset: int) -> BrokerRegistrationRequest | BrokerHeartbeatRequest | None:
+        """Return what to send now, None if there is nothing; `metadata_offset` is the last one that is applied."""
+        if self._in_flight or now < self.due or self.state is BrokerState.SHUTTING_DOWN:
+            return None
+        self._in_flight = True
+        self.due = NEVER
+        if self.epoch == NO_EPOCH:
+            return self._registration
+        return BrokerHeartbeatRequest(
+            broker_id=self._registration.broker_id,
+            broker_epoch=self.epoch,
+            current_metadata_offset=metadata_offset,
+            want_fence=not self._ready,
+            want_shut_down=self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+        )
+
+    def answered(self, response: BrokerRegistrationResponse | BrokerHeartbeatResponse, now: float) -> None:
+        """Take the controller's answer."""
+        if response.error_code:
+            self.failed(from_code(response.error_code, "the controller refused it"), now)
+            return
+        self._failures = 0
+        if isinstance(response, BrokerRegistrationResponse):
+            self.epoch = response.broker_epoch
+            self.refusal = None
+            self._next(now, 0.0)
+            return
+        if self.state is BrokerState.STARTING and response.is_caught_up:
+            self.state = BrokerState.RECOVERY
+        if self.state is BrokerState.RECOVERY and not response.is_fenced:
+            self.state = BrokerState.RUNNING
+            log.info("broker %d is unfenced", self._registration.broker_id)
+        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN and response.should_shut_down:
+            self.stop()
+        waits = self.state in (BrokerState.STARTING, BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+        self._next(now, _SOON if waits or (self._ready and response.is_fenced) else self._times.heartbeat)
+
+    def failed(self, error: Exception, now: float) -> None:
+        """Take a failure: there was no answer, or the controller refused the request."""
+        node = self._registration.broker_id
+        if isinstance(error, errors.StaleBrokerEpoch) and self.epoch != NO_EPOCH:
+            log.warning("broker %d registers again: the controller does not know its epoch %d", node, self.epoch)
+            self.epoch = NO_EPOCH
+            if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:  # fenced and removed: nothing to hand over
+                self.stop()
+            elif self.state is not BrokerState.SHUTTING_DOWN:
+                self.state = BrokerState.STARTING
+                self._give_up_at = now + self._times.registration
+        elif self.epoch == NO_EPOCH and isinstance(error, errors.KafkaError):
+            if type(error) is not type(self.refusal):
+                log.warning("broker %d cannot register yet: %s", node, error)
+            self.refusal = error
+            if now >= self._give_up_at:
+                log.error("broker %d gives up: it could not register in time: %s", node, error)
+                self.stop()
+        self._again = False  # never at once after a failure
+        delay = self._backoff.delay(self._failures, self._rng)
+        self._failures += 1
+        self._next(now, delay)
+
+    def _hurry(self, now: float) -> None:
+        if self._in_flight:
+            self._again = True
+        else:
+            self.due = min(self.due, now)
+
+    def _next(self, now: float, delay: float) -> None:
+        self._in_flight = False
+        if self.state is not BrokerState.SHUTTING_DOWN:
+            self.due = now if self._again else now + delay
+        self._again = False
+
+
+class LifecycleLoop:
+    """Sends what a `BrokerLifecycle` says, and takes the answers."""
+
+    def __init__(self, node: BrokerNode, lifecycle: BrokerLifecycle, to_controller: ToController) -> None:
+        self.lifecycle = lifecycle
+        self._node = node
+        self._to_controller = to_controller
+        self._timer: Timer | None = None
+        self._timeout = node.config.seconds("broker.session.timeout.ms")
+        self._stopped: Future[None] = node.loop.create_future()
+
+    def start(self) -> None:
+        """Register."""
+        self._step()
+
+    async def shut_down(self, timeout: float) -> bool:
+        """Hand the leaderships over. Return True if the controller agreed within `timeout` seconds."""
+        self._tell(self.lifecycle.begin_shutdown)
+        try:
+            await asyncio.wait_for(asyncio.shield(self._stopped), timeout)
+        except TimeoutError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        self.lifecycle.stop()
+        self._step()
+
+    def ready_to_unfence(self) -> None:
+        """The node can serve clients."""
+        self._tell(self.lifecycle.ready_to_unfence)
+
+    def metadata_applied(self) -> None:
+        """The node has applied more of the metadata."""
+        self._tell(self.lifecycle.metadata_applied)
+
+    def _tell(self, event: Callable[[float], None]) -> None:
+        event(self._node.clock.monotonic())
+        self._step()
+
+    def _step(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.lifecycle.state is BrokerState.SHUTTING_DOWN:
+            if not self._stopped.done():
+                self._stopped.set_result(None)
+            return
+        now = self._node.clock.monotonic()
+        request = self.lifecycle.request(now, self._node.metadata_offset)
+        if request is not None:
+            sent: Future[Any] = self._to_controller.send(request, self._timeout)
+            sent.add_done_callback(self._answered)
+        elif self.lifecycle.due != NEVER:
+            self._timer = self._node.schedule(max(self.lifecycle.due - now, 0.0), self._step)
+
+    def _answered(self, done: Future[Any]) -> None:
+        if done.cancelled():
+            return
+        now = self._node.clock.monotonic()
+        error = done.exception()
+        if error is None:
+            self.lifecycle.answered(done.result(), now)
+        elif isinstance(error, Exception):
+            self.lifecycle.failed(error, now)
+        self._step()
+
+
+def lifecycle_of(node: BrokerNode, registration: BrokerRegistrationRequest) -> BrokerLifecycle:
+    """Return the lifecycle of a node that starts now."""
+    config = node.config
+    times = Times(
+        config.seconds("broker.heartbeat.interval.ms"),
+        config.seconds("broker.session.timeout.ms"),
+        config.seconds("initial.broker.registration.timeout.ms"),
+    )
+    return BrokerLifecycle(registration, times, node.rng, node.clock.monotonic())

@@ -1,0 +1,114 @@
+"""What the active controller does by the clock: fence silent brokers, balance leaders, elect unclean leaders.
+
+A thin loop: `ClusterControl` and `ReplicationControl` decide.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
+    from pyclient.broker_embedded.controller.controller import Controller
+    from pyclient.broker_embedded.scheduling.timers import Timer
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_RETRY: Final = 0.1
+
+MOST_ELECTIONS: Final = 1000
+"""Elections that one check appends at most, as in Kafka; if there are more the next check comes at once."""
+
+
+class SessionWatch:
+    """Timers of the active controller. `schedule` calls a function after some seconds."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        schedule: Callable[[float, Callable[[], None]], Timer],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._controller: Controller | None = None
+        self._config = config
+        self._schedule = schedule
+        self._monotonic = monotonic
+        self._sessions: Timer | None = None
+        self._due = float("inf")
+        self._elections: Timer | None = None
+
+    def start(self, controller: Controller) -> None:
+        """Begin for the active controller."""
+        self.stop()
+        self._controller = controller
+        controller.cluster.activate(self._monotonic())
+        self.sessions_changed()
+        self._elections = self._schedule(self._interval, self._elect)
+
+    def stop(self) -> None:
+        """End: another node is the active controller, or this node closes."""
+        for timer in (self._sessions, self._elections):
+            if timer is not None:
+                timer.cancel()
+        self._sessions = self._elections = self._controller = None
+        self._due = float("inf")
+
+    def sessions_changed(self) -> None:
+        """See that the next session that ends is noticed in time; one that was renewed is looked at once too often."""
+        due = None if self._controller is None else self._controller.cluster.next_check()
+        if due is None or due >= self._due:
+            return
+        if self._sessions is not None:
+            self._sessions.cancel()
+        self._due = due
+        self._sessions = self._schedule(max(due - self._monotonic(), 0) + 0.001, self._check)
+
+    def connection_ended(self, connection: object) -> None:
+        """Note that a broker's connection ended: the session of one that was killed ends long before its timeout."""
+        if self._controller is not None:
+            grace = self._config.seconds("internal.broker.closed.connection.grace.ms")
+            self._controller.cluster.connection_ended(connection, self._monotonic(), grace)
+            self.sessions_changed()
+
+    def _check(self) -> None:
+        self._sessions, self._due = None, float("inf")
+        controller = self._controller
+        if controller is None:
+            return
+        cluster = controller.cluster
+        try:
+            while (broker := cluster.stale_broker(self._monotonic())) is not None:
+                log.warning("broker %d is fenced: it was not heard of for its session timeout", broker)
+                controller.append(cluster.fence(broker))
+        except (errors.KafkaError, OSError) as error:
+            log.error("the controller cannot fence a broker: %s", error)
+            if self._controller is controller:
+                self._due = float("-inf")  # until the next attempt
+                self._sessions = self._schedule(_RETRY, self._check)
+        self.sessions_changed()
+
+    @property
+    def _interval(self) -> float:
+        return float(self._config.integer("leader.imbalance.check.interval.seconds"))
+
+    def _elect(self) -> None:
+        controller = self._controller
+        if controller is None:
+            return
+        try:
+            records = controller.replication.elect_unclean(MOST_ELECTIONS)
+            controller.append(records)
+            if self._config.boolean("auto.leader.rebalance.enable"):
+                balanced = controller.replication.balance_leaders(MOST_ELECTIONS)
+                controller.append(balanced)
+                records = [*records, *balanced]
+        except (errors.KafkaError, OSError) as error:
+            log.error("the controller cannot elect leaders: %s", error)
+            records = []
+        if self._controller is controller:  # it may have ended with the last append
+            self._elections = self._schedule(0.0 if len(records) >= MOST_ELECTIONS else self._interval, self._elect)
