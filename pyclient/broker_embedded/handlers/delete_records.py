@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of
+from pyclient.broker_embedded.replication.delayed_delete_records import Deleted, when_deleted
 from pyclient.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -20,6 +21,7 @@ from pyclient.protocol.messages.delete_records import (
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Iterator
 
     from pyclient.broker_embedded.broker import BrokerNode
@@ -36,21 +38,27 @@ def _logs(request: DeleteRecordsRequest, _node: BrokerNode) -> Iterator[TopicPar
 
 
 @handles(DeleteRecordsRequest, versions=(0, 2), logs=_logs)
-def handle(request: DeleteRecordsRequest, context: RequestContext) -> IncrementalTask[DeleteRecordsResponse]:
+def handle(
+    request: DeleteRecordsRequest, context: RequestContext
+) -> IncrementalTask[DeleteRecordsResponse | Future[DeleteRecordsResponse]]:
     """Answer every partition with its new log start offset; the last of duplicate partitions counts."""
     topics = []
+    deleted: list[Deleted] = []
     for name, topic in {topic.name: topic for topic in request.topics}.items():
         offsets = {each.partition_index: each.offset for each in topic.partitions}
         results = []
         for index, offset in offsets.items():
-            results.append(_delete(context.node, name, index, offset))
+            results.append(_delete(context.node, name, index, offset, deleted))
             yield None
         topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
         yield None
-    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+    response = DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+    return when_deleted(response, deleted, request.timeout_ms, context.node) if deleted else response
 
 
-def _delete(node: BrokerNode, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
+def _delete(
+    node: BrokerNode, topic: str, index: int, offset: int, deleted: list[Deleted]
+) -> DeleteRecordsPartitionResult:
     try:
         log, _epoch = node.partitions.leader(topic, index)
         if topic in node.internal_topics:
@@ -63,4 +71,9 @@ def _delete(node: BrokerNode, topic: str, index: int, offset: int) -> DeleteReco
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"DeleteRecords of {topic}-{index}")
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=code)
-    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=log.start_offset, error_code=0)
+    answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=log.start_offset, error_code=0)
+    hosted = node.partitions.hosted(topic, index)
+    if hosted is not None:
+        deleted.append(Deleted(answer, hosted, log.start_offset))
+        node.purgatory.wake(log)  # followers that wait for records learn of the new start at once
+    return answer

@@ -8,6 +8,7 @@ v13's top-level error (REBOOTSTRAP_REQUIRED) is never sent. Not done: hiding top
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
@@ -56,7 +57,7 @@ def handle(request: MetadataRequest, context: RequestContext) -> IncrementalTask
     topics = []
     if request.topics is None or (version == 0 and not request.topics):
         for topic in list(node.image.topics.values()):
-            described = yield from _describe(topic, operations)
+            described = yield from _describe(topic, node, operations)
             topics.append(described)
     else:
         create = request.allow_auto_topic_creation and node.config.boolean("auto.create.topics.enable")
@@ -123,20 +124,20 @@ def _answer(
     if wanted.topic_id != ZERO_UUID:
         by_id = node.image.topics_by_id.get(wanted.topic_id)
         if by_id is not None:
-            return (yield from _describe(by_id, operations))
+            return (yield from _describe(by_id, node, operations))
         return MetadataResponseTopic(
             error_code=errors.UnknownTopicId.code, name=None, topic_id=wanted.topic_id, partitions=[]
         )
     name = wanted.name
     topic = node.image.topics.get(name) if name is not None else None
     if topic is not None:
-        return (yield from _describe(topic, operations))
+        return (yield from _describe(topic, node, operations))
     try:
         topic = yield from _create(name, node, create)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"auto-creation of topic {name}")
         return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[])
-    return (yield from _describe(topic, operations))
+    return (yield from _describe(topic, node, operations))
 
 
 def _create(name: str | None, node: BrokerNode, create: bool) -> IncrementalTask[TopicImage]:
@@ -147,6 +148,9 @@ def _create(name: str | None, node: BrokerNode, create: bool) -> IncrementalTask
         raise errors.UnknownTopicOrPartition(f"topic {name!r} does not exist")
     if name in node.internal_topics:
         return node.ensure_internal_topic(name)
+    if node.replicas is not None:
+        node.replicas.auto_creation.create(TopicPlan(name))
+        raise errors.UnknownTopicOrPartition(f"topic {name!r} does not exist yet")
     try:
         yield from node.controller.create_topic(TopicPlan(name))
     except errors.TopicAlreadyExists:  # another request has created it between the steps
@@ -155,8 +159,8 @@ def _create(name: str | None, node: BrokerNode, create: bool) -> IncrementalTask
     return node.image.topics[name]
 
 
-def _describe(topic: TopicImage, operations: int) -> IncrementalTask[MetadataResponseTopic]:
-    partitions = yield from in_steps(_describe_partition, list(topic.partitions.values()))
+def _describe(topic: TopicImage, node: BrokerNode, operations: int) -> IncrementalTask[MetadataResponseTopic]:
+    partitions = yield from in_steps(partial(_describe_partition, node), list(topic.partitions.values()))
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
@@ -167,7 +171,7 @@ def _describe(topic: TopicImage, operations: int) -> IncrementalTask[MetadataRes
     )
 
 
-def _describe_partition(partition: PartitionImage) -> MetadataResponsePartition:
+def _describe_partition(node: BrokerNode, partition: PartitionImage) -> MetadataResponsePartition:
     return MetadataResponsePartition(
         error_code=0 if partition.leader >= 0 else errors.LeaderNotAvailable.code,
         partition_index=partition.partition,
@@ -175,4 +179,5 @@ def _describe_partition(partition: PartitionImage) -> MetadataResponsePartition:
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
+        offline_replicas=[] if node.replicas is None else node.replicas.offline(partition.replicas),
     )

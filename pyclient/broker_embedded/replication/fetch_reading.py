@@ -258,8 +258,8 @@ class Reading:
         if self._replica >= 0:
             if not self._has_noted and log.start_offset <= request.fetch_offset <= log.end_offset:
                 replicas.follower_fetched(hosted, self._follower_fetch(wanted))
-            if request.high_watermark < log.high_watermark:
-                self._must_answer = True  # the follower learns of the high watermark at once (KIP-1166)
+            if request.high_watermark < log.high_watermark or 0 <= request.log_start_offset < log.start_offset:
+                self._must_answer = True  # the follower learns of these offsets at once (KIP-1166)
             return None
         if not self._selects_replica or not hosted.partition.leads:
             return None

@@ -241,6 +241,15 @@ class Partition:
         """Note a fetch of an assigned follower, which did not diverge; `end` is the end of the leader's log."""
         self.followers[fetch.replica] = self.followers[fetch.replica].after_fetch(fetch, end, now)
 
+    def lowest_start(self, start: int) -> int:
+        """Return the lowest log start of the followers whose brokers are live; `start` without any."""
+        live = (
+            follower.log_start
+            for node, follower in self.followers.items()
+            if (broker := self._broker_of(node)) is not None and not broker.fenced
+        )
+        return min(live, default=start)
+
     # In-sync replicas
 
     def expand(self, node: int, broker_epoch: int) -> IsrChange | None:

@@ -37,13 +37,15 @@ _CHECKS: Final = 2  # checks for slow followers in `replica.lag.time.max.ms`
 class HostedPartition:
     """A replicated partition on this node with its log, None until that is open."""
 
-    __slots__ = ("at", "log", "partition", "topic_id", "woken")
+    __slots__ = ("after_fetch", "at", "log", "partition", "topic_id", "woken")
 
     def __init__(self, at: TopicPartition, topic_id: UUID, partition: Partition) -> None:
         self.at = at
         self.topic_id = topic_id
         self.partition = partition
         self.log: UnifiedLog | None = None
+        self.after_fetch: set[Callable[[], object]] = set()
+        """Called after a follower's fetch, and when this node leads no more."""
         self.woken: Callable[[], object] | None = None
         """The callback at the log's appends."""
 
@@ -72,6 +74,11 @@ class ReplicaManager:
     def find(self, topic: str, index: int) -> HostedPartition | None:
         """Return a replicated partition on this node."""
         return self._hosted.get(TopicPartition(topic, index))
+
+    def offline(self, replicas: list[int]) -> list[int]:
+        """Return those of these nodes that are not live."""
+        brokers = self._node.image.brokers
+        return [node for node in replicas if (broker := brokers.get(node)) is None or broker.fenced]
 
     def close(self) -> None:
         """Stop fetching and proposing; answer what waits for replication."""
@@ -163,6 +170,8 @@ class ReplicaManager:
         is_new = partition.follow(state)
         if was_leader:
             opened.give_up_commits()
+            for callback in list(hosted.after_fetch):
+                callback()
         if was_leader or not was_known:
             self._node.leadership_changed(hosted.at, None)
         if not is_new:
@@ -236,6 +245,8 @@ class ReplicaManager:
             log.info("%s: replica %d has caught up", hosted.at, fetch.replica)
             self._propose(hosted, change)
         self.advance(hosted)
+        for callback in list(hosted.after_fetch):
+            callback()
 
     def preferred_replica(self, hosted: HostedPartition, rack: str, offset: int) -> int | None:
         """Return the in-sync follower in a consumer's rack that has most of the log from `offset` on (KIP-392).

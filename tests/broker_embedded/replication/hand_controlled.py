@@ -24,6 +24,12 @@ from pyclient.protocol.messages.alter_partition import (
     AlterPartitionResponseTopicData,
 )
 from pyclient.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from pyclient.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from pyclient.protocol.messages.metadata_log import (
     BrokerEndpoint,
@@ -215,8 +221,8 @@ class Nodes:
         done: asyncio.Future[Any] = self.loop.create_future()
         if isinstance(request, CreateTopicsRequest):
             [topic] = request.topics
-            replicas = sorted(self.nodes)[: topic.replication_factor]
-            self.create(replicas, name=topic.name, partitions=topic.num_partitions)
+            replicas = sorted(self.nodes)[: topic.replication_factor if topic.replication_factor > 0 else 3]
+            self.create(replicas, name=topic.name, partitions=max(topic.num_partitions, 1))
             done.set_result(CreateTopicsResponse(topics=[CreatableTopicResult(name=topic.name, error_code=0)]))
         else:
             self.loop.call_soon(self._decide, request, done)
@@ -265,6 +271,16 @@ class Nodes:
         request = ProduceRequest(transactional_id=None, acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
         response = await self.client(node_id).send(request, 60.0)
         return response.responses[0].partition_responses[0]
+
+    async def delete_records(
+        self, node_id: int, offset: int, *, timeout_ms: int = 30_000
+    ) -> DeleteRecordsPartitionResult:
+        """Delete the records before an offset."""
+        partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+        topic = DeleteRecordsTopic(name=TOPIC, partitions=[partition])
+        response = await self.client(node_id).send(DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms), 60.0)
+        result: DeleteRecordsPartitionResult = response.topics[0].partitions[0]
+        return result
 
     async def fetch(
         self, node_id: int, offset: int, *, wait_ms: int = 0, rack: str = "", epoch: int = -1

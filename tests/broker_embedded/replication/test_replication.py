@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from pyclient import errors
+from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pyclient.protocol.messages.metadata_log import FenceBrokerRecord
 from tests.broker_embedded.replication.hand_controlled import Nodes, run, until
 
 
@@ -138,6 +140,42 @@ def test_follower_behind_the_leaders_start_restarts_there(tmp_path: Path) -> Non
         assert (copy.start_offset, copy.end_offset) == (3, 5)
         assert (await nodes.produce(1, b"more")).base_offset == 5
         await until(lambda: nodes.hosted(2).log.start_offset == 3)  # type: ignore[union-attr]
+
+    run(tmp_path, scenario)
+
+
+def test_delete_records_waits_for_the_replicas(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3])
+        for number in range(3):
+            await nodes.produce(1, b"%d" % number)
+        answer = await nodes.delete_records(1, 2)
+        assert (answer.error_code, answer.low_watermark) == (0, 2)
+        for node_id in (1, 2, 3):
+            opened = nodes.hosted(node_id).log
+            assert opened is not None
+            assert opened.start_offset == 2
+        nodes.freeze(3)
+        await nodes.produce(1, b"3", acks=1)
+        await until(lambda: nodes.end(3) == 4)
+        answer = await nodes.delete_records(1, 3, timeout_ms=50)
+        assert (answer.error_code, answer.low_watermark) == (errors.RequestTimedOut.code, -1)
+
+    run(tmp_path, scenario)
+
+
+def test_metadata_create_topics_and_tell_offline_replicas(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
+        first = await nodes.client(2).send(request, 60.0)
+        assert first.topics[0].error_code == errors.UnknownTopicOrPartition.code
+        await until(lambda: "new" in nodes.nodes[2].image.topics)
+        [topic] = (await nodes.client(2).send(request, 60.0)).topics
+        assert [partition.replica_nodes for partition in topic.partitions] == [[1, 2, 3]]
+        assert topic.partitions[0].offline_replicas == []
+        nodes.append(FenceBrokerRecord(id=3, epoch=0))
+        [topic] = (await nodes.client(2).send(request, 60.0)).topics
+        assert topic.partitions[0].offline_replicas == [3]
 
     run(tmp_path, scenario)
 
