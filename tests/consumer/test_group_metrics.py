@@ -55,7 +55,7 @@ def test_health_and_metrics_of_a_member_match_events(
     read(consumer, 1)
     poll_until([consumer], lambda: consumer.health()["group_state"] == "stable" and shares([consumer]) == [[0, 1]])
     consumer.commit()
-    health, numbers = consumer.health(), consumer.raw._client.coordinator.metrics()
+    health, numbers = consumer.health(), consumer.metrics()
     assert (health["group_protocol"], health["group_waits_for_poll"]) == (protocol, False)
     assert 0 <= health["last_poll_age"] < 30
     assert health["generation"] > 0
@@ -71,7 +71,7 @@ def test_health_and_metrics_of_a_member_match_events(
     assert "commit" in consumer.health()["last_errors"]
     consumer.commit()
     assert "commit" not in consumer.health()["last_errors"]
-    assert consumer.raw._client.coordinator.metrics()["commits_failed"] == 1
+    assert consumer.metrics()["commits_failed"] == 1
     other = consumers(topic, group_id=group, group_protocol=protocol, enable_auto_commit=False)
     poll_until([other], lambda: consumer.health()["group_waits_for_poll"])  # the first one's user is at work
     assert consumer.health()["group_state"] in ("revoking", "reconciling")

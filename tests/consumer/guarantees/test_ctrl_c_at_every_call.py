@@ -205,12 +205,11 @@ def test_rebalance_interrupted_at_any_call_continues_with_the_next_poll(
         for number in count(0, stride):
             consumer.subscribe(topic, listener=changes)
             poll_until([consumer], lambda: len(consumer.assignment()) == 2)
-            rebalances = consumer._client.coordinator.rebalances
             more = True
             with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id=group, **options) as other:
                 while more and len(consumer.assignment()) == 2:
                     other.poll(0.01)
-                    if rebalances.waiting:
+                    if consumer.health()["group_waits_for_poll"]:
                         more = interrupted(number, lambda: consumer.poll(0.05), PLACES)
                         break
                     consumer.poll(0)
