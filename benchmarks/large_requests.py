@@ -218,6 +218,90 @@ REQUESTS: Final[dict[str, tuple[str, int, Build]]] = {
             transactional_id="t" * min(n, LONGEST_TEXT), transaction_timeout_ms=1000
         ),
     ),
+    "AddPartitionsToTxn": (
+        "add_partitions_to_txn",
+        3,
+        lambda m, n, _t: m.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="large",
+            v3_and_below_topics=[m.AddPartitionsToTxnTopic(name="unknown", partitions=list(range(n)))],
+        ),
+    ),
+    "AddPartitionsToTxn, verify": (
+        "add_partitions_to_txn",
+        5,
+        lambda m, n, t: m.AddPartitionsToTxnRequest(
+            transactions=[
+                m.AddPartitionsToTxnTransaction(
+                    transactional_id=name,
+                    producer_id=1,
+                    producer_epoch=0,
+                    verify_only=True,
+                    topics=[m.AddPartitionsToTxnTopic(name=t, partitions=[0])],
+                )
+                for name in _names("x", n)
+            ],
+        ),
+    ),
+    "AddOffsetsToTxn": (
+        "add_offsets_to_txn",
+        3,
+        lambda m, n, _t: m.AddOffsetsToTxnRequest(
+            transactional_id="large", producer_id=1, producer_epoch=0, group_id="g" * min(n, LONGEST_TEXT)
+        ),
+    ),
+    "EndTxn": (
+        "end_txn",
+        4,
+        lambda m, n, _t: m.EndTxnRequest(
+            transactional_id="x" * min(n, LONGEST_TEXT), producer_id=1, producer_epoch=0, committed=True
+        ),
+    ),
+    "WriteTxnMarkers": (
+        "write_txn_markers",
+        1,
+        lambda m, n, _t: m.WriteTxnMarkersRequest(
+            markers=[
+                m.WritableTxnMarker(
+                    producer_id=1,
+                    producer_epoch=0,
+                    transaction_result=True,
+                    topics=[m.WritableTxnMarkerTopic(name="unknown", partition_indexes=list(range(n)))],
+                    coordinator_epoch=0,
+                )
+            ]
+        ),
+    ),
+    "TxnOffsetCommit": (
+        "txn_offset_commit",
+        3,
+        lambda m, n, _t: m.TxnOffsetCommitRequest(
+            transactional_id="large",
+            group_id="large",
+            producer_id=1,
+            producer_epoch=0,
+            topics=[
+                m.TxnOffsetCommitRequestTopic(
+                    name="unknown",
+                    partitions=[
+                        m.TxnOffsetCommitRequestPartition(
+                            partition_index=i, committed_offset=1, committed_metadata=None
+                        )
+                        for i in range(n)
+                    ],
+                )
+            ],
+        ),
+    ),
+    "DescribeTransactions": (
+        "describe_transactions",
+        0,
+        lambda m, n, _t: m.DescribeTransactionsRequest(transactional_ids=_names("x", n)),
+    ),
+    "ListTransactions": (
+        "list_transactions",
+        1,
+        lambda m, n, _t: m.ListTransactionsRequest(state_filters=_names("s", n), producer_id_filters=list(range(n))),
+    ),
     "OffsetForLeaderEpoch": (
         "offset_for_leader_epoch",
         4,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.broker_embedded.transactions.promise import Promise
 from pyclient.errors import (
     InvalidProducerEpoch,
@@ -23,6 +24,7 @@ from pyclient.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
 )
 from pyclient.types import TopicPartition
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyclient.broker_embedded.dispatch import RequestContext
-    from pyclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTransaction
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 _BATCHED: Final = 4
 _ADDS_IMPLICITLY: Final = 5
@@ -41,98 +43,87 @@ Codes = dict[TopicPartition, int]
 
 
 @handles(AddPartitionsToTxnRequest, versions=(0, 5))
-def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> Any:
+def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> IncrementalTask[Any]:
     """Answer every partition of every transaction."""
-    loop = context.node.loop
     if context.version < _BATCHED:
-        topics = request.v3_and_below_topics
-        codes = _add(
-            context,
-            request.v3_and_below_transactional_id,
-            request.v3_and_below_producer_id,
-            request.v3_and_below_producer_epoch,
-            topics,
-            client_version=0,
-        )
-        return codes.answer(
-            loop,
-            lambda found: AddPartitionsToTxnResponse(
-                throttle_time_ms=0, results_by_topic_v3_and_below=_results(topics, found, context.version)
-            ),
-        )
-    results: list[AddPartitionsToTxnResult] = []
-    done: Promise[None] = Promise()
-    remaining = len(request.transactions)
-
-    def add(transaction: AddPartitionsToTxnTransaction, found: Codes) -> None:
-        nonlocal remaining
-        topics = _results(transaction.topics, found, context.version)
-        results.append(AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=topics))
-        remaining -= 1
-        if not remaining:
-            done.set(None)
-
-    if not remaining:
-        done.set(None)
-    for each in request.transactions:
-        _of_broker(each, context).then(lambda found, each=each: add(each, found))  # type: ignore[misc]
-    return done.answer(loop, lambda _: AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results))
+        transactions = [
+            AddPartitionsToTxnTransaction(
+                transactional_id=request.v3_and_below_transactional_id,
+                producer_id=request.v3_and_below_producer_id,
+                producer_epoch=request.v3_and_below_producer_epoch,
+                topics=request.v3_and_below_topics,
+            )
+        ]
+    else:
+        transactions = request.transactions
+    asked: list[Promise[Codes]] = []
+    for each in transactions:
+        codes = yield from _ask(each, context)
+        asked.append(codes)
+    if all(codes.value is not None for codes in asked):
+        return (yield from _response(transactions, asked, context.version))
+    return _later(transactions, asked, context)
 
 
-def _of_broker(transaction: AddPartitionsToTxnTransaction, context: RequestContext) -> Promise[Codes]:
+async def _later(
+    transactions: Sequence[AddPartitionsToTxnTransaction], asked: Sequence[Promise[Codes]], context: RequestContext
+) -> AddPartitionsToTxnResponse:
+    for codes in asked:
+        if codes.value is None:
+            await codes.answer(context.node.loop, lambda found: found)
+    return run_here(_response(transactions, asked, context.version))
+
+
+def _ask(transaction: AddPartitionsToTxnTransaction, context: RequestContext) -> IncrementalTask[Promise[Codes]]:
+    """Verify the partitions of a transaction, or add them, all or none."""
+    partitions: dict[TopicPartition, bool] = {}  # partition -> whether it exists
+    image = context.node.image
+    for topic in transaction.topics:
+        for index in topic.partitions:
+            partitions[TopicPartition(topic.name, index)] = image.partition(topic.name, index) is not None
+            yield None
     ids = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
     if transaction.verify_only:
-        return Promise.of(context.node.transactions.verify(*ids, frozenset(_partitions(transaction.topics))))
-    version = 2 if context.version >= _ADDS_IMPLICITLY else 0
-    return _add(context, *ids, transaction.topics, client_version=version)
-
-
-def _add(
-    context: RequestContext,
-    transactional_id: str,
-    producer_id: int,
-    epoch: int,
-    topics: Sequence[AddPartitionsToTxnTopic],
-    *,
-    client_version: int,
-) -> Promise[Codes]:
-    """Add the partitions, all or none."""
-    partitions = _partitions(topics)
-    image = context.node.image
-    missing = {each for each in partitions if image.partition(*each) is None}
-    codes: Promise[Codes] = Promise()
-    if missing:
-        codes.set(
-            {each: (UnknownTopicOrPartition if each in missing else OperationNotAttempted).code for each in partitions}
+        return Promise.of(context.node.transactions.verify(*ids, frozenset(partitions)))
+    if not all(partitions.values()):
+        return Promise.of(
+            {
+                each: OperationNotAttempted.code if exists else UnknownTopicOrPartition.code
+                for each, exists in partitions.items()
+            }
         )
-        return codes
     added = context.node.transactions.add_partitions(
-        transactional_id, producer_id, epoch, frozenset(partitions), client_version=client_version
+        *ids, frozenset(partitions), client_version=2 if context.version >= _ADDS_IMPLICITLY else 0
     )
+    codes: Promise[Codes] = Promise()
     added.then(lambda outcome: codes.set(dict.fromkeys(partitions, outcome.error)))
     return codes
 
 
-def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+def _response(
+    transactions: Sequence[AddPartitionsToTxnTransaction], asked: Sequence[Promise[Codes]], version: int
+) -> IncrementalTask[AddPartitionsToTxnResponse]:
+    results = []
+    for transaction, codes in zip(transactions, asked, strict=True):
+        topics = yield from _results(transaction.topics, codes.value or {}, version)
+        results.append(AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=topics))
+    if version < _BATCHED:
+        return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results[0].topic_results)
+    return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
 
 
 def _results(
     topics: Sequence[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, int], version: int
-) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index,
-                    partition_error_code=fenced_code(codes[TopicPartition(topic.name, index)], version, _FENCED_SINCE),
-                )
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+) -> IncrementalTask[list[AddPartitionsToTxnTopicResult]]:
+    results = []
+    for topic in topics:
+        partitions = []
+        for index in topic.partitions:
+            code = fenced_code(codes[TopicPartition(topic.name, index)], version, _FENCED_SINCE)
+            partitions.append(AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code))
+            yield None
+        results.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions))
+    return results
 
 
 def fenced_code(code: int, version: int, since: int) -> int:

@@ -41,22 +41,28 @@ _ADDS_SINCE: Final = 5
 
 
 @handles(TxnOffsetCommitRequest, versions=(0, 5), durable=Durable.GROUPS)
-def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Any:
-    """Verify that the group is in the transaction, or add it, and write the positions."""
+def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> IncrementalTask[Any]:
+    """Verify that the group is in the transaction, or add it, and write the positions of existing partitions."""
+    image = context.node.image
+    positions: dict[TopicPartition, Position] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            if image.partition(topic.name, partition.partition_index) is not None:
+                positions[TopicPartition(topic.name, partition.partition_index)] = Position(
+                    partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata or ""
+                )
+            yield None
+    if not positions:
+        return (yield from _response(request, {}))
     try:
         verified = _verify(request, context)
     except BrokerError as error:
-        return _response(request, {}, error.code)
-    return (yield from _after(verified, request, context))
-
-
-def _after(
-    verified: Promise[int], request: TxnOffsetCommitRequest, context: RequestContext
-) -> IncrementalTask[TxnOffsetCommitResponse | Any]:
+        return (yield from _response(request, dict.fromkeys(positions, error.code)))
     code = verified.value
     if code is None:
-        return verified.answer(context.node.loop, lambda found: run_here(_commit(request, context, found)))
-    return (yield from _commit(request, context, code))
+        loop = context.node.loop
+        return verified.answer(loop, lambda found: run_here(_commit(request, context, positions, found)))
+    return (yield from _commit(request, context, positions, code))
 
 
 def _verify(request: TxnOffsetCommitRequest, context: RequestContext) -> Promise[int]:
@@ -79,51 +85,35 @@ def _verify(request: TxnOffsetCommitRequest, context: RequestContext) -> Promise
 
 
 def _commit(
-    request: TxnOffsetCommitRequest, context: RequestContext, code: int
+    request: TxnOffsetCommitRequest, context: RequestContext, positions: Mapping[TopicPartition, Position], code: int
 ) -> IncrementalTask[TxnOffsetCommitResponse]:
     if code:
         if code == ProducerFenced.code:
             code = InvalidProducerEpoch.code
         if code == TransactionAbortable.code and context.version < _ABORTABLE_SINCE:
             code = InvalidTxnState.code
-        return _response(request, {}, code)
-    image = context.node.image
-    positions: dict[TopicPartition, Position] = {}
-    for topic in request.topics:
-        for partition in topic.partitions:
-            if image.partition(topic.name, partition.partition_index) is not None:
-                positions[TopicPartition(topic.name, partition.partition_index)] = Position(
-                    partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata or ""
-                )
-            yield None
-    codes: dict[TopicPartition, int] = {}
-    if positions:
-        commit = Commit(
-            member_id=request.member_id,
-            instance_id=request.group_instance_id,
-            generation=request.generation_id,
-            positions=positions,
-            producer_id=request.producer_id,
-            producer_epoch=request.producer_epoch,
-        )
-        codes = yield from context.node.groups.offsets.commit(request.group_id, commit)
-    return _response(request, codes, UnknownTopicOrPartition.code)
+        return (yield from _response(request, dict.fromkeys(positions, code)))
+    commit = Commit(
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
+        positions=positions,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+    )
+    codes = yield from context.node.groups.offsets.commit(request.group_id, commit)
+    return (yield from _response(request, codes))
 
 
 def _response(
-    request: TxnOffsetCommitRequest, codes: Mapping[TopicPartition, int], missing: int
-) -> TxnOffsetCommitResponse:
-    topics = [
-        TxnOffsetCommitResponseTopic(
-            name=topic.name,
-            partitions=[
-                TxnOffsetCommitResponsePartition(
-                    partition_index=each.partition_index,
-                    error_code=codes.get(TopicPartition(topic.name, each.partition_index), missing),
-                )
-                for each in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
+    request: TxnOffsetCommitRequest, codes: Mapping[TopicPartition, int]
+) -> IncrementalTask[TxnOffsetCommitResponse]:
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for each in topic.partitions:
+            code = codes.get(TopicPartition(topic.name, each.partition_index), UnknownTopicOrPartition.code)
+            partitions.append(TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code))
+            yield None
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
     return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 def _logs(request: WriteTxnMarkersRequest, _node: BrokerNode) -> Iterator[TopicPartition]:
@@ -37,7 +38,7 @@ def _logs(request: WriteTxnMarkersRequest, _node: BrokerNode) -> Iterator[TopicP
 
 
 @handles(WriteTxnMarkersRequest, versions=(1, 2), logs=_logs)
-def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Any:
+def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> IncrementalTask[Any]:
     """Answer every partition when its marker is committed."""
     node = context.node
     done: Promise[WriteTxnMarkersResponse] = Promise()
@@ -70,6 +71,7 @@ def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Any:
                 partitions.append(result)
                 remaining += 1
                 write_marker(node, TopicPartition(topic.name, index), marker, partial(written, result))
+                yield None
             topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
         results.append(WritableTxnMarkerResult(producer_id=each.producer_id, topics=topics))
     finished()

@@ -195,9 +195,10 @@ class ProducerStateManager:
 
     def _check_epoch(self, header: BatchHeader) -> ProducerStateEntry | None:
         entry = self._entries.get(header.producer_id)
-        if entry is not None and header.producer_epoch < entry.epoch:
+        known = _NONE if entry is None else entry.epoch
+        if header.producer_epoch < known:
             producer = f"{self.where}: producer {header.producer_id} epoch {header.producer_epoch}"
-            raise errors.InvalidProducerEpoch(f"{producer}: a newer instance has epoch {entry.epoch}")
+            raise errors.InvalidProducerEpoch(f"{producer}: a newer instance has epoch {known}")
         return entry
 
     def check_batch(self, header: BatchHeader, *, starts_at_zero: bool = False) -> None:

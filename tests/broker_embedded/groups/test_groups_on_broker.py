@@ -157,10 +157,9 @@ def test_groups_work_in_offsets_topic_created_by_client(tmp_path: Path) -> None:
             assert committed(client, name) == {"orders": [(0, n, "note")]}
 
 
-def test_other_coordinator_types_are_refused_with_final_error() -> None:
+def test_coordinators_of_share_groups_are_refused() -> None:
     with EmbeddedCluster() as cluster, RawConnection(cluster.bootstrap_servers) as client:
-        transactions, shares = (client.ask(FindCoordinatorRequest(key="x", key_type=kind), 1) for kind in (1, 2))
-        assert transactions.error_code == errors.TransactionalIdAuthorizationFailed.code
+        shares = client.ask(FindCoordinatorRequest(key="x", key_type=2), 1)
         assert shares.error_code == errors.InvalidRequest.code
         assert topics(client) == []
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from tests.broker_embedded.odd import admin, data, frames, groups
+from tests.broker_embedded.odd import admin, data, frames, groups, transactions
 from tests.broker_embedded.odd.data import TWO, T
 from tests.broker_embedded.odd.frames import Frame
 from tests.broker_embedded.odd.table import Scenario
 from tests.broker_embedded.odd.wire import TIMEOUT, Connection, Lost, Names
 
 ANSWERS: Final = Path(__file__).with_name("kafka_answers.json")
-ROOMS: Final[tuple[ModuleType, ...]] = (frames, data, groups, admin)
+ROOMS: Final[tuple[ModuleType, ...]] = (frames, data, groups, admin, transactions)
 
 SETTINGS: Final = {"offsets.topic.num.partitions": "5"}
 """Of both brokers."""

@@ -116,6 +116,9 @@ WORK: Final[dict[str, Fields]] = {
     "ApiVersions": {"client_software_name": "raw", "client_software_version": "1"},
     "CreateTopics": {"topics": [{"name": "more", "num_partitions": 1, "replication_factor": 1}], "validate_only": True},
     "InitProducerId": {"transactional_id": None, "producer_id": -1, "producer_epoch": -1},
+    "WriteTxnMarkers": {"markers": []},
+    "DescribeTransactions": {"transactional_ids": []},
+    "ListTransactions": {"duration_filter": -1},
     "OffsetForLeaderEpoch": {"replica_id": -1, "topics": _topics("partitions", current_leader_epoch=-1)},
     "DescribeConfigs": {"resources": [_RESOURCE]},
     "AlterConfigs": {"resources": [{**_RESOURCE, "configs": [{"name": "retention.ms", "value": "7"}]}]},
@@ -151,8 +154,13 @@ WORK: Final[dict[str, Fields]] = {
 }
 """Fields of requests that no version refuses. Fields that a version does not have are not sent."""
 
-IN_STEPS: Final = {"SyncGroup", "Heartbeat", "LeaveGroup", "DeleteGroups", "DeleteTopics"}
-"""Requests that need an own member, group or topic for each version; sent together with `JoinGroup`."""
+IN_STEPS: Final = {"SyncGroup", "Heartbeat", "LeaveGroup", "DeleteGroups", "DeleteTopics"} | {
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "EndTxn",
+    "TxnOffsetCommit",
+}
+"""Requests that need an own member, group, topic or transaction for each version; sent together with others."""
 
 OTHERWISE: Final = {
     **dict.fromkeys(("DescribeAcls", "CreateAcls", "DeleteAcls"), errors.SecurityDisabled.code),
@@ -199,6 +207,29 @@ def test_topic_is_deleted_in_every_version(send: Callable[..., Any], version: in
     deletion = {"topic_names": [name], "topics": [{"name": name}], "timeout_ms": 30_000}
     assert errors_in(send("DeleteTopics", version, deletion)) == set()
     assert errors_in(send("DeleteTopics", version, deletion)) == {errors.UnknownTopicOrPartition.code}
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_transaction_is_served_in_every_version(send: Callable[..., Any], version: int) -> None:
+    mine = {"transactional_id": f"id-{version}", "transaction_timeout_ms": 1000, "group_id": "g"}
+
+    def ask(api: str, **fields: Any) -> Any:
+        known = max(version, 1) if api == "FindCoordinator" else version  # version 0 finds those of groups only
+        answer = send(api, min(known, SERVED[api].last), {**mine, **fields})
+        assert errors_in(answer) == set(), api
+        return answer
+
+    ask("FindCoordinator", key=mine["transactional_id"], key_type=1, coordinator_keys=[mine["transactional_id"]])
+    begun = ask("InitProducerId", producer_id=-1, producer_epoch=-1)
+    mine |= {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
+    topics = [{"name": TOPIC, "partitions": [0]}]
+    old = {f"v3_and_below_{name}": mine[name] for name in ("transactional_id", "producer_id", "producer_epoch")}
+    new = {"transactions": [{**mine, "verify_only": False, "topics": topics}]}
+    ask("AddPartitionsToTxn", **old, **new, v3_and_below_topics=topics)
+    ask("AddOffsetsToTxn")
+    ask("TxnOffsetCommit", generation_id=-1, topics=_topics("partitions", committed_offset=1))
+    ask("EndTxn", committed=True)
+    assert ask("ListTransactions", producer_id_filters=[begun.producer_id], duration_filter=-1).transaction_states
 
 
 def test_every_served_api_is_tested() -> None:

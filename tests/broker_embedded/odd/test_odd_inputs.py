@@ -36,6 +36,7 @@ OURS: Final = {
     "CreatePartitions v3: far too many": "as in v0",
     "AlterClientQuotas v0: no number": "a quota that is no number is refused; Kafka takes it",
     "AlterClientQuotas v1: no number": "as in v0",
+    "AddPartitionsToTxn v5: nothing": "an empty answer to no transactions; Kafka never answers",
 }
 """Intended differences from Kafka, with the reason."""
 

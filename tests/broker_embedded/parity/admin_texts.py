@@ -9,7 +9,7 @@ from tests.broker_embedded.parity.scenario import Dialogue, Scenario
 
 _BROKER, _METRICS, _TOPIC = 4, 16, 2
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
-_NOT_THERE = ("transaction", "share", "streams", "eligible.leader.replicas")
+_NOT_THERE = ("share", "streams", "eligible.leader.replicas")
 _RANGE = "features that are not there have the range 0-0, and no level"
 
 
@@ -96,7 +96,7 @@ def features(dialogue: Dialogue) -> None:
     for level in (7, 20, 29, 30):
         update(f"metadata safely to {level}", "metadata.version", level, 2, 2, **dry)
         update(f"metadata unsafely to {level}", "metadata.version", level, 3, 2, **dry)
-    for name in _NOT_THERE:
+    for name in ("transaction", *_NOT_THERE):
         update(f"{name}.version to 0", f"{name}.version", 0, 3, 2, **dry)
         update(f"{name}.version to 9", f"{name}.version", 9, 1, 2, **dry)
     twice = [{"feature": "group.version", "max_version_level": level, "upgrade_type": 2} for level in (0, 1)]
