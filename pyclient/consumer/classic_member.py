@@ -78,7 +78,7 @@ class ClassicMember(Member):
             case Released():
                 return self._released()
             case AssignmentApplied(number):
-                return self._adopted(number)
+                return self._applied(number)
             case _:
                 return []
 
@@ -152,22 +152,22 @@ class ClassicMember(Member):
         held, wanted = set(self.owned), set(partitions)
         added = tuple(partition for partition in partitions if partition not in held)
         revoked = tuple(partition for partition in self.owned if partition not in wanted)
-        self._adopting = ApplyAssignment(self._attempt, partitions, added, revoked)
+        self._applying = ApplyAssignment(self._attempt, partitions, added, revoked)
         self._last = partitions, self.generation
-        return [self._adopting]
+        return [self._applying]
 
-    def _adopted(self, number: int) -> list[Action]:
-        adopt = self._adopting
-        if adopt is None or adopt.number != number:
+    def _applied(self, number: int) -> list[Action]:
+        pending = self._applying
+        if pending is None or pending.number != number:
             return []
-        self.owned, self._adopting = adopt.assigned, None
-        if adopt.revoked:
+        self.owned, self._applying = pending.assigned, None
+        if pending.revoked:
             return self._rebalance("partitions were given up for others")
         return self._rebalance(self._rejoin) if self._rejoin is not None else []
 
     def _rebalance(self, reason: str) -> list[Action]:
         """Join again, after the polling thread has applied a pending assignment."""
-        if self.state is not State.STABLE or self._adopting is not None:
+        if self.state is not State.STABLE or self._applying is not None:
             self._rejoin = reason
             return []
         return self._begin(reason)
@@ -240,7 +240,7 @@ class ClassicMember(Member):
 
     # ---- leaving
 
-    def _goodbye(self, reason: str) -> list[Action]:
+    def _leave_request(self, reason: str) -> list[Action]:
         """Send no LeaveGroup for a static member, so that it may return to its partitions (KIP-345)."""
         return [] if self.options.instance_id is not None else self._leave(reason)
 

@@ -273,14 +273,14 @@ class ConsumerClient:
     def assignment_changed(self) -> None:
         """Free the data of unassigned partitions; the loop follows."""
         with self.lock:
-            self.buffer.drop_void()
+            self.buffer.drop_invalid()
             self.metadata.note_leaders(self.cluster.metadata)
         self.call(self.metadata.follow)
 
     def moved(self) -> None:
         """Free invalidated data after a seek, pause or resume, and continue fetching."""
         with self.lock:
-            self.buffer.drop_void()
+            self.buffer.drop_invalid()
         self.call(self._wake_workers)
 
     # ---- polling, in the polling thread

@@ -257,7 +257,7 @@ class CommittingMember(Protocol):
     def commit_identity(self, partitions: Iterable[TopicPartition]) -> tuple[int, str]:
         """Return the generation and member id to commit with; raise `CommitFailed` if the partitions are not owned."""
 
-    def has_left_behind(self, generation: int) -> bool:
+    def has_left(self, generation: int) -> bool:
         """Return True if the member keeps its partitions in another generation than this one."""
 
     def lost_coordinator(self) -> None:
@@ -386,7 +386,7 @@ class Committer:
         refused = {partition: code for partition, code in codes.items() if code}
         if refused:
             error = self._commit_error(refused, generation, member_id)
-            if isinstance(error.__cause__ or error, _GENERATION_ERRORS) and self._has_left_behind(generation):
+            if isinstance(error.__cause__ or error, _GENERATION_ERRORS) and self._has_left(generation):
                 raise StaleMemberEpoch(str(error)) from error  # the next attempt is made in the next generation
             if isinstance(error.__cause__ or error, _MEMBERSHIP_ERRORS) and self._member is not None:
                 self._member.recheck()
@@ -394,8 +394,8 @@ class Committer:
                 await self._check_existence(refused, topic_ids, error)
             raise error
 
-    def _has_left_behind(self, generation: int) -> bool:
-        return self._member is not None and self._member.has_left_behind(generation)
+    def _has_left(self, generation: int) -> bool:
+        return self._member is not None and self._member.has_left(generation)
 
     def _topic_ids(self, partitions: Iterable[TopicPartition]) -> TopicIds:
         """Return the id of every topic, as of its positions; empty if one is not known.

@@ -147,9 +147,9 @@ class MembershipManager:
             )
         return identity
 
-    def has_left_behind(self, generation: int) -> bool:
-        """See `Member.has_left_behind`."""
-        return self.member.has_left_behind(generation)
+    def has_left(self, generation: int) -> bool:
+        """See `Member.has_left`."""
+        return self.member.has_left(generation)
 
     async def depart(self, reason: str, timeout: float) -> None:
         """Leave the group; wait at most `timeout` seconds for the broker's confirmation."""

@@ -62,8 +62,8 @@ class ConsumerMember(Member):
         self._reporting = _ReportedState((), "", ())
         self._target: IdPartitions | None = None
         self._owned_ids: IdPartitions = ()
-        self._adopting_ids: IdPartitions = ()
-        self._has_adopted = False
+        self._applying_ids: IdPartitions = ()
+        self._has_applied = False
         self._names: dict[uuid.UUID, str] = {}
         self._resolving: int | None = None
         self._resolve_at = 0.0
@@ -92,7 +92,7 @@ class ConsumerMember(Member):
             case Refused(attempt, error):
                 return self._refused(attempt, error, now)
             case AssignmentApplied(number):
-                return self._adopted(number, now)
+                return self._applied(number, now)
             case _:
                 return []
 
@@ -195,7 +195,7 @@ class ConsumerMember(Member):
 
     def _update_state(self) -> None:
         """Set the state between heartbeats."""
-        if self._adopting is not None:
+        if self._applying is not None:
             self.state = State.RECONCILING
         elif self._reported is None or self._reported.owned != self._owned_ids:
             self.state = State.ACKNOWLEDGING
@@ -209,13 +209,13 @@ class ConsumerMember(Member):
 
     def _reconcile(self, now: float) -> list[Action]:
         """Move towards the target assignment, as far as the names of its topics are known."""
-        if self._adopting is not None or self._target is None or self._resolving is not None:
+        if self._applying is not None or self._target is None or self._resolving is not None:
             return []
         unresolved = self._unresolved()
         if unresolved and now >= self._resolve_at:
             self._resolving = self._next_attempt()
             return [ResolveTopics(self._resolving, unresolved)]
-        return self._adopt(self._target)
+        return self._apply_target(self._target)
 
     def _resolved(self, names: Mapping[uuid.UUID, str], now: float) -> list[Action]:
         """Add resolved names; missing topics are deleted, or unknown to that node, and are requested again."""
@@ -229,32 +229,32 @@ class ConsumerMember(Member):
             self._resolve_failures = 0
         return [*self._reconcile(now), *self._report_changes(now)] if self.state in HEARTBEATING else []
 
-    def _adopt(self, target: IdPartitions) -> list[Action]:
+    def _apply_target(self, target: IdPartitions) -> list[Action]:
         wanted = tuple(sorted((topic, number) for topic, number in target if topic in self._names))
         assigned = tuple(dict.fromkeys(TopicPartition(self._names[topic], number) for topic, number in wanted))
         held, kept = set(self.owned), set(assigned)
         added = tuple(partition for partition in assigned if partition not in held)
         revoked = tuple(partition for partition in self.owned if partition not in kept)
-        if not added and not revoked and self._has_adopted:
+        if not added and not revoked and self._has_applied:
             self._owned_ids = wanted  # a recreated topic has another id; its partitions handle that themselves
             return []
-        self._adopting = ApplyAssignment(self._next_attempt(), assigned, added, revoked)
-        self._adopting_ids = wanted
+        self._applying = ApplyAssignment(self._next_attempt(), assigned, added, revoked)
+        self._applying_ids = wanted
         self.state = State.RECONCILING
-        return [self._adopting]
+        return [self._applying]
 
-    def _adopted(self, number: int, now: float) -> list[Action]:
-        adopt = self._adopting
-        if adopt is None or adopt.number != number:
+    def _applied(self, number: int, now: float) -> list[Action]:
+        pending = self._applying
+        if pending is None or pending.number != number:
             return []
-        self.owned, self._owned_ids, self._adopting = adopt.assigned, self._adopting_ids, None
-        self._has_adopted = True
+        self.owned, self._owned_ids, self._applying = pending.assigned, self._applying_ids, None
+        self._has_applied = True
         self._update_state()
         return [*self._report_changes(now), *self._reconcile(now)]
 
     # ---- leaving
 
-    def _goodbye(self, reason: str) -> list[Action]:
+    def _leave_request(self, reason: str) -> list[Action]:
         is_member = self.generation > 0 or self._heartbeat_sent is not None
         return self._leave(reason) if is_member else []
 
@@ -266,5 +266,5 @@ class ConsumerMember(Member):
     def _forget_membership(self, *, keep_id: bool) -> None:
         super()._forget_membership(keep_id=True)
         self._reported = self._target = self._resolving = None
-        self._owned_ids = self._adopting_ids = ()
-        self._has_adopted = False
+        self._owned_ids = self._applying_ids = ()
+        self._has_applied = False

@@ -211,7 +211,7 @@ class FetchBuffer:
         self._held = held
         self.wants_more = True
 
-    def drop_void(self) -> None:
+    def drop_invalid(self) -> None:
         """Drop the parts that seeks and rebalances invalidated."""
         before = self._queue
         self._queue = deque(part for part in before if self._is_valid(part))
@@ -250,7 +250,7 @@ class FetchBuffer:
 
     def _add_buffered(self, state: AssignedPartition, size: int) -> None:
         state.touch()
-        state.changes.stocked[state] = None
+        state.changes.with_data[state] = None
         state.buffered += size
 
     def _consumed(self, part: CompletedFetch, size: int) -> None:

@@ -141,10 +141,10 @@ class FetchPlanner:
             else:
                 plan.remove(state.topic_partition)
         plan.wake_at = min((at for at in plan.later.values() if not isinf(at)), default=None)
-        urgent, in_stock = self._buffered_state(plan, now)
+        urgent, has_data = self._buffered_state(plan, now)
         room = self._config.fetch_max_bytes - self._buffer.held(node) - reserved
         one = _one_share(self._config)
-        if not urgent or (room < one and in_stock):
+        if not urgent or (room < one and has_data):
             return FetchPlan(node, wake_at=plan.wake_at)
         most = max(_ROUND_BYTES, self._config.fetch_min_bytes)
         plan.max_bytes = max(one, min(room, most, len(plan.targets) * self._config.max_partition_fetch_bytes))
@@ -208,16 +208,16 @@ class FetchPlanner:
 
     def _buffered_state(self, plan: FetchPlan, now: float) -> tuple[bool, bool]:
         """Return True if a target is short of data, and True if any partition of the node has buffered data."""
-        stocked = self._subscription.changes.stocked
-        enough, in_stock = 0, False
-        for state in tuple(stocked):
+        with_data = self._subscription.changes.with_data
+        enough, has_data = 0, False
+        for state in tuple(with_data):
             if state.buffered <= 0 or self._subscription.find(state.topic_partition) is not state:
-                del stocked[state]
+                del with_data[state]
                 continue
             enough += state.buffered >= self._low and plan.asks_for(state)
             if state.phase is Phase.FETCH and not state.paused and self._source(state, now) == plan.node:
-                in_stock = True
-        return len(plan.targets) > enough, in_stock
+                has_data = True
+        return len(plan.targets) > enough, has_data
 
 
 def low_bytes(config: ConsumerConfig) -> int:

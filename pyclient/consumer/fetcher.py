@@ -37,7 +37,7 @@ _BY_NAME = 12  # the last version that names topics
 _BY_ID = 17  # the newest version; it knows topics by their ids only
 _RUN_SECONDS = 1.0  # until the node's connection is looked up again
 _SECOND_WAIT_MS = 20  # the first slot, which waits longer, then takes all partitions over
-_PURPOSES = ("fetch", "fetch beside")  # a fetch occupies its connection until there is data
+_PURPOSES = ("fetch", "second fetch")  # a fetch occupies its connection until there is data
 _IDLE_SECONDS = 5.0  # without records, until spare memory is released
 _SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
 

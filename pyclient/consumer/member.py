@@ -104,7 +104,7 @@ class Member(ABC):
         self._failures = 0
         self._retry_at = 0.0
         self._search_sent: int | None = None
-        self._adopting: ApplyAssignment | None = None
+        self._applying: ApplyAssignment | None = None
         self._losses = 0
         self._reason = ""
         self._heartbeat_due = 0.0
@@ -133,7 +133,7 @@ class Member(ABC):
             )
         return self.generation, self.member_id
 
-    def has_left_behind(self, generation: int) -> bool:
+    def has_left(self, generation: int) -> bool:
         """Return True if the member keeps partitions, but is leaving that generation or has already left it.
 
         A commit that is refused for its generation is then retried in the next one: the coordinator started that when
@@ -184,7 +184,7 @@ class Member(ABC):
         """Return the heartbeat to send now."""
 
     @abstractmethod
-    def _goodbye(self, reason: str) -> list[Action]:
+    def _leave_request(self, reason: str) -> list[Action]:
         """Return the request that tells the coordinator that this member leaves, if it needs one."""
 
     def _polled(self, now: float) -> list[Action]:
@@ -209,7 +209,7 @@ class Member(ABC):
         return [self._heartbeat(self.coordinator, now)]
 
     def _depart(self, reason: str) -> list[Action]:
-        actions = self._goodbye(reason)
+        actions = self._leave_request(reason)
         self._forget_membership(keep_id=False)
         self.topics = ()
         self.state = State.IDLE
@@ -278,16 +278,16 @@ class Member(ABC):
             f"{interval * 1000:.0f}, so it left the group and its partitions were assigned to others. Poll more often, "
             "return fewer records per poll (max_poll_records), or raise max_poll_interval_ms"
         )
-        actions = self._goodbye("max_poll_interval_ms passed without a poll")
+        actions = self._leave_request("max_poll_interval_ms passed without a poll")
         actions += self._lose(keep_id=False)
         self.state = State.OVERDUE
         return [*actions, Fail(error)]
 
     def _lose(self, *, keep_id: bool) -> list[Action]:
         """End the generation; the polling thread has to acknowledge that before it may commit again."""
-        lost, adopting = self.owned, self._adopting
+        lost, applying = self.owned, self._applying
         self._forget_membership(keep_id=keep_id)
-        if not lost and adopting is None:
+        if not lost and applying is None:
             return []
         self._losses += 1
         return [PartitionsLost(lost)]
@@ -296,7 +296,7 @@ class Member(ABC):
         self.member_id = self.member_id if keep_id else ""
         self.generation = NO_GENERATION
         self.owned = ()
-        self._adopting = None
+        self._applying = None
         self._heartbeat_sent = None
         self._next_attempt()  # ignore responses that are still in flight
 

@@ -72,7 +72,8 @@ class ConsumerMetrics:
     def snapshot(self, now: float) -> dict[str, float]:
         """Return the numbers by name; rates are those of the last 30 s.
 
-        `poll_idle_ratio` is the share of the time since the first poll that was spent inside polls: near 1 the user
+        `poll_idle_ratio` is the share of the time since the first poll that was spent inside polls; near 1 the user
+        waits for records.
         """
         records_rate, bytes_rate = self._consumed.per_second(now)
         fetch_rate, fetched_rate = self._fetched.per_second(now)

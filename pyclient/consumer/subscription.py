@@ -62,16 +62,16 @@ class Phase(Enum):
 class Changes:
     """Partitions that changed, so that not all have to be visited.
 
-    `dirty` have a change that may affect fetching, `failed` may have an error to raise, `stocked` may have unpolled
+    `dirty` have a change that may affect fetching, `failed` may have an error to raise, `with_data` may have unpolled
     data. Dictionaries, for their order.
     """
 
-    __slots__ = ("dirty", "failed", "stocked")
+    __slots__ = ("dirty", "failed", "with_data")
 
     def __init__(self) -> None:
         self.dirty: dict[AssignedPartition, None] = {}
         self.failed: dict[AssignedPartition, None] = {}
-        self.stocked: dict[AssignedPartition, None] = {}
+        self.with_data: dict[AssignedPartition, None] = {}
 
 
 @dataclass(slots=True, eq=False)

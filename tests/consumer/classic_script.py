@@ -94,6 +94,6 @@ class Script(MemberScript):
     def stable(self, partitions: str = "a0 a1") -> Script:
         self.joining()
         self.assigned(partitions)
-        self.adopted()
+        self.applied()
         assert self.member.state is State.STABLE
         return self

@@ -106,7 +106,7 @@ class Script(MemberScript):
     def stable(self, partitions: str = "a0 a1") -> Script:
         self.joining()
         self.assigned(partitions)
-        self.adopted()
+        self.applied()
         self.heartbeat_answered(1)
         assert self.member.state is State.STABLE
         return self

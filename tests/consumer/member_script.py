@@ -27,9 +27,9 @@ def show_in_any_protocol(action: Action) -> str:
         case FindCoordinator():
             return "find coordinator"
         case ApplyAssignment():
-            return f"ADOPT {names(action.assigned)}, added {names(action.added)}, revoked {names(action.revoked)}"
+            return f"APPLY {names(action.assigned)}, added {names(action.added)}, revoked {names(action.revoked)}"
         case PartitionsLost():
-            return f"LOSE {names(action.partitions)}"
+            return f"LOST {names(action.partitions)}"
         case Fail():
             return f"FAIL {type(action.error).__name__}"
         case _:
@@ -61,5 +61,5 @@ class MemberScript:
         self.now = max(self.now, due)
         return self.step(Ticked())
 
-    def adopted(self) -> list[str]:
+    def applied(self) -> list[str]:
         return self.step(AssignmentApplied(self.last[ApplyAssignment].number))

@@ -83,7 +83,7 @@ def test_revoked_partition_returns_nothing_even_if_reassigned() -> None:
     subscription.set_assignment([])
     subscription.set_assignment([T0])
     assert not buffer.has_records()
-    buffer.drop_void()
+    buffer.drop_invalid()
     assert len(buffer) == 0
     assert buffer.held(1) == 0
 

@@ -103,7 +103,7 @@ def test_first_slot_takes_over_partitions_of_the_second():
         fixture.assign(2, 3)
         fetcher.wake()
         await settle()
-        assert fixture.requested[1:] == [("fetch beside", {2, 3})]
+        assert fixture.requested[1:] == [("second fetch", {2, 3})]
 
         await node.answer(0)
         assert len(node.parked) == 1, "the second slot has both partitions"

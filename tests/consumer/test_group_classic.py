@@ -33,9 +33,9 @@ def test_member_joins_for_the_first_time() -> None:
         "join node 1 as m1, topics a,b, owning nothing of generation -1: subscribed"
     ]
     assert script.joined() == ["sync generation 1 as m1"]
-    assert script.synced("a0 b1") == ["ADOPT a0 b1, added a0 b1, revoked nothing"]
+    assert script.synced("a0 b1") == ["APPLY a0 b1, added a0 b1, revoked nothing"]
     assert script.member.state is State.STABLE
-    assert script.adopted() == []
+    assert script.applied() == []
     assert script.member.commit_identity() == (1, "m1")
 
 

@@ -27,7 +27,7 @@ from tests.consumer.classic_script import Script
 def test_removed_member_loses_its_partitions_and_rejoins(error: type[errors.KafkaError], member_id: str) -> None:
     script = Script().stable("a0")
     script.tick()
-    assert script.refused(SendHeartbeat, error) == ["LOSE a0"]
+    assert script.refused(SendHeartbeat, error) == ["LOST a0"]
     assert script.tick() == [
         f"join node 1 as {member_id}, topics a, owning nothing of generation -1: "
         "the coordinator had given this member up"
@@ -45,7 +45,7 @@ def test_overdue_poll_while_revoking_leaves_too() -> None:
     script.step(RejoinWanted("why not"))
     assert script.member.state is State.REVOKING
     script.now = 300.0
-    assert script.step(Ticked())[1:] == ["LOSE a0", "FAIL PollIntervalExceeded"]
+    assert script.step(Ticked())[1:] == ["LOST a0", "FAIL PollIntervalExceeded"]
     assert script.step(Released()) == []
 
 

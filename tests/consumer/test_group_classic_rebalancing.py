@@ -29,7 +29,7 @@ def test_eager_rebalance_revokes_everything_before_joining() -> None:
         "join node 1 as m1, topics a, owning nothing of generation -1: the group is rebalancing"
     ]
     script.joined(2)
-    assert script.synced("a1") == ["ADOPT a1, added a1, revoked nothing"]
+    assert script.synced("a1") == ["APPLY a1, added a1, revoked nothing"]
 
 
 def test_rebalance_waits_until_the_last_assignment_is_applied() -> None:
@@ -40,7 +40,7 @@ def test_rebalance_waits_until_the_last_assignment_is_applied() -> None:
     script.synced("a0")
     script.tick()
     assert script.refused(SendHeartbeat, errors.RebalanceInProgress) == []
-    assert script.adopted() == ["REVOKE a0"]
+    assert script.applied() == ["REVOKE a0"]
 
 
 def test_new_subscription_rebalances() -> None:
@@ -57,7 +57,7 @@ def test_changed_subscription_while_joining_joins_once_more() -> None:
     assert script.step(Subscribed(("b",))) == []
     script.joined()
     script.synced("")
-    assert script.adopted() == [
+    assert script.applied() == [
         "join node 1 as m1, topics b, owning nothing of generation -1: the subscription changed"
     ]
 
@@ -86,13 +86,13 @@ def test_cooperative_rebalance_keeps_partitions_and_rejoins_after_revoking() -> 
         "join node 1 as m1, topics a, owning a0 a1 of generation 1: the group is rebalancing"
     ]
     script.joined(2)
-    assert script.synced("a0") == ["ADOPT a0, added nothing, revoked a1"]
-    assert script.adopted() == [
+    assert script.synced("a0") == ["APPLY a0, added nothing, revoked a1"]
+    assert script.applied() == [
         "join node 1 as m1, topics a, owning a0 of generation 2: partitions were given up for others"
     ]
     script.joined(3)
-    assert script.synced("a0") == ["ADOPT a0, added nothing, revoked nothing"]
-    assert script.adopted() == []
+    assert script.synced("a0") == ["APPLY a0, added nothing, revoked nothing"]
+    assert script.applied() == []
 
 
 def test_cooperative_member_revokes_unsubscribed_topics_before_joining() -> None:
@@ -101,7 +101,7 @@ def test_cooperative_member_revokes_unsubscribed_topics_before_joining() -> None
     script.step(CoordinatorFound(1))
     script.joined()
     script.synced("a0 b0")
-    script.adopted()
+    script.applied()
     assert script.step(Subscribed(("a",))) == ["REVOKE b0"]
     assert script.step(Released()) == [
         "join node 1 as m1, topics a, owning a0 of generation 1: the subscription changed"

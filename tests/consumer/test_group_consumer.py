@@ -24,9 +24,9 @@ def test_member_joins_with_epoch_0_and_acknowledges_the_assignment() -> None:
     with pytest.raises(errors.CommitFailed):
         script.member.commit_identity()
     assert script.heartbeat_answered(3, "a0 a1") == ["resolve a"]
-    assert script.resolved("a") == ["ADOPT a0 a1, added a0 a1, revoked nothing"]
+    assert script.resolved("a") == ["APPLY a0 a1, added a0 a1, revoked nothing"]
     assert script.member.state is State.RECONCILING
-    assert script.adopted() == ["heartbeat: node 1, epoch 3, owning a0 a1"]
+    assert script.applied() == ["heartbeat: node 1, epoch 3, owning a0 a1"]
     assert script.member.state is State.ACKNOWLEDGING
     assert script.heartbeat_answered(3) == []
     assert script.member.state is State.STABLE
@@ -35,8 +35,8 @@ def test_member_joins_with_epoch_0_and_acknowledges_the_assignment() -> None:
 
 def test_member_with_an_empty_assignment_waits() -> None:
     script = Script().joining()
-    assert script.heartbeat_answered(1, "") == ["ADOPT nothing, added nothing, revoked nothing"]
-    assert script.adopted() == []
+    assert script.heartbeat_answered(1, "") == ["APPLY nothing, added nothing, revoked nothing"]
+    assert script.applied() == []
     assert script.member.state is State.STABLE
     assert script.tick() == ["heartbeat: node 1, epoch 1"]
     assert script.heartbeat_answered(2, "a0") == ["resolve a"]
@@ -44,14 +44,14 @@ def test_member_with_an_empty_assignment_waits() -> None:
 
 def test_join_response_without_an_assignment_means_empty() -> None:
     script = Script().joining()
-    assert script.heartbeat_answered(1) == ["ADOPT nothing, added nothing, revoked nothing"]
+    assert script.heartbeat_answered(1) == ["APPLY nothing, added nothing, revoked nothing"]
 
 
 def test_changed_subscription_while_joining_is_reported_next() -> None:
     script = Script().joining()
     assert script.step(Subscribed(("a", "b"))) == []
     assert script.heartbeat_answered(1, "") == [
-        "ADOPT nothing, added nothing, revoked nothing",
+        "APPLY nothing, added nothing, revoked nothing",
         "heartbeat: node 1, epoch 1, topics a,b",
     ]
 
@@ -66,7 +66,7 @@ def test_pattern_is_reported_and_withdrawn() -> None:
         "heartbeat: node 1, epoch 0, everything, topics , pattern 'a|b', owning nothing"
     ]
     script.heartbeat_answered(1, "")
-    script.adopted()
+    script.applied()
     assert script.step(Subscribed((), "c.*")) == ["heartbeat: node 1, epoch 1, pattern 'c.*'"]
     script.heartbeat_answered(1)
     assert script.step(Subscribed(("a",))) == ["heartbeat: node 1, epoch 1, topics a, pattern ''"]

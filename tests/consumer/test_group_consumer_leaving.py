@@ -27,7 +27,7 @@ def test_removed_member_loses_its_partitions_and_rejoins_under_its_id(
 ) -> None:
     script = Script().stable("a0")
     script.tick()
-    assert script.refused(SendConsumerHeartbeat, error) == ["LOSE a0"]
+    assert script.refused(SendConsumerHeartbeat, error) == ["LOST a0"]
     assert script.tick() == [JOIN]
     script.heartbeat_answered(9, "a1")
     with pytest.raises(errors.CommitFailed, match="member epoch 9"):
@@ -50,8 +50,8 @@ def test_overdue_poll_while_revoking_leaves_too() -> None:
     script.tick()
     script.heartbeat_answered(1, "a0")
     script.now = 300.0
-    assert script.step(Ticked())[1:] == ["LOSE a0 a1", "FAIL PollIntervalExceeded"]
-    assert script.adopted() == []
+    assert script.step(Ticked())[1:] == ["LOST a0 a1", "FAIL PollIntervalExceeded"]
+    assert script.applied() == []
 
 
 # ---- fenced

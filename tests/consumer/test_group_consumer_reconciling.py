@@ -13,14 +13,14 @@ from tests.consumer.consumer_script import Script, topic_id
 def test_revocation_is_acknowledged_before_new_partitions_come() -> None:
     script = Script().stable("a0 a1 a2")
     script.tick()
-    assert script.heartbeat_answered(1, "a0") == ["ADOPT a0, added nothing, revoked a1 a2"]
+    assert script.heartbeat_answered(1, "a0") == ["APPLY a0, added nothing, revoked a1 a2"]
     assert script.member.state is State.RECONCILING
     assert script.tick() == ["heartbeat: node 1, epoch 1"]  # while the user's code works
     script.heartbeat_answered(1)
     assert script.member.commit_identity() == (1, "m")  # the callback may commit
-    assert script.adopted() == ["heartbeat: node 1, epoch 1, owning a0"]
-    assert script.heartbeat_answered(2, "a0 a3") == ["ADOPT a0 a3, added a3, revoked nothing"]
-    assert script.adopted() == ["heartbeat: node 1, epoch 2, owning a0 a3"]
+    assert script.applied() == ["heartbeat: node 1, epoch 1, owning a0"]
+    assert script.heartbeat_answered(2, "a0 a3") == ["APPLY a0 a3, added a3, revoked nothing"]
+    assert script.applied() == ["heartbeat: node 1, epoch 2, owning a0 a3"]
 
 
 def test_changed_assignment_waits_for_the_reconciling_thread() -> None:
@@ -29,13 +29,13 @@ def test_changed_assignment_waits_for_the_reconciling_thread() -> None:
     script.heartbeat_answered(1, "a0")
     script.tick()
     assert script.heartbeat_answered(2, "") == []
-    assert script.adopted() == [
+    assert script.applied() == [
         "heartbeat: node 1, epoch 2, owning a0",
-        "ADOPT nothing, added nothing, revoked a0",
+        "APPLY nothing, added nothing, revoked a0",
     ]
     assert script.heartbeat_answered(2) == []
     assert script.member.state is State.RECONCILING
-    assert script.adopted() == ["heartbeat: node 1, epoch 2, owning nothing"]
+    assert script.applied() == ["heartbeat: node 1, epoch 2, owning nothing"]
 
 
 def test_acknowledgement_waits_for_the_heartbeat_in_flight() -> None:
@@ -43,7 +43,7 @@ def test_acknowledgement_waits_for_the_heartbeat_in_flight() -> None:
     script.tick()
     script.heartbeat_answered(1, "a0")
     script.tick()
-    assert script.adopted() == []
+    assert script.applied() == []
     assert script.member.state is State.ACKNOWLEDGING
     assert script.heartbeat_answered(1) == ["heartbeat: node 1, epoch 1, owning a0"]
     assert script.member.state is State.ACKNOWLEDGING
@@ -62,13 +62,13 @@ def test_unresolved_topic_does_not_block_others_and_is_retried() -> None:
     script = Script().stable("a0")
     script.tick()
     assert script.heartbeat_answered(2, "a0 a1 c0") == ["resolve c"]
-    assert script.resolved("") == ["ADOPT a0 a1, added a1, revoked nothing"]
-    assert script.adopted() == ["heartbeat: node 1, epoch 2, owning a0 a1"]
+    assert script.resolved("") == ["APPLY a0 a1, added a1, revoked nothing"]
+    assert script.applied() == ["heartbeat: node 1, epoch 2, owning a0 a1"]
     script.heartbeat_answered(2)
     assert script.tick() == ["resolve c"]
     assert script.refused(ResolveTopics, errors.ConnectionFailed) == []
     assert script.tick() == ["resolve c"]
-    assert script.resolved("c") == ["ADOPT a0 a1 c0, added c0, revoked nothing"]
+    assert script.resolved("c") == ["APPLY a0 a1 c0, added c0, revoked nothing"]
 
 
 def test_recreated_topic_id_is_acknowledged_without_a_callback() -> None:

@@ -126,7 +126,7 @@ def test_lost_assignment_is_not_applied(protocol: Any) -> None:
     script.assigned("a0")
     stale = script.last[ApplyAssignment].number
     script.tick()
-    assert script.refused(script.HEARTBEAT, script.GONE) == ["LOSE nothing"]
+    assert script.refused(script.HEARTBEAT, script.GONE) == ["LOST nothing"]
     assert script.step(AssignmentApplied(stale)) == []
     assert script.member.owned == ()
 
@@ -137,7 +137,7 @@ def test_overdue_member_leaves_raises_and_rejoins_at_the_next_poll(protocol: Any
     script.now = 300.0
     assert script.step(Ticked()) == [
         f"{LEAVING[protocol]}: max_poll_interval_ms passed without a poll",
-        "LOSE a0",
+        "LOST a0",
         "FAIL PollIntervalExceeded",
     ]
     assert "300.0 s passed without a poll" in str(script.last[Fail].error)
@@ -152,7 +152,7 @@ def test_overdue_member_leaves_raises_and_rejoins_at_the_next_poll(protocol: Any
 def test_second_consumer_of_the_instance_id_fences_this_one(protocol: Any) -> None:
     script = protocol(instance_id="i").stable("a0")
     script.tick()
-    assert script.refused(script.HEARTBEAT, errors.FencedInstanceId) == ["LOSE a0", "FAIL FencedInstanceId"]
+    assert script.refused(script.HEARTBEAT, errors.FencedInstanceId) == ["LOST a0", "FAIL FencedInstanceId"]
     assert script.member.state is State.FENCED
     assert script.step(Polled(), after=1000.0) == []
     assert script.step(Subscribed(("b",))) == []
