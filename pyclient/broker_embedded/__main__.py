@@ -22,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a broker option by Kafka's name"
     )
     parser.add_argument("--as-version", metavar="RELEASE", help="the release of Kafka to look like, as in 3.9")
+    parser.add_argument("--security", default="PLAINTEXT", help="PLAINTEXT, or SASL_PLAINTEXT with users")
     parser.add_argument("--cluster-id", metavar="ID", help="the id of the cluster that a new data directory belongs to")
     parser.add_argument(
         "--link", action="append", default=[], metavar="ADDRESS=ADDRESS", help="dial the second in place of the first"
@@ -40,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         settings=settings,
         as_version=options.as_version,
         cluster_id=options.cluster_id,
+        security=options.security,
         links=links,
         with_parent=options.with_parent,
         control_port=options.control_port,

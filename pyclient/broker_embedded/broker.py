@@ -33,6 +33,7 @@ from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
 from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
 from pyclient.broker_embedded.scheduling.timers import ShiftedClock, Timers
 from pyclient.broker_embedded.scheduling.upkeep import Upkeep
+from pyclient.broker_embedded.served_apis import ListenerType
 from pyclient.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.network.node_channels import Link, NodeChannels
+    from pyclient.broker_embedded.network.sasl import SaslSession, Users
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.releases import Release
     from pyclient.broker_embedded.replication.alter_partition import ToController
@@ -121,6 +123,7 @@ class BrokerNode:
         self._logs: LogManager | None = None
         self._metadata: MetadataLog | None = None
         self.admission = Admission(self)
+        self._users: Users | None = None
         self._socket = listener
         self._controller_socket = controller_listener
         self._link = link
@@ -269,6 +272,21 @@ class BrokerNode:
     def _listeners(self) -> list[Listener]:
         return [listener for listener in (self._listener, self._controller_listener) if listener is not None]
 
+    @property
+    def client_listener(self) -> ListenerType:
+        """Return the kind of the listener for clients."""
+        return ListenerType.CLIENT if self.config.security == "PLAINTEXT" else ListenerType.SASL
+
+    def new_sasl_session(self, connection: BrokerConnection) -> SaslSession:
+        """Return what decides about a new connection of a SASL listener."""
+        from pyclient.broker_embedded.network.sasl import SaslSession, Users
+
+        if self._users is None:
+            self._users = Users(self.config.users, self.image.scram_credentials)
+        lifetime = self.config.seconds("connections.max.reauth.ms")
+        delay = self.config.seconds("connection.failed.authentication.delay.ms")
+        return SaslSession(connection, self._users, lifetime, delay)
+
     def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` on the loop in `delay` seconds of the node's time."""
         return self.timers.schedule(delay, callback)
@@ -379,6 +397,8 @@ class BrokerNode:
             MetadataCallbacks(self._topic_created, self._remove_topic, self._configs_changed),
         )
         self.controller.register(self.host, self.port)
+        if config.users:
+            self.controller.set_passwords(config.users)
         self.partitions = Partitions(self.node_id, self.image, self.logs, config.log_defaults())
         self._configs_changed(BROKER_RESOURCE, CLUSTER)
         self.partitions.reconcile_directories(self._metadata.removed_topics)

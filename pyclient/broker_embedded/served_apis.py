@@ -8,10 +8,14 @@ from typing import Final
 
 
 class ListenerType(Flag):
-    """Who connects to a listener: clients and brokers, or the nodes of the metadata quorum to a controller."""
+    """Who connects to a listener: clients and brokers, or the nodes of the metadata quorum to a controller.
+
+    SASL is a listener for clients that authenticate themselves.
+    """
 
     CLIENT = auto()
     CONTROLLER = auto()
+    SASL = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ _APIS: Final[dict[str, Served]] = {
     "UnregisterBroker": Served("unregister_broker", 0, 0, listeners=_BOTH),
     "AllocateProducerIds": Served("allocate_producer_ids", 0, 0, listeners=ListenerType.CONTROLLER),
     "AssignReplicasToDirs": Served("assign_replicas_to_dirs", 0, 0, listeners=ListenerType.CONTROLLER),
+    "SaslHandshake": Served("sasl_handshake", 1, 1, listeners=ListenerType.SASL),
+    "SaslAuthenticate": Served("sasl_authenticate", 0, 2, listeners=ListenerType.SASL),
 }
 
 SERVED: Final = {name: served for name, served in _APIS.items() if ListenerType.CLIENT in served.listeners}
@@ -106,6 +112,15 @@ CONTROLLER_SERVED: Final = {
 """The APIs of the CONTROLLER listener."""
 
 
+_SASL_SERVED: Final = SERVED | {name: served for name, served in _APIS.items() if ListenerType.SASL in served.listeners}
+
+_SERVED_ON: Final = {
+    ListenerType.CLIENT: SERVED,
+    ListenerType.CONTROLLER: CONTROLLER_SERVED,
+    ListenerType.SASL: _SASL_SERVED,
+}
+
+
 def served_on(listener: ListenerType) -> dict[str, Served]:
     """Return the APIs of a listener by name."""
-    return CONTROLLER_SERVED if listener is ListenerType.CONTROLLER else SERVED
+    return _SERVED_ON[listener]

@@ -43,6 +43,14 @@ from pyclient.cli.options import parse_settings
     help="Kafka's defaults, or quick ones for tests.",
 )
 @click.option("--as-version", metavar="RELEASE", help="Look like that release of Kafka to clients, as in 3.9.")
+@click.option(
+    "--security",
+    type=click.Choice(["PLAINTEXT", "SASL_PLAINTEXT"]),
+    default="PLAINTEXT",
+    show_default=True,
+    help="SASL_PLAINTEXT: clients log in as one of the users in the environment variable PYCLIENT_BROKER_USERS, "
+    'like {"alice": "password"}.',
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A broker option by Kafka's name.")
 @click.option(
     "--control-port",
@@ -60,6 +68,7 @@ def broker(
     data_dir: str | None,
     profile: str,
     as_version: str | None,
+    security: str,
     settings: tuple[str, ...],
     control_port: int | None,
     control_host: str,
@@ -72,6 +81,8 @@ def broker(
     if brokers > 1 or controllers is not None:
         from pyclient.broker_embedded.cluster.foreground_cluster import serve_cluster
 
+        if security != "PLAINTEXT":
+            raise click.UsageError("--security: only a cluster of one node has a SASL listener for now")
         if control_host != "127.0.0.1":
             raise click.UsageError("--control-host: the controls of several brokers are served on 127.0.0.1 only")
         sys.exit(
@@ -101,6 +112,7 @@ def broker(
             data_dir=data_dir,
             profile=profile,
             as_version=as_version,
+            security=security,
             settings=parse_settings(settings),
             control_port=control_port,
             control_host=control_host,

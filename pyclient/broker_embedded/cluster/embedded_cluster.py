@@ -58,6 +58,8 @@ class EmbeddedCluster:
     Controls for tests: `cluster.faults` for requests, `kill`, `pause`, `restart` and `start`, of all or of one node by
     its id; `cut`, `slow` and `heal` the network between nodes, `move_leader`, `wait_isr`, `advance_time`,
     `retention_now`, `wait_group` and `wait_topic`; `cluster.requests` logs the requests of clients.
+    `security="SASL_PLAINTEXT"` demands that clients authenticate themselves, by PLAIN or SCRAM, as one of `users`
+    (`{"alice": "password"}`); `client_options("alice")` returns the options that a client needs.
     With `control_port` (0: any free one) the same controls are served by HTTP at `control_url`.
     A cluster that is still open at interpreter exit is closed after the clients. A child made by `fork` can use its
     address; only the parent may start and stop it (`ForkError`).
@@ -79,6 +81,8 @@ class EmbeddedCluster:
         host: str = "127.0.0.1",
         port: int = 0,
         control_port: int | None = None,
+        security: str = "PLAINTEXT",
+        users: Mapping[str, str] | None = None,
     ) -> None:
         """Check the options; nothing runs before `start()` or `with`. Raises `ConfigError`."""
         self._layout = Layout.build(
@@ -96,7 +100,10 @@ class EmbeddedCluster:
         self._closed = False
         self._opened = False
         self._advanced = 0.0
-        self._configs = NodeConfigs(host=host, port=port, profile=profile, as_version=as_version)
+        self._configs = NodeConfigs(
+            host=host, port=port, profile=profile, as_version=as_version, security=security, users=users
+        )
+        self._security, self._users = security, dict(users or {})
         self._data_dir = os.fspath(data_dir or "")
         drafts = [self._configs.draft(self._layout, node, self._data_dir) for node in self._layout.nodes]
         if self._layout.is_one_node:
@@ -163,6 +170,20 @@ class EmbeddedCluster:
     def requests(self) -> Requests:
         """Return the log of the clients' requests; it is off until its `start()`."""
         return self._requests
+
+    def client_options(self, user: str, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
+        """Return the options of a client that authenticates itself as that user.
+
+        Raises `ConfigError` for a user who was not given to the cluster.
+        """
+        if user not in self._users:
+            raise ConfigError(f"user {user!r} is not one of this cluster's, which are {sorted(self._users)}")
+        return {
+            "security_protocol": self._security,
+            "sasl_mechanism": mechanism,
+            "sasl_username": user,
+            "sasl_password": self._users[user],
+        }
 
     @property
     def bootstrap_servers(self) -> str:

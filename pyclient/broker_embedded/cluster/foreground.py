@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.cluster.hosting import NodeHost, serve_controls
-from pyclient.broker_embedded.config.broker_config import BrokerConfig
+from pyclient.broker_embedded.config.broker_config import BrokerConfig, users_of
 from pyclient.errors import ConfigError, KafkaError
 from pyclient.net.loop_thread import new_event_loop
 
@@ -44,6 +44,7 @@ def serve(
     settings: Mapping[str, str] | None = None,
     as_version: str | None = None,
     cluster_id: str | None = None,
+    security: str = "PLAINTEXT",
     links: Mapping[str, str] | None = None,
     with_parent: bool = False,
     control_port: int | None = None,
@@ -54,8 +55,9 @@ def serve(
 
     When it serves, the first line on stdout is `bootstrap.servers=HOST:PORT`; everything else goes to stderr. Without
     `data_dir` the data is in a temporary directory that is removed at the end. `as_version` is the release of Kafka
-    that it looks like, `cluster_id` the cluster of a new data directory. `links` has addresses to dial in place of
-    other nodes' own ones. `with_parent` ends it when stdin closes.
+    that it looks like, `cluster_id` the cluster of a new data directory. With `security` SASL_PLAINTEXT clients
+    authenticate themselves as one of the users in the environment variable PYCLIENT_BROKER_USERS. `links` has
+    addresses to dial in place of other nodes' own ones. `with_parent` ends it when stdin closes.
     With `control_port` (0: any free one) the controls for tests are served there by HTTP, and the second line on stdout
     is `control.url=http://HOST:PORT`; `control_fd` is a listening Unix socket for the calls of a `SocketChannel`.
     """
@@ -73,6 +75,8 @@ def serve(
                 profile=profile,
                 as_version=as_version,
                 cluster_id=cluster_id,
+                security=security,
+                users=users_of(os.environ) if security != "PLAINTEXT" else None,
             )
             control = None
             if control_port is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Mapping
 from typing import Final
 
 from pyclient.broker_embedded.cluster.layout import Layout, NodePlan
@@ -22,11 +23,22 @@ class NodeConfigs:
     A given `port` is that of the first broker; the others have the ports that follow it.
     """
 
-    def __init__(self, *, host: str, port: int, profile: str, as_version: str | None) -> None:
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        profile: str,
+        as_version: str | None,
+        security: str = "PLAINTEXT",
+        users: Mapping[str, str] | None = None,
+    ) -> None:
         self.host = host
         self._port = port
         self._profile = profile
         self._as_version = as_version
+        self._security = security
+        self._users = dict(users or {})
         self._data_dir = ""
         self._cluster_id: str | None = None
         self._listeners: dict[int, ReservedPort] = {}
@@ -92,6 +104,8 @@ class NodeConfigs:
             profile=self._profile,
             as_version=self._as_version,
             cluster_id=self._cluster_id,
+            security=self._security,
+            users=self._users,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import selectors
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
+from pyclient.broker_embedded.config.broker_config import USERS_VARIABLE
 from pyclient.errors import ClientError, KafkaTimeout
 
 if TYPE_CHECKING:
@@ -184,7 +186,7 @@ class ProcessRunner:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env=_environment(),
+            env=_environment(config),
             pass_fds=(descriptor,),
             start_new_session=True,  # Ctrl-C at the terminal must only reach the tests, which end their broker
         )
@@ -348,6 +350,8 @@ def _command(config: BrokerConfig, control_port: int | None, control_fd: int, li
         command += ["--control-port", str(control_port)]
     if config.as_version is not None:
         command += ["--as-version", config.as_version]
+    if config.security != "PLAINTEXT":
+        command += ["--security", config.security]
     for address, dialled in links.items():
         command += ["--link", f"{address}={dialled}"]
     if config.cluster_id is not None:
@@ -359,10 +363,14 @@ def _command(config: BrokerConfig, control_port: int | None, control_fd: int, li
     return command
 
 
-def _environment() -> dict[str, str]:
-    """Return this process's environment with the path of this pyclient in PYTHONPATH."""
+def _environment(config: BrokerConfig) -> dict[str, str]:
+    """Return this process's environment with the path of this pyclient in PYTHONPATH, and the users' passwords.
+
+    Other users of the machine see a command line, and not an environment.
+    """
     import pyclient
 
     home = os.path.dirname(os.path.dirname(os.path.abspath(pyclient.__file__)))
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    users = {USERS_VARIABLE: json.dumps(dict(config.users))} if config.users else {}
+    return os.environ | users | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyclient.broker_embedded.config.quorum_config import VOTERS, QuorumConfig
 from pyclient.broker_embedded.log.config import LogConfig
@@ -15,6 +15,11 @@ from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+USERS_VARIABLE: Final = "PYCLIENT_BROKER_USERS"
+"""Environment variable of a broker process: the users' passwords as a JSON object, which a command line would show."""
+
+_PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -27,6 +32,7 @@ class BrokerConfig:
     option's value; `ignored` the texts of the options without effect here, which DescribeConfigs lists, too.
     `data_dir` is the first directory of log.dirs, which has the metadata; `other_dirs` are the rest.
     `cluster_id` is the cluster that the directories must belong to; None: theirs, or a new one.
+    `security` is the protocol of the listener for clients; `users` has the passwords of the users that SASL accepts.
     """
 
     data_dir: str
@@ -40,6 +46,8 @@ class BrokerConfig:
     other_dirs: tuple[str, ...] = ()
     quorum: QuorumConfig = field(default_factory=QuorumConfig)
     cluster_id: str | None = None
+    security: str = "PLAINTEXT"
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def build(
@@ -52,6 +60,8 @@ class BrokerConfig:
         profile: str = "test",
         as_version: str | None = None,
         cluster_id: str | None = None,
+        security: str = "PLAINTEXT",
+        users: Mapping[str, str] | None = None,
     ) -> BrokerConfig:
         """Check `settings` (Kafka's option names; texts or values) on top of a profile.
 
@@ -100,7 +110,10 @@ class BrokerConfig:
             tuple(others),
             quorum,
             cluster_id if cluster_id is not None else quorum.cluster_id,
+            security,
+            dict(users or {}),
         )
+        _check_security(security, built.users, alone=not quorum.voters)
         built.cordoned_dirs()
         return built
 
@@ -171,6 +184,40 @@ class BrokerConfig:
     def log_defaults(self) -> LogConfig:
         """Return the defaults for the options of this broker's topics."""
         return LogConfig.from_broker(self.explicit)
+
+
+def users_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the users in the environment. Raise `ConfigError` if they are no JSON object of texts."""
+    text = environment.get(USERS_VARIABLE)
+    if not text:
+        return {}
+    import json
+
+    try:
+        users = json.loads(text)
+    except ValueError:
+        users = None
+    if not isinstance(users, dict):
+        raise ConfigError(f'{USERS_VARIABLE} is no JSON object like {{"alice": "password"}}')
+    return users
+
+
+def _check_security(security: str, users: Mapping[str, str], *, alone: bool) -> None:
+    """Raise `ConfigError` for a protocol that is not served, or that does not fit the users."""
+    if security not in _PROTOCOLS:
+        raise ConfigError(f"security is {security!r}: it must be one of {', '.join(_PROTOCOLS)}")
+    if security == "PLAINTEXT":
+        if users:
+            raise ConfigError("users are given, and security is 'PLAINTEXT': set security='SASL_PLAINTEXT'")
+        return
+    if not users:
+        raise ConfigError(f"security is {security!r} without users: nobody could connect")
+    if not alone:
+        raise ConfigError(f"security is {security!r}: only a cluster of one node has a SASL listener for now")
+    for user, password in users.items():
+        texts = isinstance(user, str) and isinstance(password, str)
+        if not texts or not user or not password or "\0" in user + password:
+            raise ConfigError(f"user {user!r}: names and passwords are texts, not empty and without NUL")
 
 
 def _shuts_out(name: str, layer: Mapping[str, str]) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from pyclient import errors
-from pyclient.broker_embedded.controller import topics
+from pyclient.broker_embedded.controller import scram, topics
 from pyclient.broker_embedded.controller.features import METADATA_VERSION, check_update, initial_levels
 from pyclient.broker_embedded.controller.topics import Brokers, Defaults, TopicPlan
 from pyclient.protocol.fields import ZERO_UUID
@@ -370,6 +370,18 @@ class Controller:
     def alter_scram_credentials(self, records: Sequence[Any]) -> None:
         """Append records that set or remove SCRAM credentials; the caller has validated them."""
         self._log.append(records)
+
+    def set_passwords(self, passwords: Mapping[str, str]) -> None:
+        """Give users their credentials of every SCRAM mechanism, where they have none of that password."""
+        known = self._image.scram_credentials
+        wanted = [(user, mechanism, password) for user, password in passwords.items() for mechanism in scram.MECHANISMS]
+        records = [
+            scram.record_of_password(*each)
+            for each in wanted
+            if (found := known.get(each[:2])) is None or not scram.is_of(found, each[1], each[2])
+        ]
+        if records:
+            self._log.append(records)
 
     def elect_leader(self, name: str, index: int, election: Election) -> None:
         """Elect a leader. Raise `ElectionNotNeeded`, or the reason why no replica can be elected."""

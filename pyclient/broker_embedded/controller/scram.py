@@ -42,6 +42,27 @@ def check_iterations(iterations: int) -> None:
         )
 
 
+def record_of_password(name: str, mechanism: int, password: str) -> UserScramCredentialRecord:
+    """Derive a credential with a new salt, as the fewest iterations allow."""
+    import hashlib
+    import secrets
+
+    salt = secrets.token_bytes(16)
+    salted = hashlib.pbkdf2_hmac(MECHANISMS[mechanism], password.encode(), salt, MIN_ITERATIONS)
+    return record_of(name, mechanism, iterations=MIN_ITERATIONS, salt=salt, salted_password=salted)
+
+
+def is_of(credential: Credential, mechanism: int, password: str) -> bool:
+    """Return True if a credential is that of the password."""
+    import hashlib
+    import hmac
+
+    algorithm = MECHANISMS[mechanism]
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), credential.salt, credential.iterations)
+    client_key = hmac.digest(salted, b"Client Key", algorithm)
+    return hmac.compare_digest(hashlib.new(algorithm, client_key).digest(), credential.stored_key)
+
+
 def record_of(
     name: str, mechanism: int, *, iterations: int, salt: bytes, salted_password: bytes
 ) -> UserScramCredentialRecord:

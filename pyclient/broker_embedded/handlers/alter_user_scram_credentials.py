@@ -1,7 +1,6 @@
 """AlterUserScramCredentials v0: set and remove SCRAM credentials of users (KIP-554).
 
-They are stored in Kafka's records, so that a Kafka on the same data directory can use them. Not done: this broker does
-not authenticate clients yet.
+They are stored in Kafka's records, so that a Kafka on the same data directory can use them. A SASL listener takes them.
 """
 
 from __future__ import annotations

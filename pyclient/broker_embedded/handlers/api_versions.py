@@ -50,7 +50,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
     if context.version >= 3 and not _is_plausible(request):
         return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=[])
     listener = context.connection.listener
-    release = context.node.release if listener is ListenerType.CLIENT else None
+    release = None if listener is ListenerType.CONTROLLER else context.node.release
     levels = context.node.image.features
     ranges = {name: supported(name, levels.get(name, 0)) for name in FEATURES}
     if release is not None:

@@ -152,9 +152,9 @@ class Admission:
             log.warning("closing a connection of %s: max.connections.per.ip=%d reached", address, limit)
             sock.close()
             return
-        self._serve(sock, address)
+        self._serve(sock, address, self._node.client_listener)
 
-    def _serve(self, sock: socket.socket, address: str, listener: ListenerType = ListenerType.CLIENT) -> None:
+    def _serve(self, sock: socket.socket, address: str, listener: ListenerType) -> None:
         node = self._node
         self._numbers += 1
         try:

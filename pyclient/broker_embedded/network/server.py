@@ -164,7 +164,7 @@ class BrokerConnection:
         self.on_ended: Callable[[], None] | None = None
         """Called when the client has closed its sending side while its request waits."""
         self.address = address_of(sock)
-        self._of_client = listener is ListenerType.CLIENT
+        self._of_client = listener is not ListenerType.CONTROLLER
         self._find_route = dispatch.ROUTES[listener].find
         self._lones: LoneProduces | None = None
         self._waiting: asyncio.Future[Any] | None = None
@@ -182,6 +182,7 @@ class BrokerConnection:
         )
         self.stream.on_end = self._on_end
         self.client_host = "/" + self.stream.peername.rsplit(":", 1)[0].strip("[]")
+        self.sasl = node.new_sasl_session(self) if listener is ListenerType.SASL else None
 
     def __repr__(self) -> str:
         waiting = self._waiting is not None or self._sliced is not None
@@ -191,6 +192,11 @@ class BrokerConnection:
     def close(self) -> None:
         """Close the socket. The later answer of a waiting request is dropped."""
         self.stream.close()
+
+    def close_after_answer(self) -> None:
+        """Close the socket once the answer of the request that is served now was given to it."""
+        call_soon = self.node.loop.call_soon
+        call_soon(call_soon, self.close)  # between the two the answer is sent
 
     def stalled(self, now: float, seconds: float) -> bool:
         """Return True if an incomplete request grew by less than 1 KiB/s for `seconds`, as seen by repeated calls.
@@ -545,3 +551,6 @@ class BrokerConnection:
         # without these cycles it is freed now, also when a garbage collection has frozen it
         self.stream.on_frame = self.stream.on_closed = _ignore
         self.stream.on_end = None
+        if self.sasl is not None:
+            self.sasl.end()
+            self.sasl = None

@@ -1,0 +1,28 @@
+"""SaslAuthenticate v0-2, on a SASL listener: the messages of a mechanism (KIP-152, KIP-368)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.failures import message_of
+from pyclient.errors import BrokerError
+from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(SaslAuthenticateRequest, versions=(0, 2))
+async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse:
+    """Answer a message. A refusal comes late, so that passwords cannot be tried fast, and ends the connection."""
+    session = context.connection.sasl
+    assert session is not None, "only SASL listeners serve this API"
+    try:
+        data, lifetime_ms = session.next(bytes(request.auth_bytes))
+    except BrokerError as error:
+        await asyncio.sleep(session.delay)
+        context.connection.close_after_answer()
+        return SaslAuthenticateResponse(error_code=error.code, error_message=message_of(error), auth_bytes=b"")
+    return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=data, session_lifetime_ms=lifetime_ms)

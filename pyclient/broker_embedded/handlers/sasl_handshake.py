@@ -1,0 +1,27 @@
+"""SaslHandshake v1, on a SASL listener: the client chooses a mechanism (KIP-43)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.errors import UnsupportedSaslMechanism
+from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+OFFERED = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+@handles(SaslHandshakeRequest, versions=(1, 1))
+async def handle(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
+    """Begin an exchange, or answer with what is offered and close the connection."""
+    session = context.connection.sasl
+    assert session is not None, "only SASL listeners serve this API"
+    if session.handshake(request.mechanism):
+        return SaslHandshakeResponse(error_code=0, mechanisms=list(OFFERED))
+    await asyncio.sleep(session.delay)
+    context.connection.close_after_answer()
+    return SaslHandshakeResponse(error_code=UnsupportedSaslMechanism.code, mechanisms=list(OFFERED))

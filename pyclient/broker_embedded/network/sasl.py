@@ -1,0 +1,220 @@
+"""The broker's side of SASL on one connection: which requests it may send, the exchange, and its session (KIP-368)."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import secrets
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyclient import errors
+from pyclient.net.sasl import scram
+from pyclient.protocol import framing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyclient.broker_embedded.controller.scram import Credential
+    from pyclient.broker_embedded.network.server import BrokerConnection
+    from pyclient.broker_embedded.scheduling.timers import Timer
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_SCRAM_NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+"""Mechanism -> its number in the metadata log."""
+
+HANDSHAKE: Final = 17
+AUTHENTICATE: Final = 36
+_API_VERSIONS: Final = 18
+_LARGEST_FRAME: Final = 64 * 1024
+"""Bytes of a request before the client is known."""
+_SECONDS: Final = 30.0
+"""Within which a new client must have proved who it is."""
+
+
+class Step(NamedTuple):
+    """The outcome of one message of a client: `data` to send, and `user` once it is proved."""
+
+    data: bytes = b""
+    user: str | None = None
+
+
+class Users:
+    """What a node knows of users: passwords for PLAIN, and the metadata log's credentials for SCRAM."""
+
+    def __init__(self, passwords: Mapping[str, str], credentials: Mapping[tuple[str, int], Credential]) -> None:
+        self._passwords = passwords
+        self._credentials = credentials
+        self._secret = secrets.token_bytes(32)
+
+    def has_password(self, user: str, password: str) -> bool:
+        """Return True if it is the user's; it takes as long for an unknown user."""
+        known = self._passwords.get(user)
+        right = hmac.compare_digest((known or self._secret.hex()).encode(), password.encode())
+        return right and known is not None
+
+    def credential(self, user: str, mechanism: str) -> tuple[bytes, int, scram.Keys | None]:
+        """Return salt, iterations and keys. An unknown user has the same salt each time, and no keys."""
+        found = self._credentials.get((user, _SCRAM_NUMBERS[mechanism]))
+        if found is not None:
+            return found.salt, found.iterations, scram.Keys(found.stored_key, found.server_key)
+        return hmac.digest(self._secret, user.encode(), "sha256")[:16], scram.LEAST_ITERATIONS, None
+
+
+class PlainServer:
+    """PLAIN: one message with user and password."""
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+
+    def next(self, message: bytes) -> Step:
+        """Return the user, or raise `SaslAuthenticationFailed` with Kafka's words."""
+        try:
+            identity, user, password = message.decode().split("\0")
+        except ValueError:  # also for what is not UTF-8
+            raise errors.SaslAuthenticationFailed("Invalid SASL/PLAIN response: expected 3 tokens") from None
+        if not user or not password:
+            what = "username" if not user else "password"
+            raise errors.SaslAuthenticationFailed(f"Authentication failed: {what} not specified")
+        if not self._users.has_password(user, password):
+            raise errors.SaslAuthenticationFailed("Authentication failed: Invalid username or password")
+        if identity not in ("", user):
+            text = "Authentication failed: Client requested an authorization id that is different from username"
+            raise errors.SaslAuthenticationFailed(text)
+        return Step(user=user)
+
+
+class ScramServer:
+    """SCRAM: the client's first message, its proof, and the broker's own proof."""
+
+    def __init__(self, mechanism: str, users: Users, nonce: str) -> None:
+        """`nonce` is new for each exchange."""
+        self._mechanism = mechanism
+        self._users = users
+        self._own = nonce
+        self._keys: scram.Keys | None = None
+        self._started: tuple[scram.ClientFirst, str, bytes] | None = None
+
+    def next(self, message: bytes) -> Step:
+        """Return the answer; raise `SaslAuthenticationFailed` for a wrong proof, and with it for an unknown user."""
+        try:
+            return self._first(message) if self._started is None else self._final(message, *self._started)
+        except errors.MalformedMessage as error:
+            log.info("SASL %s: %s", self._mechanism, error)
+            raise self._failure() from error
+
+    def _first(self, message: bytes) -> Step:
+        first = scram.ClientFirst.decode(message)
+        salt, iterations, self._keys = self._users.credential(first.user, self._mechanism)
+        nonce = first.nonce + self._own
+        answer = scram.ServerFirst(nonce, salt, iterations).encode()
+        self._started = first, nonce, answer
+        return Step(answer)
+
+    def _final(self, message: bytes, first: scram.ClientFirst, nonce: str, answer: bytes) -> Step:
+        final = scram.ClientFinal.decode(message)
+        signed = scram.auth_message(first.bare, answer, final.without_proof)
+        nobody = scram.Keys(bytes(32), bytes(32))  # the same work for an unknown user
+        signature = scram.verify(self._mechanism, self._keys or nobody, final.proof, signed)
+        if self._keys is None or signature is None or final.nonce != nonce:
+            raise self._failure()
+        return Step(scram.server_final(signature), first.user)
+
+    def _failure(self) -> errors.SaslAuthenticationFailed:
+        return errors.SaslAuthenticationFailed(
+            f"Authentication failed during authentication due to invalid credentials with SASL mechanism "
+            f"{self._mechanism}"
+        )
+
+
+class SaslSession:
+    """Decides what a client of a SASL listener may send: until it is known, and again when its time is over."""
+
+    def __init__(self, connection: BrokerConnection, users: Users, lifetime: float, delay: float) -> None:
+        """`lifetime` is the session's in seconds, 0 for no end; a refusal is answered after `delay` seconds."""
+        self.delay = delay
+        self._connection = connection
+        self._users = users
+        self._lifetime = lifetime
+        self._user: str | None = None
+        self._mechanism: str | None = None
+        self._exchange: PlainServer | ScramServer | None = None
+        self._largest = connection.stream.frames.max_frame
+        self._serve: Callable[[memoryview], None] = connection.stream.frames.on_frame
+        self._timer: Timer | None = connection.node.schedule(_SECONDS, self._too_late)
+        self._guard()
+
+    def handshake(self, mechanism: str) -> bool:
+        """Begin an exchange; return False for a mechanism that is not offered."""
+        if mechanism not in MECHANISMS:
+            return False
+        if self._mechanism is not None and mechanism != self._mechanism:
+            return False  # the same again, as in Kafka
+        self._guard()
+        self._mechanism = mechanism
+        nonce = secrets.token_urlsafe(24)
+        self._exchange = (
+            PlainServer(self._users) if mechanism == "PLAIN" else ScramServer(mechanism, self._users, nonce)
+        )
+        return True
+
+    def next(self, message: bytes) -> tuple[bytes, int]:
+        """Return the data that answer a message, and the milliseconds of the session, 0 while it has none.
+
+        Raise `SaslAuthenticationFailed`, after which the connection has to be closed.
+        """
+        if self._exchange is None:
+            raise errors.IllegalSaslState("SaslAuthenticate needs a SaslHandshake before it")
+        step = self._exchange.next(message)
+        if step.user is None:
+            return step.data, 0
+        if self._user not in (None, step.user):
+            text = f"Cannot change principals during re-authentication from User:{self._user} to User:{step.user}"
+            raise errors.SaslAuthenticationFailed(text)
+        self._begin(step.user)
+        return step.data, round(self._lifetime * 1000)
+
+    def _begin(self, user: str) -> None:
+        self._exchange = None
+        if self._user is None:
+            log.info("%s: authenticated as User:%s by %s", self._connection.stream.peername, user, self._mechanism)
+        self._user = user
+        frames = self._connection.stream.frames
+        frames.max_frame, frames.on_frame = self._largest, self._serve
+        self.end()
+        if self._lifetime:  # afterwards no requests are taken but those to authenticate again
+            self._timer = self._connection.node.schedule(self._lifetime, self._guard)
+
+    def end(self) -> None:
+        """Wait for no time any more: the connection has ended, or its client is known."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_late(self) -> None:
+        log.info(
+            "%s: closing the connection: it has not authenticated itself in time", self._connection.stream.peername
+        )
+        self._connection.close()
+
+    def _guard(self) -> None:
+        frames = self._connection.stream.frames
+        frames.max_frame, frames.on_frame = _LARGEST_FRAME, self._on_frame
+
+    def _on_frame(self, frame: memoryview) -> None:
+        """Serve a request that the state allows; any other ends the connection, as in Kafka."""
+        try:
+            header = framing.decode_request_header(frame)
+        except (errors.ProtocolError, errors.UnsupportedVersion) as error:
+            log.warning("%s: closing the connection: %s", self._connection.stream.peername, error)
+            self._connection.close()
+            return
+        key = header.api_key
+        expected = key == AUTHENTICATE if self._exchange is not None else key == HANDSHAKE
+        if expected or (key == _API_VERSIONS and self._user is None and self._exchange is None):
+            self._serve(frame)
+            return
+        state = "its session has ended" if self._user is not None else "it has not authenticated itself"
+        log.info("%s: closing the connection: API %d while %s", self._connection.stream.peername, key, state)
+        self._connection.close()

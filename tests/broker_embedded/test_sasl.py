@@ -1,0 +1,453 @@
+"""A SASL listener: every client and mechanism, what is refused, and connections that authenticate again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclient import Admin, Consumer, Producer, errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.network.sasl import MECHANISMS, PlainServer, ScramServer, Users
+from pyclient.net.sasl import scram
+from pyclient.net.sasl.exchanges import ScramExchange
+from pyclient.protocol.messages.api_versions import ApiVersionsRequest
+from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from tests.broker_embedded.conftest import RawClient
+
+USERS = {"alice": "s3cret=,", "bob": "other"}
+OPTIONS = {"connection.failed.authentication.delay.ms": "20"}
+VERSIONS = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
+ALL = MetadataRequest(topics=None)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(security="SASL_PLAINTEXT", users=USERS, config=OPTIONS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def raw(cluster: EmbeddedCluster) -> Iterator[RawClient]:
+    client = RawClient(cluster.bootstrap_servers)
+    yield client
+    client.socket.close()
+
+
+def ask(client: RawClient, request: Any, version: int) -> Any:
+    client.send(request, version)
+    return client.receive(type(request), version)[0]
+
+
+def log_in(client: RawClient, user: str = "alice", password: str = "s3cret=,") -> Any:
+    """Log in by PLAIN; the answer."""
+    assert ask(client, SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    return ask(client, SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{password}".encode()), 2)
+
+
+def is_closed(client: RawClient) -> bool:
+    try:
+        return client.receive_frame() == b""
+    except ConnectionResetError:
+        return True
+
+
+# -- every client
+
+
+def by_pyclient(servers: str, mechanism: str, user: str, password: str, topic: str) -> None:
+    options: dict[str, Any] = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_username": user,
+        "sasl_password": password,
+    }
+    with Producer(servers, **options) as producer:
+        producer.send(topic, b"1").result(60)
+    with Consumer(topic, bootstrap_servers=servers, auto_offset_reset="earliest", **options) as consumer:
+        assert [record.value for record in consumer.poll(60)] == [b"1"]
+
+
+def log_in_by_pyclient(servers: str, mechanism: str, user: str, password: str) -> None:
+    options: dict[str, Any] = {"sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": password}
+    with Admin(servers, security_protocol="SASL_PLAINTEXT", **options) as admin:
+        admin.list_topics()
+
+
+def for_confluent(servers: str, mechanism: str, user: str, password: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+
+
+def by_confluent(servers: str, mechanism: str, user: str, password: str, topic: str) -> None:
+    errors_seen: list[Any] = []
+    options = for_confluent(servers, mechanism, user, password) | {"error_cb": errors_seen.append}
+    producer = confluent_kafka.Producer({**options, "message.timeout.ms": 60_000})
+    producer.produce(topic, b"1")
+    while producer.flush(0.05):
+        refused = [error for error in errors_seen if error.name() == "_AUTHENTICATION"]
+        if refused:
+            producer.purge()
+            producer.flush()
+            raise confluent_kafka.KafkaException(refused[0])
+
+
+def by_kafka_python(servers: str, mechanism: str, user: str, password: str, topic: str) -> None:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_plain_username=user,
+        sasl_plain_password=password,
+        max_block_ms=60_000,
+    )
+    try:
+        producer.send(topic, b"1").get(60)
+    finally:
+        producer.close(1)
+
+
+def by_aiokafka(servers: str, mechanism: str, user: str, password: str, topic: str) -> None:
+    async def main() -> None:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=servers,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism=mechanism,
+            sasl_plain_username=user,
+            sasl_plain_password=password,
+        )
+        try:
+            await producer.start()
+            await producer.send_and_wait(topic, b"1")
+        finally:
+            await producer.stop()
+
+    asyncio.run(main())
+
+
+CLIENTS = [by_pyclient, by_confluent, by_kafka_python, by_aiokafka]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__)
+def test_every_client_logs_in_by_every_mechanism(cluster: EmbeddedCluster, client: Any, mechanism: str) -> None:
+    topic = f"{client.__name__}-{mechanism}"
+    client(cluster.bootstrap_servers, mechanism, "alice", "s3cret=,", topic)
+    with Consumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap_servers,
+        auto_offset_reset="earliest",
+        **cluster.client_options("bob"),
+    ) as consumer:
+        assert [record.value for record in consumer.poll(60)] == [b"1"]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("client", [by_pyclient, by_confluent], ids=lambda client: client.__name__)
+@pytest.mark.parametrize("user", ["alice", "nobody"])
+def test_wrong_password_and_unknown_user_are_refused_alike(
+    cluster: EmbeddedCluster, client: Any, mechanism: str, user: str
+) -> None:
+    with pytest.raises((errors.ClusterUnreachable, confluent_kafka.KafkaException)) as caught:
+        client(cluster.bootstrap_servers, mechanism, user, "wrong", "t")
+    says = "Invalid username or password" if mechanism == "PLAIN" else f"with SASL mechanism {mechanism}"
+    assert says in str(caught.value)
+
+
+def test_client_options_work_for_a_broker_in_a_process_which_shows_no_password() -> None:
+    with EmbeddedCluster(security="SASL_PLAINTEXT", users=USERS, processes=True) as cluster:
+        with Admin(cluster.bootstrap_servers, **cluster.client_options("bob")) as admin:
+            assert admin.list_topics() == []
+        with pytest.raises(errors.ConfigError, match="user 'carol' is not one of"):
+            cluster.client_options("carol")
+        command = Path(f"/proc/{cluster.pid}/cmdline").read_bytes()
+        assert b"SASL_PLAINTEXT" in command
+        assert b"s3cret" not in command
+        assert "s3cret" not in repr(cluster)
+
+
+def test_client_without_sasl_is_told_what_to_set(cluster: EmbeddedCluster) -> None:
+    with (
+        Admin(cluster.bootstrap_servers, default_api_timeout_ms=60_000) as admin,
+        pytest.raises(errors.ClusterUnreachable, match="demands SASL: set security_protocol='SASL_PLAINTEXT'"),
+    ):
+        admin.list_topics()
+
+
+# -- users in the metadata log
+
+
+def test_users_are_added_changed_and_removed_while_the_broker_runs() -> None:
+    with EmbeddedCluster(security="SASL_PLAINTEXT", users=USERS, config=OPTIONS) as cluster:
+        servers = cluster.bootstrap_servers
+        admin = AdminClient(for_confluent(servers, "SCRAM-SHA-256", "alice", "s3cret=,"))
+
+        def alter(change: Any) -> None:
+            for done in admin.alter_user_scram_credentials([change]).values():
+                done.result(60)
+
+        def may(password: str, mechanism: str = "SCRAM-SHA-512") -> bool:
+            try:
+                log_in_by_pyclient(servers, mechanism, "carol", password)
+            except errors.ClusterUnreachable:
+                return False
+            return True
+
+        kind = ScramMechanism.SCRAM_SHA_512
+        alter(UserScramCredentialUpsertion("carol", ScramCredentialInfo(kind, 5000), b"first"))
+        assert may("first")
+        assert not may("first", "SCRAM-SHA-256")
+        assert not may("first", "PLAIN")
+        alter(UserScramCredentialUpsertion("carol", ScramCredentialInfo(kind, 4096), b"second"))
+        assert may("second") and not may("first")
+        cluster.restart()
+        assert may("second")
+        alter(UserScramCredentialDeletion("carol", kind))
+        assert not may("second")
+
+
+def test_changed_password_of_a_user_holds_from_the_next_start(tmp_path: Path) -> None:
+    for password in ("first", "second"):
+        users = {"alice": password}
+        with EmbeddedCluster(security="SASL_PLAINTEXT", users=users, data_dir=tmp_path, config=OPTIONS) as cluster:
+            for mechanism in MECHANISMS:
+                log_in_by_pyclient(cluster.bootstrap_servers, mechanism, "alice", password)
+                with pytest.raises(errors.ClusterUnreachable):
+                    log_in_by_pyclient(cluster.bootstrap_servers, mechanism, "alice", "other")
+
+
+# -- the state of a connection
+
+
+def test_sasl_apis_are_listed_on_this_listener_alone(raw: RawClient) -> None:
+    listed = {each.api_key: (each.min_version, each.max_version) for each in ask(raw, VERSIONS, 4).api_keys}
+    assert (listed[17], listed[36]) == ((1, 1), (0, 2))
+    with EmbeddedCluster() as open_cluster:
+        client = RawClient(open_cluster.bootstrap_servers)
+        assert {17, 36}.isdisjoint(each.api_key for each in ask(client, VERSIONS, 4).api_keys)
+        client.socket.close()
+
+
+@pytest.mark.parametrize("before", [[], [VERSIONS], [SaslHandshakeRequest(mechanism="PLAIN")]], ids=len)
+def test_other_requests_close_the_connection_before_the_login(raw: RawClient, before: list[Any]) -> None:
+    for request in before:
+        ask(raw, request, 4 if request is VERSIONS else 1)
+    raw.send(ALL, 12)
+    assert is_closed(raw)
+
+
+def test_authenticate_without_handshake_closes_the_connection(raw: RawClient) -> None:
+    raw.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0s3cret=,"), 2)
+    assert is_closed(raw)
+
+
+def test_requests_behind_the_login_are_served_in_their_order(raw: RawClient) -> None:
+    """The client does not wait for the answers: the broker reads the next request when it has answered the last."""
+    raw.send(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    raw.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0s3cret=,"), 2)
+    raw.send(ALL, 12)
+    assert raw.receive(SaslHandshakeRequest, 1)[0].error_code == 0
+    assert raw.receive(SaslAuthenticateRequest, 2)[0].error_code == 0
+    assert raw.receive(MetadataRequest, 12)[0].cluster_id
+
+
+def test_large_frames_are_refused_until_the_client_is_known(raw: RawClient) -> None:
+    assert log_in(raw).error_code == 0
+    raw.send(MetadataRequest(topics=None), 12)
+    raw.receive(MetadataRequest, 12)
+    raw.send_frame(bytes(70_000))  # no request, but read as one
+    assert is_closed(raw)
+
+
+def test_large_frame_of_an_unknown_client_closes_the_connection(raw: RawClient) -> None:
+    raw.send_bytes((65_537).to_bytes(4, "big"))
+    assert is_closed(raw)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xff", bytes(30), b"\0\x11\0\x01" + bytes(4)])
+def test_nonsense_closes_the_connection(raw: RawClient, data: bytes) -> None:
+    raw.send_frame(data)
+    assert is_closed(raw)
+
+
+def test_unknown_mechanism_is_answered_with_those_offered_and_ends_the_connection(raw: RawClient) -> None:
+    answer = ask(raw, SaslHandshakeRequest(mechanism="GSSAPI"), 1)
+    assert answer.error_code == errors.UnsupportedSaslMechanism.code
+    assert answer.mechanisms == list(MECHANISMS)
+    assert is_closed(raw)
+
+
+def test_refused_login_is_answered_and_ends_the_connection(raw: RawClient) -> None:
+    answer = log_in(raw, password="wrong")
+    assert answer.error_code == errors.SaslAuthenticationFailed.code
+    assert answer.error_message == "Authentication failed: Invalid username or password"
+    assert is_closed(raw)
+
+
+def test_silent_client_is_closed_after_half_a_minute() -> None:
+    with EmbeddedCluster(security="SASL_PLAINTEXT", users=USERS) as cluster:
+        silent, known = RawClient(cluster.bootstrap_servers), RawClient(cluster.bootstrap_servers)
+        assert log_in(known).error_code == 0
+        ask(silent, VERSIONS, 4)
+        cluster.advance_time(31)
+        assert is_closed(silent)
+        assert ask(known, ALL, 12).cluster_id
+        for client in (silent, known):
+            client.socket.close()
+
+
+# -- sessions that end
+
+
+@pytest.fixture(scope="module")
+def short() -> Iterator[EmbeddedCluster]:
+    config = {**OPTIONS, "connections.max.reauth.ms": "60000"}
+    with EmbeddedCluster(security="SASL_PLAINTEXT", users=USERS, config=config) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def member(short: EmbeddedCluster) -> Iterator[RawClient]:
+    client = RawClient(short.bootstrap_servers)
+    assert log_in(client).session_lifetime_ms == 60_000
+    yield client
+    client.socket.close()
+
+
+def test_request_after_the_end_of_a_session_closes_the_connection(short: EmbeddedCluster, member: RawClient) -> None:
+    assert ask(member, ALL, 12).cluster_id
+    short.advance_time(61)
+    member.send(ALL, 12)
+    assert is_closed(member)
+
+
+def test_session_is_renewed_before_and_after_its_end(short: EmbeddedCluster, member: RawClient) -> None:
+    for seconds in (50, 50, 61, 50):
+        short.advance_time(seconds)
+        assert log_in(member).session_lifetime_ms == 60_000
+        assert ask(member, ALL, 12).cluster_id
+
+
+def test_request_during_a_second_authentication_closes_the_connection(member: RawClient) -> None:
+    ask(member, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    member.send(ALL, 12)
+    assert is_closed(member)
+
+
+def test_session_stays_with_its_user_and_mechanism(short: EmbeddedCluster, member: RawClient) -> None:
+    answer = log_in(member, "bob", "other")
+    assert answer.error_code == errors.SaslAuthenticationFailed.code
+    assert "Cannot change principals during re-authentication from User:alice to User:bob" in answer.error_message
+    assert is_closed(member)
+    other = RawClient(short.bootstrap_servers)
+    log_in(other)
+    assert ask(other, SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1).error_code == 33
+    other.socket.close()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_producer_renews_its_session_and_loses_nothing(mechanism: str) -> None:
+    config = {**OPTIONS, "connections.max.reauth.ms": "500"}
+    with EmbeddedCluster(security="SASL_PLAINTEXT", users=USERS, config=config) as cluster:
+        with Producer(cluster.bootstrap_servers, **cluster.client_options("alice", mechanism)) as producer:
+            sent, end = 0, time.monotonic() + 2
+            while time.monotonic() < end:
+                assert producer.send("t", b"%d" % sent, partition=0).result(60).offset == sent
+                sent += 1
+        assert sent > 10
+
+
+# -- the exchanges
+
+PASSWORDS = Users(USERS, {})
+
+
+@given(st.binary(max_size=40) | st.text("\0alicebo", max_size=20).map(str.encode))
+def test_plain_accepts_the_right_message_alone(message: bytes) -> None:
+    try:
+        step = PlainServer(PASSWORDS).next(message)
+    except errors.SaslAuthenticationFailed:
+        step = None
+    right = {f"{identity}\0{user}\0{password}".encode() for user, password in USERS.items() for identity in ("", user)}
+    assert (step is not None) == (message in right)
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (b"", "expected 3 tokens"),
+        (b"\0alice", "expected 3 tokens"),
+        (b"\0\0x", "username not specified"),
+        (b"\0alice\0", "password not specified"),
+        (b"\0nobody\0x", "Invalid username or password"),
+        (b"bob\0alice\0s3cret=,", "authorization id that is different from username"),
+    ],
+)
+def test_plain_refuses_with_kafkas_words(message: bytes, says: str) -> None:
+    with pytest.raises(errors.SaslAuthenticationFailed, match=says):
+        PlainServer(PASSWORDS).next(message)
+
+
+@given(st.lists(st.binary(max_size=40) | st.text("n,=rcpavie2CD3biws", max_size=30).map(str.encode), max_size=4))
+def test_scram_refuses_arbitrary_messages(messages: list[bytes]) -> None:
+    server = ScramServer("SCRAM-SHA-256", PASSWORDS, "nonce")
+    try:
+        steps = [server.next(message) for message in messages]
+    except errors.SaslAuthenticationFailed:
+        return
+    assert all(step.user is None for step in steps)
+
+
+def test_scram_does_not_tell_whether_a_user_exists() -> None:
+    def salt(user: str) -> bytes:
+        return scram.ServerFirst.decode(
+            ScramServer("SCRAM-SHA-256", PASSWORDS, "n").next(f"n,,n={user},r=x".encode()).data
+        ).salt
+
+    assert salt("nobody") == salt("nobody") != salt("other")
+    client = ScramExchange("SCRAM-SHA-256", "nobody", "x", "x", scram.salted_password)
+    server = ScramServer("SCRAM-SHA-256", PASSWORDS, "n")
+    final = client.next(server.next(client.first()).data)
+    with pytest.raises(errors.SaslAuthenticationFailed, match="invalid credentials with SASL mechanism SCRAM-SHA-256"):
+        server.next(final or b"")
+
+
+# -- options
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"security": "SASL_SSL", "users": USERS}, "it must be one of PLAINTEXT, SASL_PLAINTEXT"),
+        ({"security": "SASL_PLAINTEXT"}, "without users: nobody could connect"),
+        ({"users": USERS}, "set security='SASL_PLAINTEXT'"),
+        ({"security": "SASL_PLAINTEXT", "users": {"alice": ""}}, "user 'alice': names and passwords"),
+        ({"security": "SASL_PLAINTEXT", "users": {"a\0b": "x"}}, "without NUL"),
+    ],
+)
+def test_security_that_cannot_be_is_refused(options: Any, says: str) -> None:
+    with pytest.raises(errors.ConfigError, match=says):
+        EmbeddedCluster(**options)
