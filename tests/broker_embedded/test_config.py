@@ -80,7 +80,7 @@ def test_the_finest_unit_sets_a_topic_s_default() -> None:
         ("log.cleaner.min.cleanable.ratio", "1.5", "from 0 to 1"),
         ("log.dirs", "/elsewhere", "has to be the first"),
         ("listeners", "PLAINTEXT://:9092", "host and port"),
-        ("sasl.enabled.mechanisms", "PLAIN", "no authentication"),
+        ("sasl.enabled.mechanisms", "PLAIN", "a SASL listener comes by EmbeddedCluster"),
         ("ssl.keystore.location", "x", "no TLS"),
         ("zookeeper.connect", "x", "KRaft"),
         ("controller.quorum.voters", "1@h:1,2@h:2", "must be odd"),
@@ -97,7 +97,7 @@ def test_the_finest_unit_sets_a_topic_s_default() -> None:
         ("remote.log.storage.system.enable", "true", "no tiered storage"),
         ("create.topic.policy.class.name", "a.B", "plug-ins"),
         ("replication.quota.windows.num", "11", "unknown broker option"),
-        ("delegation.token.secret.key", "x", "no authentication"),
+        ("delegation.token.secret.key", "x", "no delegation tokens"),
     ],
 )
 def test_an_impossible_setting_names_itself_and_what_is_allowed(name: str, value: Any, expected: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pyclient.broker_embedded import handlers
 from pyclient.broker_embedded.dispatch import ROUTES, declaration_of, route
-from pyclient.broker_embedded.served_apis import CONTROLLER_SERVED, SERVED, ListenerType
+from pyclient.broker_embedded.served_apis import SERVED, ListenerType, served_on
 from pyclient.protocol.versions import API_KEYS, request_class
 
 
@@ -26,7 +26,7 @@ def test_table_equals_declaration_of_handler(name: str) -> None:
 
 def test_every_handler_is_in_table() -> None:
     modules = {path.stem for path in Path(str(handlers.__file__)).parent.glob("*.py")} - {"__init__"}
-    assert modules == {served.module for served in (*SERVED.values(), *CONTROLLER_SERVED.values())}
+    assert modules == {served.module for listener in ListenerType for served in served_on(listener).values()}
 
 
 def test_first_line_of_handler_module_has_versions() -> None:

@@ -177,7 +177,7 @@ def test_wrong_password_and_unknown_user_are_refused_alike(
     assert says in str(caught.value)
 
 
-def test_client_options_work_for_a_broker_in_a_process_which_shows_no_password() -> None:
+def test_broker_process_takes_users_and_shows_no_password() -> None:
     with EmbeddedCluster(security="SASL_PLAINTEXT", users=USERS, processes=True) as cluster:
         with Admin(cluster.bootstrap_servers, **cluster.client_options("bob")) as admin:
             assert admin.list_topics() == []
@@ -293,7 +293,7 @@ def test_nonsense_closes_the_connection(raw: RawClient, data: bytes) -> None:
     assert is_closed(raw)
 
 
-def test_unknown_mechanism_is_answered_with_those_offered_and_ends_the_connection(raw: RawClient) -> None:
+def test_unknown_mechanism_is_refused_with_those_offered(raw: RawClient) -> None:
     answer = ask(raw, SaslHandshakeRequest(mechanism="GSSAPI"), 1)
     assert answer.error_code == errors.UnsupportedSaslMechanism.code
     assert answer.mechanisms == list(MECHANISMS)

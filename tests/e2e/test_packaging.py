@@ -113,7 +113,8 @@ def check_wheel(wheel: Path, *, compiled: bool) -> None:
         names = archive.namelist()
         tags = re.findall(r"^Tag: (.*)$", archive.read(next(n for n in names if n.endswith("/WHEEL"))).decode(), re.M)
     assert [name for name in names if name.endswith((".c", ".pyx", ".pxi"))] == []
-    assert {name.split("/")[0] for name in names} == {"pyclient", f"pyclient_kafka-{pyclient.__version__}.dist-info"}
+    own = {"pyclient", "pyspark_pyclient.py", f"pyclient_kafka-{pyclient.__version__}.dist-info"}
+    assert {name.split("/")[0] for name in names} == own  # Spark finds data sources in modules called pyspark_*
     assert "pyclient/py.typed" in names
     assert any(name.startswith("pyclient/records/_speedups.") for name in names) == compiled
     assert (tags == ["py3-none-any"]) != compiled, tags
