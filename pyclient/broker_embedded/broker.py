@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
     from pyclient.broker_embedded.scheduling.timers import Timer
     from pyclient.broker_embedded.transactions.coordinator import TransactionCoordinator
+    from pyclient.broker_embedded.transactions.other_nodes import OtherNodes
     from pyclient.clock import Clock, Rng
     from pyclient.types import TopicPartition
 
@@ -120,6 +121,8 @@ class BrokerNode:
         """The partitions that other nodes have copies of, too; None on a node that is alone."""
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
+        self.other_nodes: OtherNodes | None = None
+        """What transactions ask of other nodes; None on a node that is alone."""
         self._logs: LogManager | None = None
         self._metadata: MetadataLog | None = None
         self.admission = Admission(self)
@@ -237,6 +240,8 @@ class BrokerNode:
             self._groups.close()
         if self._transactions is not None:
             self._transactions.close()
+        if self.other_nodes is not None:
+            self.other_nodes.close()
         await asyncio.sleep(0)  # lets the responses be sent
         for connection in list(self.connections.values()):
             connection.close()
@@ -413,7 +418,9 @@ class BrokerNode:
     def start_replication(self, connect: Callable[[], NodeChannels], to_controller: ToController) -> None:
         """Lead and follow the partitions that have replicas on other nodes; `connect` makes the channels to these."""
         from pyclient.broker_embedded.replication.replica_manager import ReplicaManager  # a lone node needs none of it
+        from pyclient.broker_embedded.transactions.other_nodes import OtherNodes
 
+        self.other_nodes = OtherNodes(self, connect())
         self.replicas = self.partitions.replicas = ReplicaManager(self, connect, to_controller)
         self.replicas.start()
 

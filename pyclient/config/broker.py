@@ -46,6 +46,8 @@ def _dynamic(name: str, kind: ConfigType, default: Value, doc: str, minimum: flo
 
 
 _SERVED: Final = (
+    Option("add.partitions.to.txn.retry.backoff.max.ms", INT, 100, "how long a write waits for its coordinator", 0),
+    Option("add.partitions.to.txn.retry.backoff.ms", INT, 20, "the pause between two of its attempts", 1),
     Option("auto.create.topics.enable", BOOLEAN, True, "whether asking for an unknown topic creates it"),
     Option("auto.leader.rebalance.enable", BOOLEAN, True, "whether preferred leaders are elected again by themselves"),
     Option("broker.heartbeat.interval.ms", INT, 2_000, "how often a broker tells the controller that it is alive", 1),
@@ -201,8 +203,6 @@ def _topic_defaults() -> Iterator[Option]:
 
 
 _WITHOUT_EFFECT: Final[tuple[Row, ...]] = (
-    ("add.partitions.to.txn.retry.backoff.max.ms", INT, 100),
-    ("add.partitions.to.txn.retry.backoff.ms", INT, 20),
     ("alter.log.dirs.replication.quota.window.num", INT, 11),
     ("alter.log.dirs.replication.quota.window.size.seconds", INT, 1),
     ("broker.id", INT, -1),

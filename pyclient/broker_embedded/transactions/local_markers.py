@@ -28,6 +28,9 @@ def write_marker(node: BrokerNode, partition: TopicPartition, marker: Marker, do
         if partition in node.logs.unopened and not node.logs.recovery_queue.request(partition):
             raise NotLeaderOrFollower(f"{partition} is being opened")
         log, leader_epoch = node.partitions.leader(*partition)
+        hosted = node.partitions.hosted(*partition)
+        if hosted is not None:
+            hosted.partition.check_min_isr()
         now_ms = node.clock.time_ms()
         batch = build_marker(
             marker.producer_id,

@@ -74,6 +74,9 @@ class NodeSeams:
             log, leader_epoch = node.partitions.leader(TRANSACTIONS_TOPIC, partition)
             if leader_epoch != epoch:
                 raise NotCoordinator(f"{TRANSACTIONS_TOPIC}-{partition} is led in epoch {leader_epoch}, not {epoch}")
+            hosted = node.partitions.hosted(TRANSACTIONS_TOPIC, partition)
+            if hosted is not None:
+                hosted.partition.check_min_isr()
             info = log.append(batch, leader_epoch=epoch, now_ms=node.clock.time_ms(), origin="coordinator")
         except Exception as error:  # every failure is answered with its error code
             done(code_of(error, f"a write to {TRANSACTIONS_TOPIC}-{partition}"))
@@ -120,7 +123,11 @@ class NodeSeams:
         partitions: Iterable[TopicPartition],
         done: Callable[[TopicPartition, int], None],
     ) -> None:
-        """Write a marker to partitions that this node leads."""
+        """Write a marker to partitions that this node leads, or have another leader write it."""
+        other_nodes = self._node.other_nodes
+        if leader != self._node.node_id and other_nodes is not None:
+            other_nodes.write_markers(leader, marker, partitions, done)
+            return
         for partition in partitions:
             write_marker(self._node, partition, marker, partial(done, partition))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from pyclient.broker_embedded.controller.topics import TRANSACTIONS_TOPIC
 from pyclient.broker_embedded.transactions.promise import Promise
 from pyclient.errors import (
     BrokerError,
@@ -60,17 +61,58 @@ def verify(
 ) -> Promise[dict[TopicPartition, int]]:
     """Ask the coordinator of the id whether partitions are in the producer's transaction, or (`adds`) to add them.
 
-    Return an error code for each.
+    Return an error code for each. A partition is added again for a short time while the producer's previous transaction
+    is being completed, which the producer does not wait for.
     """
     wanted = frozenset(partitions)
     if not adds:
         if not node.config.boolean("transaction.partition.verification.enable"):
             return Promise.of(dict.fromkeys(wanted, 0))
+        return _ask(node, transactional_id, producer, wanted, adds=False)
+    codes: Promise[dict[TopicPartition, int]] = Promise()
+    last = node.clock.monotonic() + node.config.seconds("add.partitions.to.txn.retry.backoff.max.ms")
+    pause = node.config.seconds("add.partitions.to.txn.retry.backoff.ms")
+
+    def attempt() -> None:
+        _ask(node, transactional_id, producer, wanted, adds=True).then(answered)
+
+    def answered(found: dict[TopicPartition, int]) -> None:
+        if ConcurrentTransactions.code in found.values() and node.clock.monotonic() < last:
+            node.schedule(pause, attempt)
+        else:
+            codes.set(found)
+
+    attempt()
+    return codes
+
+
+def _ask(
+    node: BrokerNode,
+    transactional_id: str,
+    producer: tuple[int, int],
+    wanted: frozenset[TopicPartition],
+    *,
+    adds: bool,
+) -> Promise[dict[TopicPartition, int]]:
+    coordinator = _coordinator_of(node, transactional_id)
+    if coordinator != node.node_id and node.other_nodes is not None:
+        return node.other_nodes.verify(coordinator, transactional_id, producer, wanted, adds=adds)
+    if not adds:
         return Promise.of(node.transactions.verify(transactional_id, *producer, wanted))
     codes: Promise[dict[TopicPartition, int]] = Promise()
     added = node.transactions.add_partitions(transactional_id, *producer, wanted, client_version=2)
     added.then(lambda outcome: codes.set(dict.fromkeys(wanted, outcome.error)))
     return codes
+
+
+def _coordinator_of(node: BrokerNode, transactional_id: str) -> int:
+    """Return the node that coordinates an id, -1 if none does now."""
+    try:
+        index = node.transactions.partition_of(transactional_id)
+    except NotCoordinator:
+        return -1
+    partition = node.image.partition(TRANSACTIONS_TOPIC, index)
+    return -1 if partition is None else partition.leader
 
 
 class VerifiedWrites:

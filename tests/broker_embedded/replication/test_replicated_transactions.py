@@ -1,0 +1,172 @@
+"""Transactions over several nodes: the coordinator, the partitions and the group's offsets have different leaders."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from pyclient.protocol.messages.end_txn import EndTxnRequest
+from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
+from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pyclient.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from pyclient.records import build_batch
+from pyclient.types import TopicPartition
+from tests.broker_embedded.replication.hand_controlled import TOPIC, TOPIC_ID, Nodes, run, until
+
+DATA, COORDINATOR, GROUPS = 1, 2, 3
+"""The nodes that lead the partition, `__transaction_state` and `__consumer_offsets` at the beginning."""
+
+
+class Writer:
+    """A producer of transaction version 2 that knows its nodes."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
+        self.producer_id = self.epoch = -1
+        self.sequence = 0
+        self.coordinator = COORDINATOR
+
+    async def ask(self, node_id: int, request: Any) -> Any:
+        return await self.nodes.client(node_id).send(request, 60.0)
+
+    async def init(self) -> int:
+        request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+        answer = await self.ask(self.coordinator, request)
+        self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
+        code: int = answer.error_code
+        return code
+
+    async def write(self, value: bytes) -> int:
+        batch = build_batch(
+            [(None, value)],
+            timestamp_ms=round(time.time() * 1000),
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=self.sequence,
+            transactional=True,
+        )
+        topic = TopicProduceData(
+            name=TOPIC, topic_id=TOPIC_ID, partition_data=[PartitionProduceData(index=0, records=batch)]
+        )
+        request = ProduceRequest(transactional_id="x", acks=-1, timeout_ms=30_000, topic_data=[topic])
+        answer = await self.ask(DATA, request)
+        code: int = answer.responses[0].partition_responses[0].error_code
+        if code == errors.ConcurrentTransactions.code:  # the previous transaction is being completed
+            return await self.write(value)
+        self.sequence += 1
+        return code
+
+    async def commit_offset(self, offset: int) -> int:
+        at = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None)
+        request = TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id="group",
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[at])],
+        )
+        answer = await self.ask(GROUPS, request)
+        code: int = answer.topics[0].partitions[0].error_code
+        return code
+
+    async def end(self, *, commit: bool) -> int:
+        request = EndTxnRequest(
+            transactional_id="x", producer_id=self.producer_id, producer_epoch=self.epoch, committed=commit
+        )
+        answer = await self.ask(self.coordinator, request)
+        code: int = answer.error_code
+        if not code:
+            self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
+        return code
+
+
+async def prepared(nodes: Nodes) -> Writer:
+    """A producer that has written a record and an offset in its transaction."""
+    nodes.create([DATA, COORDINATOR, GROUPS])
+    nodes.create([COORDINATOR, GROUPS, DATA], name=TRANSACTIONS_TOPIC)
+    nodes.create([GROUPS, DATA, COORDINATOR], name=OFFSETS_TOPIC)
+    await until(lambda: nodes.nodes[COORDINATOR].transactions.loaded_partitions)
+    await until(lambda: nodes.nodes[GROUPS].groups.groups.loaded_partitions())
+    writer = Writer(nodes)
+    assert await writer.init() == 0
+    assert await writer.write(b"first") == 0
+    assert await writer.commit_offset(5) == 0
+    return writer
+
+
+def stable(nodes: Nodes, node_id: int = DATA) -> tuple[int, int]:
+    """Return the last stable offset and the end of a node's log."""
+    opened = nodes.hosted(node_id).log
+    assert opened is not None
+    return opened.last_stable_offset, opened.end_offset
+
+
+def committed(nodes: Nodes) -> int | None:
+    """Return the group's offset as its coordinator has it."""
+    entry = nodes.nodes[GROUPS].groups.groups.find("group")
+    found = None if entry is None else entry.offsets.get(TopicPartition(TOPIC, 0))
+    return None if found is None else found.offset
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_transaction_over_three_leaders(tmp_path: Path, commit: bool) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        writer = await prepared(nodes)
+        assert (stable(nodes), committed(nodes)) == ((0, 1), None)
+        assert await writer.end(commit=commit) == 0
+        await until(lambda: stable(nodes) == (2, 2))
+        await until(lambda: committed(nodes) == (5 if commit else None))
+        for node_id in (COORDINATOR, GROUPS):  # the replicas agree
+            await until(lambda node_id=node_id: stable(nodes, node_id) == (2, 2))
+        assert await writer.write(b"second") == 0
+        assert await writer.end(commit=True) == 0
+        await until(lambda: stable(nodes) == (4, 4))
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_next_coordinator_completes_what_was_decided(tmp_path: Path, commit: bool) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        writer = await prepared(nodes)
+        lost: Any = nodes.nodes[COORDINATOR].transactions.runtime
+        lost.write_markers = lambda *_markers: None
+        assert await writer.end(commit=commit) == 0
+        assert stable(nodes) == (0, 1)
+        topic_id = nodes.nodes[DATA].image.topics[TRANSACTIONS_TOPIC].topic_id
+        nodes.change(topic_id, leader=GROUPS)
+        await until(lambda: stable(nodes) == (2, 2))
+        await until(lambda: committed(nodes) == (5 if commit else None))
+        assert await writer.init() == errors.NotCoordinator.code
+        writer.coordinator = GROUPS
+        await until(lambda: not any(each.transaction.is_changing for each in nodes.nodes[GROUPS].transactions))
+        assert await writer.init() == 0
+        assert await writer.write(b"second") == 0
+        assert await writer.end(commit=True) == 0
+        await until(lambda: stable(nodes) == (4, 4))
+
+    run(tmp_path, scenario)
+
+
+def test_decision_that_the_replicas_do_not_get_is_not_answered(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        writer = await prepared(nodes)
+        nodes.freeze(DATA, GROUPS)
+        ended = nodes.loop.create_task(writer.end(commit=True))
+        await until(lambda: any(each.transaction.is_changing for each in nodes.nodes[COORDINATOR].transactions))
+        assert not ended.done()
+        assert stable(nodes) == (0, 1)
+        nodes.thaw(DATA, GROUPS)
+        assert await ended == 0
+        await until(lambda: stable(nodes) == (2, 2))
+
+    run(tmp_path, scenario)
