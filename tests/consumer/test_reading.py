@@ -260,27 +260,6 @@ def test_assign_keeps_the_positions_of_kept_partitions(
     assert sorted(values(read(consumer, 3))) == [b"2", b"3", b"x"]
 
 
-def test_poison_record_is_named_and_can_be_skipped(
-    consumers: ConsumerFactory, new_topic: NewTopic, produce: Produce
-) -> None:
-    topic = new_topic()
-    produce(topic, b"1", b"2", b"oops", b"4")
-    consumer = consumers(value_deserializer=serialization.json.deserialize)
-    consumer.assign(partitions(topic, 0))
-    iterator = iter(consumer)
-    assert [next(iterator).value, next(iterator).value] == [1, 2]
-    with pytest.raises(errors.DeserializationError) as caught:
-        next(iterator)
-    poison = caught.value
-    assert (poison.topic, poison.partition, poison.offset) == (topic, 0, 2)
-    assert consumer.position((topic, 0)) == 2  # the position is in front of it
-    consumer.seek((poison.topic, poison.partition), poison.next_offset)
-    for record in consumer:
-        assert record.value == 4
-        break
-    assert consumer.position((topic, 0)) == 4
-
-
 def test_poll_ends_before_a_poison_record(consumers: ConsumerFactory, new_topic: NewTopic, producer: Producer) -> None:
     topic = new_topic()
     producer.send(topic, b'{"n":1}', key=b"k\xc3\xa9")
