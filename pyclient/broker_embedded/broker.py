@@ -14,7 +14,7 @@ from pyclient import errors
 from pyclient.broker_embedded.controller.client_quotas import FETCH, PRODUCE, REQUESTS
 from pyclient.broker_embedded.controller.configs import CLUSTER, Configs
 from pyclient.broker_embedded.controller.controller import Controller, MetadataCallbacks
-from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, TopicImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPlan
 from pyclient.broker_embedded.log.alter_log_dirs import ReplicaAlterLogDirs
@@ -37,11 +37,12 @@ from pyclient.broker_embedded.served_apis import ListenerType
 from pyclient.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from uuid import UUID
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
-    from pyclient.broker_embedded.controller.image import TopicImage
+    from pyclient.broker_embedded.controller.delta import MetadataDelta
+    from pyclient.broker_embedded.controller.quorum import Quorum
     from pyclient.broker_embedded.faults.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.filesystem import FileSystem
@@ -132,6 +133,9 @@ class BrokerNode:
         self._link = link
         self._listener: Listener | None = None
         self._controller_listener: Listener | None = None
+        self.quorum: Quorum | None = None
+        """The metadata quorum with other nodes; None on a node that is alone."""
+        self._started = False
         self._upkeep: Upkeep | None = None
         self.paused = False
 
@@ -173,6 +177,8 @@ class BrokerNode:
     @property
     def metadata_epoch(self) -> int:
         """Return the Raft epoch in which this node leads the metadata log; -1 before it has started."""
+        if self.quorum is not None:
+            return self.quorum.epoch
         return -1 if self._metadata is None else self._metadata.epoch
 
     def unsynced_partitions(self, topic: str) -> tuple[UnifiedLog, int] | None:
@@ -211,20 +217,35 @@ class BrokerNode:
             if isinstance(error, OSError):
                 raise errors.KafkaStorageError(f"the broker cannot start on {self.config.data_dir}: {error}") from error
             raise
-        self._listener = self.admission.listener = Listener(
-            self.loop, self._socket, self.admission.take, self.descriptors.run_out
-        )
+        self._started = True
         if self._controller_socket is not None:
             self._controller_listener = Listener(self.loop, self._controller_socket, self.admission.take_node)
+        if self.quorum is None:
+            self._serve_clients()
+        else:
+            self.quorum.start()
         self._upkeep = Upkeep(self)
         self.descriptors.refill()
 
+    def _serve_clients(self) -> None:
+        assert self._socket is not None
+        self._listener = self.admission.listener = Listener(
+            self.loop, self._socket, self.admission.take, self.descriptors.run_out
+        )
+        if self.paused:
+            self._listener.pause()
+
     async def stop(self, clean: bool = True) -> None:
         """Answer waiting requests, close connections and logs. With `clean=False` as if the process had been killed."""
-        if self._listener is None:
+        if not self._started:
             return
+        self._started = False
+        if self.quorum is not None:
+            self.quorum.stop(clean=clean)
         for listener in self._listeners:
             listener.close()
+        if self._listener is None and self._socket is not None:
+            self._socket.close()
         self._listener = self._controller_listener = None
         self.admission.close()
         self.descriptors.close()
@@ -250,11 +271,13 @@ class BrokerNode:
 
     def pause(self) -> None:
         """Read, answer and accept nothing until `resume`. Clients' connections stay open."""
-        if self._listener is None or self.paused:
+        if not self._started or self.paused:
             return
         self.paused = True
         if self.replicas is not None:
             self.replicas.fetchers.pause()
+        if self.quorum is not None:
+            self.quorum.pause()
         for listener in self._listeners:
             listener.pause()
         for connection in self.connections.values():
@@ -262,7 +285,7 @@ class BrokerNode:
 
     def resume(self) -> None:
         """End the pause. Connections do not count as idle for its duration."""
-        if self._listener is None or not self.paused:
+        if not self._started or not self.paused:
             return
         self.paused = False
         if self.replicas is not None:
@@ -272,6 +295,8 @@ class BrokerNode:
         for connection in self.connections.values():
             connection.last_active = self.loop.time()
             connection.stream.thaw()
+        if self.quorum is not None:
+            self.quorum.resume()
 
     @property
     def _listeners(self) -> list[Listener]:
@@ -383,6 +408,12 @@ class BrokerNode:
             rng=self.rng,
         )
         self._logs.open()
+        self.relocation = ReplicaAlterLogDirs(self.logs, self.rng)
+        self.relocation.on_moved = lambda at, target: self.controller.assign_directory(*at, target.directory_id)
+        self.partitions = Partitions(self.node_id, self.image, self.logs, config.log_defaults())
+        if config.quorum.voters:
+            self._join_quorum()
+            return
         self._metadata = MetadataLog.open(
             config.data_dir,
             self.image,
@@ -392,26 +423,16 @@ class BrokerNode:
             clean=self.logs.was_clean,
             before_changes=self.logs.take_into_use,
         )
-        self.controller = Controller(
-            config,
-            self.image,
-            self._metadata,
-            self.rng,
-            self._directories,
-            None if self.release is None else self.release.features,
-            MetadataCallbacks(self._topic_created, self._remove_topic, self._configs_changed),
-        )
+        callbacks = MetadataCallbacks(self._topic_created, self._remove_topic, self._configs_changed)
+        self.controller = self._make_controller(self.image, self._metadata, callbacks)
         self.controller.register(self.host, self.port)
         if config.users:
             self.controller.set_passwords(config.users)
-        self.partitions = Partitions(self.node_id, self.image, self.logs, config.log_defaults())
         self._configs_changed(BROKER_RESOURCE, CLUSTER)
         self.partitions.reconcile_directories(self._metadata.removed_topics)
         self._metadata.removed_topics.clear()
         self.controller.elect(after_crash=not self.logs.was_clean)
         self._metadata.flush_in_background(self.logs.flush_in_background)
-        self.relocation = ReplicaAlterLogDirs(self.logs, self.rng)
-        self.relocation.on_moved = lambda at, target: self.controller.assign_directory(*at, target.directory_id)
         self._load_groups()
         self._load_transactions()
 
@@ -439,6 +460,88 @@ class BrokerNode:
                 self._load_transaction_partition(at.partition, leader_epoch)
             elif self._transactions is not None:
                 self._transactions.unload(at.partition)
+
+    def _make_controller(
+        self, image: MetadataImage, metadata: MetadataLog, callbacks: MetadataCallbacks | None = None
+    ) -> Controller:
+        features = None if self.release is None else self.release.features
+        calls = callbacks if callbacks is not None else MetadataCallbacks()
+        cluster_id = self.cluster_id
+        return Controller(self.config, image, metadata, self.rng, self._directories, features, calls, cluster_id)
+
+    # The quorum
+
+    def _join_quorum(self) -> None:
+        """Open the metadata log as one of several replicas."""
+        from pyclient.broker_embedded.controller.quorum import Quorum  # a lone node needs none of it
+        from pyclient.broker_embedded.controller.quorum_files import open_quorum_log
+        from pyclient.broker_embedded.network.node_channels import NodeChannels
+
+        opened = open_quorum_log(
+            self.config.data_dir,
+            self.image,
+            fs=self.fs,
+            clock=self.clock,
+            voters=self.config.quorum.voters,
+            clean=self.logs.was_clean,
+            before_changes=self.logs.take_into_use,
+        )
+        self.logs.flush_in_background(opened.log)
+        self._metadata = MetadataLog(
+            opened.log, self.image, node_id=self.node_id, epoch=opened.election.epoch, clock=self.clock
+        )
+        channels = NodeChannels(self.loop, f"raft-client-{self.node_id}", *([self._link] if self._link else []))
+        self.quorum = Quorum(self, opened, channels)
+        self.controller_changed()
+
+    def controller_changed(self) -> None:
+        """Take up or give up the work of the active controller, whose image is ahead of what is committed."""
+        assert self.quorum is not None
+        from pyclient.broker_embedded.controller.session_watch import SessionWatch
+
+        image = self.image.copy() if self.quorum.is_active else self.image
+        log_of_changes = MetadataLog(
+            self.quorum.log,
+            image,
+            node_id=self.node_id,
+            epoch=self.quorum.epoch,
+            clock=self.clock,
+            write=self.quorum.append,
+        )
+        if hasattr(self, "controller"):
+            self.controller.resign()
+        self.controller = self._make_controller(image, log_of_changes)
+        if self.quorum.is_active:
+            self.controller.activate(SessionWatch(self.config, self.schedule, self.clock.monotonic))
+        else:
+            self.controller.resign()
+
+    def metadata_loaded(self, removed_topics: Collection[UUID]) -> None:
+        """Serve clients: everything that was committed before this node found the active controller is in the image."""
+        self._configs_changed(BROKER_RESOURCE, CLUSTER)
+        self.partitions.reconcile_directories(removed_topics)
+        self._load_groups()
+        self._serve_clients()
+
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        """Act on committed changes of the metadata, on a node that is not alone."""
+        for resource in delta.configs:
+            if resource[0] != BROKER_RESOURCE or resource[1] in self._layers:
+                self._configs_changed(*resource)
+        for topic_id, name in delta.deleted_topics.items():
+            self._remove_topic(
+                TopicImage(
+                    name,
+                    topic_id,
+                    {
+                        at.partition: before
+                        for at, (before, _after) in delta.partitions.items()
+                        if at.topic == name and before is not None
+                    },
+                )
+            )
+        for topic_id in delta.created_topics:
+            self._topic_created(self.image.topics_by_id[topic_id])
 
     def _directories(self) -> list[tuple[UUID, bool]]:
         """Return the ids of the online log directories, and whether each is cordoned."""

@@ -89,6 +89,9 @@ _APIS: Final[dict[str, Served]] = {
     "AlterUserScramCredentials": Served("alter_user_scram_credentials", 0, 0, listeners=_BOTH),
     "DescribeQuorum": Served("describe_quorum", 0, 2, listeners=_BOTH),
     "UpdateFeatures": Served("update_features", 0, 2, listeners=_BOTH),
+    "Vote": Served("vote", 0, 2, listeners=ListenerType.CONTROLLER),
+    "BeginQuorumEpoch": Served("begin_quorum_epoch", 0, 1, listeners=ListenerType.CONTROLLER),
+    "EndQuorumEpoch": Served("end_quorum_epoch", 0, 1, listeners=ListenerType.CONTROLLER),
     "DescribeProducers": Served("describe_producers", 0, 0),
     "DescribeTransactions": Served("describe_transactions", 0, 0),
     "ListTransactions": Served("list_transactions", 0, 2),
@@ -107,7 +110,8 @@ SERVED: Final = {name: served for name, served in _APIS.items() if ListenerType.
 """The APIs of listeners for clients. A handler's module is imported with the first request of its API."""
 
 CONTROLLER_SERVED: Final = {
-    name: served for name, served in _APIS.items() if ListenerType.CONTROLLER in served.listeners
+    "Fetch": Served("fetch_metadata_log", 13, 18, listeners=ListenerType.CONTROLLER),
+    **{name: served for name, served in _APIS.items() if ListenerType.CONTROLLER in served.listeners},
 }
 """The APIs of the CONTROLLER listener."""
 

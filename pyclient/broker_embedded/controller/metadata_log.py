@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from pyclient.broker_embedded.controller import records as metadata_records
@@ -13,11 +12,12 @@ from pyclient.broker_embedded.controller.features import FEATURES, METADATA_VERS
 from pyclient.broker_embedded.controller.image import NewPartitions
 from pyclient.broker_embedded.controller.metadata_recovery import (
     METADATA_DIRECTORY,
-    QUORUM_STATE,
     DamagedMetadataLog,
     MetadataEnd,
+    QuorumState,
     read_metadata_log,
     read_quorum_state,
+    write_quorum_state,
 )
 from pyclient.broker_embedded.log.checkpoints import stored_topic_id, write_topic_id
 from pyclient.broker_embedded.log.config import LogConfig
@@ -50,7 +50,7 @@ TOPIC: Final = "__cluster_metadata"
 TOPIC_ID: Final = UUID(int=1)
 """The fixed id of the metadata topic in Kafka."""
 
-_CONFIG: Final = LogConfig(
+CONFIG: Final = LogConfig(
     flush_messages=1,  # a change is on the disk before it is acknowledged, as in Kafka's quorum
     max_message_bytes=64 << 20,
     retention_ms=-1,
@@ -92,10 +92,20 @@ class EncodedTopic:
 class MetadataLog:
     """Appends metadata records and applies them to the image.
 
-    With a single voter a written record is committed. `epoch` is the Raft epoch, incremented at every start.
+    With a single voter a written record is committed. `epoch` is the Raft epoch, incremented at every start. With other
+    voters `write` appends a batch of some records for them to replicate, and may raise `NotController`.
     """
 
-    def __init__(self, log: UnifiedLog, image: MetadataImage, *, node_id: int, epoch: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        log: UnifiedLog,
+        image: MetadataImage,
+        *,
+        node_id: int,
+        epoch: int,
+        clock: Clock,
+        write: Callable[[bytes, int], object] | None = None,
+    ) -> None:
         self.epoch = epoch
         self.removed_topics: set[UUID] = set()
         """The ids of the topics that were removed before this start."""
@@ -104,6 +114,7 @@ class MetadataLog:
         self._image = image
         self._node_id = node_id
         self._clock = clock
+        self._write = write if write is not None else self._append
 
     @classmethod
     def open(
@@ -134,12 +145,12 @@ class MetadataLog:
         replay.snapshot(fs, directory)
         end = read_metadata_log(fs, directory, replay.take_batch, clean=clean, newest_epoch=quorum.epoch)
         before_changes()
-        _make_directory(fs, data_dir, directory)
-        log = _open_files(fs, clock, directory, end, clean=clean and not end.torn_bytes)
+        make_directory(fs, data_dir, directory)
+        log = open_files(fs, clock, directory, end, clean=clean and not end.torn_bytes)
         if log.end_offset < replay.from_offset:  # the log ends before its snapshot, which has all of its records
             log.truncate_fully_and_start_at(replay.from_offset)
         epoch = max(quorum.epoch, replay.epoch, end.epoch) + 1
-        _write_quorum_state(fs, directory, node_id, epoch)
+        write_quorum_state(fs, directory, QuorumState(epoch, [node_id], node_id))  # before the epoch's first batch
         metadata = cls(log, image, node_id=node_id, epoch=epoch, clock=clock)
         metadata.removed_topics = replay.removed_topics
         metadata._begin_epoch()
@@ -162,7 +173,7 @@ class MetadataLog:
         """
         level = self._level(records)
         values = [(None, metadata_records.encode(record, level)) for record in records]
-        self._write(build_batch(values, timestamp_ms=self._clock.time_ms()))
+        self._write(build_batch(values, timestamp_ms=self._clock.time_ms()), len(values))
         for record in records:
             self._image.apply(record)
             if record.api_key == _PARTITION:
@@ -188,7 +199,7 @@ class MetadataLog:
 
         The caller has checked that they are still valid: `level` is the same, and the topic as it was.
         """
-        self._write(build_batch(encoded.values, timestamp_ms=self._clock.time_ms()))
+        self._write(build_batch(encoded.values, timestamp_ms=self._clock.time_ms()), len(encoded.values))
         for record in encoded.others:
             self._image.apply(record)
         self._image.add_partitions(encoded.partitions)
@@ -230,24 +241,42 @@ class MetadataLog:
         self._log.close(clean=clean)
 
     def _begin_epoch(self) -> None:
-        voters = [LeaderChangeMessageVoter(voter_id=self._node_id)]
-        change = LeaderChangeMessage(version=0, leader_id=self._node_id, voters=voters, granting_voters=voters)
-        record = (control_key(ControlType.LEADER_CHANGE), codec.encode(change, 0))
-        self._write(build_batch([record], timestamp_ms=self._clock.time_ms(), control=True))
+        voters = (self._node_id,)
+        self._append(leader_change(self._node_id, voters, voters, self._clock.time_ms()), 1)
 
-    def _write(self, batch: bytes) -> None:
+    def _append(self, batch: bytes, _count: int) -> None:
         self._log.append(batch, leader_epoch=self.epoch, now_ms=self._clock.time_ms(), origin="coordinator")
 
 
-class MetadataReplay:
-    """Applies the records of the log to an image in order; records of aborted metadata transactions are dropped."""
+def leader_change(leader_id: int, voters: Iterable[int], granting: Iterable[int], now_ms: int) -> bytes:
+    """Return the batch that opens a leader's epoch."""
+    change = LeaderChangeMessage(
+        version=0,
+        leader_id=leader_id,
+        voters=[LeaderChangeMessageVoter(voter_id=voter) for voter in voters],
+        granting_voters=[LeaderChangeMessageVoter(voter_id=voter) for voter in granting],
+    )
+    record = (control_key(ControlType.LEADER_CHANGE), codec.encode(change, 0))
+    return build_batch([record], timestamp_ms=now_ms, control=True)
 
-    def __init__(self, image: MetadataImage) -> None:
+
+class RecordTarget(Protocol):
+    """What records are applied to: an image, or the changes that they make to one."""
+
+    def apply(self, record: Any) -> None:
+        """Apply a record."""
+        ...
+
+
+class MetadataReplay:
+    """Applies the records of the log to `target` in order; records of aborted metadata transactions are dropped."""
+
+    def __init__(self, target: RecordTarget) -> None:
         self.from_offset = 0
         """The end offset of the snapshot, which contains the earlier batches."""
         self.epoch = 0
         self.removed_topics: set[UUID] = set()
-        self._image = image
+        self.target = target
         self._transaction: list[Any] | None = None
 
     def snapshot(self, fs: FileSystem, directory: str) -> None:
@@ -265,7 +294,7 @@ class MetadataReplay:
         try:
             for position, header in iter_batches(content):
                 check_crc(content, position, header)
-                self._apply_batch(content, position, header)
+                self.apply_batch(content, position, header)
         except ProtocolError as error:
             raise DamagedMetadataLog(path, position, error) from error
         self.from_offset, self.epoch = int(newest[1]), int(newest[2])
@@ -273,9 +302,15 @@ class MetadataReplay:
     def take_batch(self, batch: bytes, header: BatchHeader) -> None:
         """Apply a batch of the log. Raise `CorruptRecord` if it is inconsistent with earlier records."""
         if header.base_offset >= self.from_offset:
-            self._apply_batch(batch, 0, header)
+            self.apply_batch(batch, 0, header)
 
-    def _apply_batch(self, buffer: bytes, position: int, header: BatchHeader) -> None:
+    def take_removed_topics(self) -> set[UUID]:
+        """Return the ids of the topics that were removed, and forget them."""
+        removed, self.removed_topics = self.removed_topics, set()
+        return removed
+
+    def apply_batch(self, buffer: bytes, position: int, header: BatchHeader) -> None:
+        """Apply the batch at a position. Raise `CorruptRecord` if it is inconsistent with earlier records."""
         if header.is_control:
             return
         for offset, _timestamp, _key, value in decode_key_values(buffer, position, header):
@@ -300,10 +335,11 @@ class MetadataReplay:
         elif self._transaction is not None:
             self._transaction.append(record)
         else:
-            self._image.apply(record)
+            self.target.apply(record)
 
 
-def _make_directory(fs: FileSystem, data_dir: str, directory: str) -> None:
+def make_directory(fs: FileSystem, data_dir: str, directory: str) -> None:
+    """Create the directory of the metadata log if there is none."""
     if not fs.exists(directory):
         fs.make_directory(directory)
         fs.sync_directory(data_dir)
@@ -311,11 +347,23 @@ def _make_directory(fs: FileSystem, data_dir: str, directory: str) -> None:
         write_topic_id(fs, directory, TOPIC_ID)
 
 
-def _open_files(fs: FileSystem, clock: Clock, directory: str, end: MetadataEnd, *, clean: bool) -> UnifiedLog:
-    """Open the log; rebuild its indexes if they do not end where the checked batches end."""
+def open_files(
+    fs: FileSystem,
+    clock: Clock,
+    directory: str,
+    end: MetadataEnd,
+    *,
+    clean: bool,
+    config: LogConfig = CONFIG,
+    high_watermark: int | None = None,
+) -> UnifiedLog:
+    """Open the log; rebuild its indexes if they do not end where the checked batches end.
+
+    A log with a `high_watermark` is replicated.
+    """
     while True:
-        checkpoint = LogCheckpoint(clean=clean)
-        opening = open_log(directory, TopicPartition(TOPIC, 0), TOPIC_ID, _CONFIG, checkpoint, fs=fs, clock=clock)
+        checkpoint = LogCheckpoint(clean=clean, high_watermark=high_watermark)
+        opening = open_log(directory, TopicPartition(TOPIC, 0), TOPIC_ID, config, checkpoint, fs=fs, clock=clock)
         log = run_here(opening)
         if log.end_offset == end.offset:
             return log
@@ -325,17 +373,3 @@ def _open_files(fs: FileSystem, clock: Clock, directory: str, end: MetadataEnd, 
                 f"{directory} changed while it was opened: {log!r}, expected end offset {end.offset}"
             )
         clean = False
-
-
-def _write_quorum_state(fs: FileSystem, directory: str, node_id: int, epoch: int) -> None:
-    """Record in `quorum-state` that this node leads the epoch, before the first batch of the epoch is written."""
-    state = {
-        "clusterId": "",
-        "leaderId": node_id,
-        "leaderEpoch": epoch,
-        "votedId": -1,
-        "appliedOffset": 0,
-        "currentVoters": [{"voterId": node_id}],
-        "data_version": 0,
-    }
-    fs.replace(os.path.join(directory, QUORUM_STATE), json.dumps(state, separators=(",", ":")).encode())

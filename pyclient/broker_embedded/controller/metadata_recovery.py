@@ -52,10 +52,15 @@ class MetadataEnd(NamedTuple):
 
 
 class QuorumState(NamedTuple):
-    """The newest epoch (0: none) and the voters in `quorum-state`, which is written before the log."""
+    """The contents of `quorum-state`, which is written before the log: the newest epoch (0: none) and the voters.
+
+    `leader_id` is the epoch's leader, `voted_id` the node that got this one's vote in it; -1 for none.
+    """
 
     epoch: int
     voters: list[int]
+    leader_id: int = -1
+    voted_id: int = -1
 
 
 def read_quorum_state(fs: FileSystem, directory: str) -> QuorumState:
@@ -68,12 +73,27 @@ def read_quorum_state(fs: FileSystem, directory: str) -> QuorumState:
         epoch = int(state.get("leaderEpoch", 0))
         if not 0 <= epoch < _INT_MAX:
             raise ValueError(f"leaderEpoch {epoch} is impossible")
+        leader_id, voted_id = int(state.get("leaderId", -1)), int(state.get("votedId", -1))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
             f"{path} cannot be read: {error!r}. Put an undamaged copy there, or remove it if this node is the only "
             "controller: the epoch is taken from the metadata log then"
         ) from error
-    return QuorumState(epoch, voters)
+    return QuorumState(epoch, voters, leader_id, voted_id)
+
+
+def write_quorum_state(fs: FileSystem, directory: str, state: QuorumState) -> None:
+    """Replace `quorum-state`, and sync it."""
+    content = {
+        "clusterId": "",
+        "leaderId": state.leader_id,
+        "leaderEpoch": state.epoch,
+        "votedId": state.voted_id,
+        "appliedOffset": 0,
+        "currentVoters": [{"voterId": voter} for voter in state.voters],
+        "data_version": 0,
+    }
+    fs.replace(os.path.join(directory, QUORUM_STATE), json.dumps(content, separators=(",", ":")).encode())
 
 
 def read_metadata_log(

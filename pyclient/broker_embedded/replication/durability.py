@@ -73,7 +73,8 @@ def _stepped(steps: IncrementalTask[Any], durable: Durable, node: BrokerNode, be
 
 def _committed_change(answer: Any, durable: Durable, node: BrokerNode, began: int) -> Any:
     if isawaitable(answer):
-        return _awaited(answer, durable, node, began) if node.fs.durable else answer
+        held = node.fs.durable or node.quorum is not None
+        return _awaited(answer, durable, node, began) if held else answer
     waiting = list(_changed(durable, node, began)) if node.logs.awaiting_flush else None
     return _when_on_disk(answer, waiting, durable, node) if waiting else answer
 
@@ -102,11 +103,17 @@ def _changed(durable: Durable, node: BrokerNode, began: int) -> Iterator[tuple[U
 def _when_on_disk(
     answer: Any, waiting: list[tuple[UnifiedLog, int]], durable: Durable, node: BrokerNode
 ) -> Future[Any]:
-    """Return a future of the answer; it fails with `KafkaStorageError` (groups: `NotCoordinator`) if a sync failed."""
+    """Return a future of the answer; it fails with `KafkaStorageError` (groups: `NotCoordinator`) if a sync failed.
+
+    It fails with `NotController` if this node ceases to be the active controller before a change is committed.
+    """
 
     def end(done: Future[Any]) -> None:
         for log, offset in waiting:
             if log.high_watermark <= offset:
+                if node.quorum is not None and log.topic == _METADATA_LOG:
+                    done.set_exception(node.quorum.not_controller())
+                    return
                 kind = errors.NotCoordinator if durable is Durable.GROUPS else errors.KafkaStorageError
                 done.set_exception(kind(_why_lost(log)))
                 return

@@ -4,5 +4,6 @@
 epochs), `Leading` (appends, fetches, the high watermark) and `Following` (fetches, truncation, snapshots), on a shared
 `QuorumState` whose `role` is one of the classes in roles.py. `ReplicaLog` is the core's view of the log, `VoterSet` and
 `VoterSetHistory` are who votes, `ElectionState` is what survives a restart. The caller does the I/O: it carries out the
-effects of messages.py in their order. A single node needs no election, so `MetadataLog` does without it so far.
+effects of messages.py in their order. `Quorum` is that caller; a node that is alone needs no
+election, and does without it.
 """

@@ -70,6 +70,17 @@ class Following:
         offset = state.log.flushed_end
         return Fetch(state.me, state.epoch, offset, state.log.epoch_before(offset), state.high_watermark, max_wait)
 
+    def on_leader_lost(self, node: int, now: float) -> None:
+        """Stop believing in a leader that is gone, at a random time so that voters rarely begin an election together.
+
+        Others who still hear from it reject the pre-vote.
+        """
+        state = self.state
+        role = state.role
+        if isinstance(role, Follower) and role.leader_id == node:
+            role.fetch_until = min(role.fetch_until, now + state.rng.random() * state.timeouts.election / 4)
+            role.has_fetched = False
+
     # Answers
 
     def on_fetch_response(self, node: int, request: Fetch, response: FetchResponse, now: float) -> bool:

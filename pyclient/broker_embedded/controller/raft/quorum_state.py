@@ -103,6 +103,8 @@ class QuorumState:
         elif leader is not None:
             self.role = Follower(epoch, leader, now + self.timeouts.fetch, voted)
         else:
+            if not epoch:  # there never was a leader: waiting a whole timeout would only delay a new cluster
+                at = now + (at - now) / 8
             self.role = Unattached(epoch, at, None, voted)
 
     @property

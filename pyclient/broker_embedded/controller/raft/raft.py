@@ -108,6 +108,11 @@ class RaftReplica:
         self.state.ended(node, request, now, failed=True)
         self.tick(now)
 
+    def leader_lost(self, node: int, now: float) -> None:
+        """Take note that nothing listens at a node any more: if this replica follows it, an election begins soon."""
+        self._following.on_leader_lost(node, now)
+        self.tick(now)
+
     def append(self, data: Any, count: int, now: float) -> int:
         """Append `count` records as a batch and return its base offset.
 

@@ -1,0 +1,378 @@
+"""Drives the Raft core over the metadata log: carries out its effects, and applies what is committed to the image."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyclient import errors
+from pyclient.broker_embedded.controller.delta import MetadataDelta
+from pyclient.broker_embedded.controller.metadata_log import MetadataReplay, leader_change
+from pyclient.broker_embedded.controller.quorum_files import save_election
+from pyclient.broker_embedded.controller.quorum_messages import Converter, response_of
+from pyclient.broker_embedded.controller.raft import messages as raft
+from pyclient.broker_embedded.controller.raft.quorum_state import RaftTimeouts
+from pyclient.broker_embedded.controller.raft.raft import RaftReplica
+from pyclient.broker_embedded.controller.raft.roles import Leader
+from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, VoterSet, VoterSetHistory
+from pyclient.records import iter_batches
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Callable, Mapping
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
+    from pyclient.broker_embedded.controller.quorum_files import OpenedLog
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.network.node_channels import NodeChannels
+    from pyclient.broker_embedded.scheduling.timers import Timer
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_APPLIED_AT_ONCE: Final = 1 << 18
+"""Bytes of committed batches that are applied in one step, some milliseconds."""
+
+_LONGEST_WAIT: Final = 0.5
+
+
+class Answered(NamedTuple):
+    """The core's answer to another node's request, with the `data` that it names: batches or a part of a snapshot."""
+
+    response: Any
+    data: bytes = b""
+    size: int = 0
+
+
+def timeouts_of(config: BrokerConfig) -> RaftTimeouts:
+    """Return the quorum's times from `controller.quorum.*`. A Fetch is held a quarter of the time after which the
+    follower gives its leader up, half a second at most."""
+    fetch = config.seconds("controller.quorum.fetch.timeout.ms")
+    return RaftTimeouts(
+        election=config.seconds("controller.quorum.election.timeout.ms"),
+        election_backoff_max=config.seconds("controller.quorum.election.backoff.max.ms"),
+        fetch=fetch,
+        retry_backoff=config.seconds("controller.quorum.retry.backoff.ms"),
+        fetch_max_wait=min(_LONGEST_WAIT, fetch / 4),
+    )
+
+
+class Quorum:
+    """This node's replica of the metadata log in a quorum with others: a voter, or an observer that only follows.
+
+    Committed records are applied to the node's image; the log's high watermark follows what is applied, so that answers
+    which wait for it find their changes in the image. `loaded` is True once everything that was committed when this
+    node found its leader is applied. After a failure of the disk, or of committed records that cannot be applied, the
+    replica takes no part any more until the node is started again.
+    """
+
+    def __init__(self, node: BrokerNode, opened: OpenedLog, channels: NodeChannels) -> None:
+        config = node.config
+        self.voters: Mapping[int, tuple[str, int]] = config.quorum.voters
+        self.log: UnifiedLog = opened.log
+        self.applied = opened.applied
+        """The offset up to which the image has the log's records."""
+        self.is_active = False
+        """True while this node is the active controller: it leads, and has applied all records of earlier leaders."""
+        self.loaded = False
+        self._node = node
+        self._directory = opened.directory
+        self._channels = channels
+        self._timeout = config.seconds("controller.quorum.request.timeout.ms")
+        self._max_bytes = config.integer("controller.quorum.fetch.max.bytes")
+        self._converter = Converter(
+            node.cluster_id, config.quorum.listener_name, self.voters.get(node.node_id), self._max_bytes
+        )
+        self._replay: MetadataReplay = opened.replay
+        self._applied_epoch = opened.replay.epoch
+        self._committed = self.applied
+        self._leader_end = -1  # the high watermark that the leader has told
+        self._flushing_to = 0
+        self._timer: Timer | None = None
+        self._closed = False
+        self._paused = False
+        self._busy = False
+        self._applying = False
+        voters = VoterSet.of(*self.voters)
+        self.raft = RaftReplica(
+            ReplicaKey(node.node_id),
+            opened.view,
+            VoterSetHistory(voters),
+            opened.election,
+            node.rng,
+            timeouts_of(config),
+        )
+
+    def __repr__(self) -> str:
+        role = type(self.raft.state.role).__name__
+        return f"<Quorum node {self._node.node_id} {role} epoch {self.epoch} leader {self.leader_id} {self.log!r}>"
+
+    @property
+    def me(self) -> ReplicaKey:
+        """The key of this node's replica."""
+        return self.raft.state.me
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the quorum as far as this node knows."""
+        return self.raft.state.epoch
+
+    @property
+    def leader_id(self) -> int | None:
+        """The node that leads the epoch, None if it is not known."""
+        return self.raft.state.leader_id
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which everything is known to be committed."""
+        return self._committed
+
+    def start(self) -> None:
+        """Take up the role that the remembered election gives."""
+        self._drive(self.raft.start)
+
+    def stop(self, *, clean: bool) -> None:
+        """Take no part any more; a leader that stops in order tells the others first."""
+        if self._closed:
+            return
+        if clean:
+            self._drive(self.raft.resign)
+        self._halt()
+
+    def pause(self) -> None:
+        """Do nothing until `resume`, as a process that is stopped."""
+        self._paused = True
+        self._channels.pause()
+
+    def resume(self) -> None:
+        """End the pause."""
+        self._paused = False
+        self._channels.resume()
+        self._drive(self.raft.tick)
+
+    def step(self, request: raft.Request) -> Future[Answered]:
+        """Take another node's request. Return a future of the answer, which may be held."""
+        answer: Future[Answered] = self._node.loop.create_future()
+        self._drive(lambda now: self.raft.step(answer, request, now))
+        return answer
+
+    def append(self, batch: bytes, count: int) -> int:
+        """Write a batch of `count` records, which is committed later. Return its base offset.
+
+        Raise `NotController` if this node is not the active controller.
+        """
+        if not self.is_active:
+            raise self.not_controller()
+        base = self.raft.append(batch, count, self._now())
+        self._carry_out(flush=False)
+        if self._closed:
+            raise errors.KafkaStorageError(f"the metadata log cannot be written: {self.log.failure}")
+        self._node.loop.call_soon(self._drive, self.raft.tick)  # flushes; records of one moment go together
+        return base
+
+    def not_controller(self) -> errors.NotController:
+        """Return the error of a change that this node must not make."""
+        leader = self.leader_id
+        known = "is not known" if leader is None else f"is node {leader}"
+        return errors.NotController(f"node {self._node.node_id} is not the active controller, which {known}")
+
+    # The core's effects
+
+    def _now(self) -> float:
+        return self._node.clock.monotonic()
+
+    def _drive(self, call: Callable[[float], object]) -> None:
+        """Call the core and carry out what follows."""
+        if self._closed or self._paused:
+            return
+        call(self._now())
+        self._carry_out()
+
+    def _carry_out(self, *, flush: bool = True) -> None:
+        if self._busy:
+            return  # the call below it carries out these effects, too
+        self._busy = True
+        try:
+            while not self._closed:
+                effects = self.raft.ready()
+                for effect in effects:
+                    self._perform(effect)
+                if not effects and not (flush and self._flush()):
+                    break
+        except (OSError, errors.KafkaStorageError) as error:
+            log.error("node %d leaves the metadata quorum: its log cannot be written: %s", self._node.node_id, error)
+            self._halt()
+        finally:
+            self._busy = False
+        if not self._closed:
+            self._apply()
+            self._follow_role()
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.raft.deadline
+        if deadline != float("inf"):
+            self._timer = self._node.schedule(max(deadline - self._now(), 0.0), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self.log.failure is not None:
+            log.error("node %d leaves the metadata quorum: %s", self._node.node_id, self.log.failure)
+            self._halt()
+        self._drive(self.raft.tick)
+
+    def _perform(self, effect: raft.Effect) -> None:
+        now_ms = self._node.clock.time_ms()
+        match effect:
+            case raft.Send(node_id, request):
+                self._send(node_id, request)
+            case raft.Answer(token, response, read_from, _snapshot):
+                self._answer(token, response, read_from)
+            case raft.SaveElection(state):
+                save_election(self._node.fs, self._directory, state, self.voters)
+            case raft.Append(batches):
+                data = b"".join(batch.data for batch in batches)
+                self.log.append(data, leader_epoch=batches[-1].epoch, now_ms=now_ms, origin="replica")
+            case raft.AppendRecords(base_offset, epoch, data):
+                self._append(base_offset, epoch, data)
+            case raft.AppendLeaderChange(offset, epoch, leader_id, voters, granting):
+                self._append(offset, epoch, leader_change(leader_id, voters, granting, now_ms))
+            case raft.Truncate(offset):
+                self._flushing_to = 0  # a flush that is under way is not reported
+                self.log.truncate_to(offset)
+            case raft.HighWatermark(offset):
+                self._committed = offset
+            case raft.LeaderChange(epoch, leader_id):
+                leader = "unknown" if leader_id is None else leader_id
+                log.info("node %d: metadata epoch %d, leader %s", self._node.node_id, epoch, leader)
+
+    def _append(self, offset: int, epoch: int, batch: bytes) -> None:
+        written = self.log.append(batch, leader_epoch=epoch, now_ms=self._node.clock.time_ms(), origin="coordinator")
+        assert written.base_offset == offset, (written, offset)
+
+    def _send(self, node_id: int, request: raft.Request) -> None:
+        wait = request.max_wait if isinstance(request, raft.Fetch) else 0.0
+        channel = self._channels.to(node_id, *self.voters[node_id])
+        sent = channel.send(self._converter.request(request), self._timeout + wait)
+        sent.add_done_callback(partial(self._responded, node_id, request))
+
+    def _responded(self, node_id: int, request: raft.Request, done: Future[Any]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if self._closed or done.cancelled():
+            return
+        if error is None:
+            try:
+                response = response_of(done.result(), self.voters)
+                if isinstance(response, raft.FetchResponse) and not response.error:
+                    self._leader_end = response.high_watermark
+                self._drive(lambda now: self.raft.responded(node_id, request, response, now))
+                return
+            except (errors.ProtocolError, ValueError) as refused:
+                log.error("node %d: the answer of node %d is refused: %s", self._node.node_id, node_id, refused)
+        elif isinstance(error, errors.ConnectionFailed) and isinstance(request, raft.Fetch):
+            self._drive(lambda now: self.raft.leader_lost(node_id, now))
+        self._drive(lambda now: self.raft.failed(node_id, request, now))
+
+    def _answer(self, token: Future[Answered], response: raft.Response, read_from: int | None) -> None:
+        if token.done():
+            return
+        data = b""
+        if read_from is not None:
+            data = self.log.read_bytes(read_from, self._max_bytes, isolation="log_end")
+        token.set_result(Answered(response, data))
+
+    # The disk
+
+    def _flush(self) -> bool:
+        """Begin to sync the log if there is need. Return True if it is on the disk already, and the core was told."""
+        end = self.log.end_offset
+        if self.raft.state.log.flushed_end >= end or self._flushing_to:
+            return False
+        flush_later = self.log.flush_later
+        if flush_later is None:
+            if self._node.fs.durable:
+                self.log.flush()
+            self.raft.flushed(end, self._now())
+            return True
+        local = self.log.local
+        self._flushing_to = end
+        then = partial(self._flushed, end)
+        flush_later(
+            local.begin_flush(self.log, local.unflushed_segments(), then, offline=lambda: self.log.failure is not None)
+        )
+        return False
+
+    def _flushed(self, end: int) -> None:
+        self._flushing_to = 0
+        self.log.local.flushed_to(end)
+        self._drive(lambda now: self.raft.flushed(end, now))
+
+    # What is committed
+
+    def _apply(self) -> None:
+        """Apply committed batches to the image, a part in one step."""
+        if self._applying or self.applied >= self._committed:
+            return
+        data = self.log.read_bytes(self.applied, _APPLIED_AT_ONCE, isolation="log_end")
+        delta = MetadataDelta(self._node.image)
+        self._replay.target = delta
+        try:
+            for position, header in iter_batches(data):
+                if header.base_offset >= self._committed:
+                    break
+                self._replay.apply_batch(data, position, header)
+                self.applied, self._applied_epoch = header.next_offset, header.leader_epoch
+        except errors.ProtocolError as error:
+            log.critical("node %d cannot apply the committed metadata: %s", self._node.node_id, error)
+            self._halt()
+            return
+        if delta and self.loaded:
+            self._node.metadata_changed(delta)
+        self.log.advance_high_watermark(self.applied)
+        if self.applied < self._committed:
+            self._applying = True
+            self._node.loop.call_soon(self._apply_more)
+
+    def _apply_more(self) -> None:
+        self._applying = False
+        if not self._closed:
+            self._apply()
+            self._follow_role()
+
+    def _follow_role(self) -> None:
+        """Become or cease to be the active controller, and note when the image is up to date."""
+        role = self.raft.state.role
+        if not self.loaded and self._is_up_to_date(leads=isinstance(role, Leader)):
+            self.loaded = True
+            self._node.metadata_loaded(self._replay.take_removed_topics())
+        active = isinstance(role, Leader) and self.applied > role.epoch_start and self.loaded
+        if active == self.is_active:
+            waits = self.is_active and self.applied < self.log.end_offset
+            (self._node.logs.awaiting_flush.add if waits else self._node.logs.awaiting_flush.discard)(self.log)
+            return
+        self.is_active = active
+        if not active:
+            self._node.logs.awaiting_flush.discard(self.log)
+        self._node.controller_changed()
+        if not active:
+            self.log.give_up_commits()
+
+    def _is_up_to_date(self, *, leads: bool) -> bool:
+        """Tell whether a record of the present leader is applied, and with it all that was committed before."""
+        told = self._committed if leads else self._leader_end
+        return told > 0 and self.applied >= max(told, self._committed) and self._applied_epoch == self.epoch > 0
+
+    def _halt(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._channels.close()
+        was_active, self.is_active = self.is_active, False
+        self._node.logs.awaiting_flush.discard(self.log)
+        if was_active:
+            self._node.controller_changed()
+        self.log.give_up_commits()

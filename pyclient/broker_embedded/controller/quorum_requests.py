@@ -1,0 +1,36 @@
+"""How a node answers the quorum's requests: checked, handed to its replica, and answered when that has decided."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pyclient import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.controller.quorum import Answered, Quorum
+    from pyclient.broker_embedded.controller.raft.messages import Request
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+
+async def ask(node: BrokerNode, request: Any, parse: Callable[[Quorum], Request]) -> Answered | int:
+    """Return the replica's answer to a request, or the error code of one that no node of the cluster would send.
+
+    `parse` returns the request in the core's form, or raises `MalformedMessage`.
+    """
+    quorum = node.quorum
+    if quorum is None:
+        return errors.NotController.code
+    if request.cluster_id not in (None, "", node.cluster_id):
+        log.warning("%s of cluster %.100r is refused: this is %r", type(request).__name__, request.cluster_id, node)
+        return errors.InconsistentClusterId.code
+    try:
+        message = parse(quorum)
+    except errors.MalformedMessage as error:
+        log.warning("%s is refused: %s", type(request).__name__, error)
+        return errors.InvalidRequest.code
+    return await quorum.step(message)

@@ -1,0 +1,22 @@
+"""Fetch v13-18: replicas of the metadata log fetch it from the active controller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.controller.quorum_messages import fetch_answer, fetch_of
+from pyclient.broker_embedded.controller.quorum_requests import ask
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.protocol.messages.fetch import FetchRequest, FetchResponse
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+@handles(FetchRequest, versions=(13, 18))
+async def handle(request: FetchRequest, context: RequestContext) -> FetchResponse:
+    """Answer what this node's replica of the metadata log decides."""
+    answered = await ask(context.node, request, lambda quorum: fetch_of(request, quorum))
+    if isinstance(answered, int):
+        return FetchResponse(error_code=answered, responses=[])
+    return fetch_answer(answered)

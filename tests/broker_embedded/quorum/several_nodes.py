@@ -1,0 +1,113 @@
+"""Several nodes of one metadata quorum on one event loop, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+from pyclient.broker_embedded.broker import BrokerNode
+from pyclient.broker_embedded.config.broker_config import BrokerConfig
+from pyclient.protocol.messages.metadata_log import BrokerEndpoint, RegisterBrokerRecord
+
+
+async def until(state: Callable[[], Any], what: str, patience: float = 30.0) -> Any:
+    """Wait until `state()` is true; return it."""
+    end = asyncio.get_running_loop().time() + patience
+    while not (found := state()):
+        assert asyncio.get_running_loop().time() < end, f"waited {patience} s: {what}"
+        await asyncio.sleep(0.002)
+    return found
+
+
+class Nodes(AbstractAsyncContextManager["Nodes"]):
+    """Nodes with the ids 1, 2, ... in directories below `path`; the first `voters` of them are controllers."""
+
+    def __init__(self, path: Path, count: int = 3, voters: int | None = None, **settings: Any) -> None:
+        self.path = path
+        self.cluster_id = "AAAAAAAAAAAAAAAAAAAAAA"
+        self.settings = settings
+        self.voters = range(1, (count if voters is None else voters) + 1)
+        self.running: dict[int, BrokerNode] = {}
+        self.addresses: dict[int, tuple[str, int]] = {}
+        self.ids = range(1, count + 1)
+        self._sockets: dict[int, socket.socket] = {}
+        for node_id in self.voters:
+            bound = socket.create_server(("127.0.0.1", 0))
+            self.addresses[node_id] = bound.getsockname()[:2]
+            self._sockets[node_id] = bound
+
+    async def __aenter__(self) -> Nodes:
+        for node_id in self.ids:
+            await self.start(node_id)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for node_id in list(self.running):
+            await self.stop(node_id)
+        for bound in self._sockets.values():
+            bound.close()
+
+    def config(self, node_id: int) -> BrokerConfig:
+        """The configuration of a node."""
+        settings = {
+            "node.id": node_id,
+            "controller.quorum.voters": ",".join(
+                f"{voter}@{host}:{port}" for voter, (host, port) in self.addresses.items()
+            ),
+            "process.roles": "broker,controller" if node_id in self.voters else "broker",
+            **{name.replace("_", "."): value for name, value in self.settings.items()},
+        }
+        directory = self.path / f"node-{node_id}"
+        directory.mkdir(parents=True, exist_ok=True)
+        return BrokerConfig.build(settings, data_dir=str(directory), cluster_id=self.cluster_id)
+
+    async def start(self, node_id: int) -> BrokerNode:
+        """Start a node on its data."""
+        controller_listener = self._sockets.pop(node_id, None)
+        node = BrokerNode(
+            self.config(node_id), loop=asyncio.get_running_loop(), controller_listener=controller_listener
+        )
+        await node.start()
+        self.running[node_id] = node
+        return node
+
+    async def stop(self, node_id: int, *, clean: bool = True) -> None:
+        """Stop a node; with `clean=False` as if its process had been killed."""
+        await self.running.pop(node_id).stop(clean=clean)
+
+    async def active(self) -> BrokerNode:
+        """The node that is the active controller, once there is one that all others follow."""
+
+        def found() -> BrokerNode | None:
+            for node in self.running.values():
+                if node.quorum is not None and node.quorum.is_active:
+                    followers = [each.quorum for each in self.running.values() if each is not node]
+                    if all(each is not None and each.leader_id == node.node_id for each in followers):
+                        return node
+            return None
+
+        node: BrokerNode = await until(found, "an active controller")
+        return node
+
+    async def all_have(self, state: Callable[[BrokerNode], Any], what: str) -> None:
+        """Wait until a state holds on every running node."""
+        await until(lambda: all(state(node) for node in self.running.values()), what)
+
+
+def registration(node: BrokerNode) -> RegisterBrokerRecord:
+    """A record that registers a node as a broker."""
+    return RegisterBrokerRecord(
+        broker_id=node.node_id,
+        incarnation_id=uuid.uuid4(),
+        broker_epoch=1,
+        end_points=[BrokerEndpoint(name="PLAINTEXT", host="127.0.0.1", port=node.port, security_protocol=0)],
+        features=[],
+        rack=None,
+        fenced=False,
+        log_dirs=[],
+    )

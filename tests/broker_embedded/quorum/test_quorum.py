@@ -1,0 +1,203 @@
+"""A quorum of several nodes over real sockets: elections, replication, and what outlives its leader."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.broker_embedded.broker import BrokerNode
+from pyclient.broker_embedded.controller.topics import TopicPlan
+from pyclient.broker_embedded.log.incremental_task import run_here
+from pyclient.broker_embedded.network.node_channels import NodeChannels
+from pyclient.errors import ConfigError
+from pyclient.protocol.messages.begin_quorum_epoch import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochRequestPartitionData,
+    BeginQuorumEpochRequestTopicData,
+)
+from pyclient.protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteRequestTopicData
+from tests.broker_embedded.quorum.several_nodes import Nodes, registration, until
+
+
+def create(node: BrokerNode, topic: str, partitions: int = 1) -> None:
+    run_here(node.controller.create_topic(TopicPlan(topic, partitions, 1)))
+
+
+def register_all(nodes: Nodes, active: BrokerNode) -> None:
+    active.controller.append([registration(node) for node in nodes.running.values()])
+
+
+def log_bytes(node: BrokerNode) -> bytes:
+    assert node.quorum is not None
+    return node.quorum.log.read_bytes(0, 1 << 24, isolation="log_end")
+
+
+def test_three_nodes_elect_replicate_and_survive_their_leader(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Nodes(tmp_path) as nodes:
+            active = await nodes.active()
+            register_all(nodes, active)
+            create(active, "first", 3)
+            assert "first" not in active.image.topics  # not committed yet
+            assert "first" in active.controller.image.topics
+            await nodes.all_have(lambda node: "first" in node.image.topics, "first")
+            await nodes.all_have(lambda node: len(node.image.brokers) == 3, "registrations")
+            await nodes.stop(active.node_id, clean=False)
+
+            second = await nodes.active()
+            assert second.quorum is not None
+            assert active.quorum is not None
+            assert second.quorum.epoch > active.quorum.epoch
+            assert second is not active
+            create(second, "second")
+            await nodes.all_have(lambda node: {"first", "second"} <= node.image.topics.keys(), "second")
+
+            back = await nodes.start(active.node_id)
+            await nodes.all_have(lambda node: {"first", "second"} <= node.image.topics.keys(), "all on the first again")
+            assert len(back.image.topics["first"].partitions) == 3
+            await until(lambda: len({log_bytes(node) for node in nodes.running.values()}) == 1, "equal logs")
+
+    asyncio.run(scenario())
+
+
+def test_an_orderly_stop_hands_over_and_a_restart_keeps_all(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        nodes = Nodes(tmp_path)
+        async with nodes:
+            active = await nodes.active()
+            register_all(nodes, active)
+            create(active, "kept")
+            await nodes.all_have(lambda node: "kept" in node.image.topics, "kept")
+            await nodes.stop(active.node_id)
+            await nodes.active()
+        async with nodes:
+            await nodes.active()
+            await nodes.all_have(lambda node: "kept" in node.image.topics, "kept after a restart")
+
+    asyncio.run(scenario())
+
+
+def test_brokers_that_are_no_voters_follow_the_metadata(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Nodes(tmp_path, count=3, voters=1) as nodes:
+            active = await nodes.active()
+            assert active.node_id == 1
+            register_all(nodes, active)
+            create(active, "t")
+            await nodes.all_have(lambda node: "t" in node.image.topics, "t on observers")
+            await nodes.stop(1)
+            await nodes.start(1)
+            create(await nodes.active(), "u")
+            await nodes.all_have(lambda node: "u" in node.image.topics, "u on observers")
+
+    asyncio.run(scenario())
+
+
+def test_what_no_majority_has_is_refused_and_forgotten(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Nodes(tmp_path) as nodes:
+            active = await nodes.active()
+            quorum: Any = active.quorum
+            register_all(nodes, active)
+            create(active, "committed")
+            await nodes.all_have(lambda node: "committed" in node.image.topics, "committed")
+            others = [node_id for node_id in nodes.running if node_id != active.node_id]
+            for node_id in others:
+                await nodes.stop(node_id, clean=False)
+            create(active, "lost")
+            told: list[bool] = []
+            quorum.log.when_committed(quorum.log.end_offset - 1, lambda: told.append(quorum.is_active))
+            await until(lambda: not quorum.is_active, "a leader without a majority resigns")
+            await until(lambda: told, "who waits is told")
+            assert told == [False]
+            assert "lost" not in active.image.topics
+            with pytest.raises(errors.NotController, match="is not the active controller"):
+                create(active, "refused")
+            await nodes.stop(active.node_id, clean=False)
+            for node_id in others:
+                await nodes.start(node_id)
+            create(await nodes.active(), "later")
+            await nodes.all_have(lambda node: "later" in node.image.topics, "the other two go on")
+            await nodes.start(active.node_id)
+            await nodes.all_have(lambda node: "later" in node.image.topics, "the old leader follows")
+            assert all("lost" not in node.image.topics for node in nodes.running.values())
+            await until(lambda: len({log_bytes(node) for node in nodes.running.values()}) == 1, "equal logs")
+
+    asyncio.run(scenario())
+
+
+def test_a_paused_leader_is_replaced_and_follows_when_it_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Nodes(tmp_path) as nodes:
+            active = await nodes.active()
+            register_all(nodes, active)
+            await nodes.all_have(lambda node: len(node.image.brokers) == 3, "registrations")
+            active.pause()
+            others = [node for node in nodes.running.values() if node is not active]
+
+            def elected() -> BrokerNode | None:
+                return next((node for node in others if node.quorum is not None and node.quorum.is_active), None)
+
+            create(await until(elected, "the other two go on"), "meanwhile")
+            active.resume()
+            await nodes.all_have(lambda node: "meanwhile" in node.image.topics, "all follow again")
+            assert (await nodes.active()) is not active
+
+    asyncio.run(scenario())
+
+
+def test_a_directory_of_another_quorum_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Nodes(tmp_path) as nodes:
+            await nodes.active()
+        with pytest.raises(ConfigError, match=r"belongs to a quorum of \[1, 2, 3\]"):
+            await Nodes(tmp_path, count=1).start(1)
+
+    asyncio.run(scenario())
+
+
+def test_forged_requests_change_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Nodes(tmp_path) as nodes:
+            active = await nodes.active()
+            quorum: Any = active.quorum
+            channels = NodeChannels(asyncio.get_running_loop(), "forger")
+            channel = channels.to(active.node_id, *nodes.addresses[active.node_id])
+            epoch = quorum.epoch
+            for changes, code in (
+                ({"cluster_id": "another"}, errors.InconsistentClusterId.code),
+                ({"replica_id": 9}, errors.InvalidRequest.code),
+                ({"replica_epoch": 2**31 - 1}, errors.InvalidRequest.code),
+            ):
+                answer = await channel.send(forged_vote(**changes), 5.0)
+                assert answer.error_code == code
+            begin = BeginQuorumEpochRequest(
+                topics=[
+                    BeginQuorumEpochRequestTopicData(
+                        topic_name="__cluster_metadata",
+                        partitions=[
+                            BeginQuorumEpochRequestPartitionData(
+                                partition_index=0, leader_id=77, leader_epoch=epoch + 1
+                            )
+                        ],
+                    )
+                ]
+            )
+            assert (await channel.send(begin, 5.0)).error_code == errors.InvalidRequest.code
+            assert (await channel.send(VoteRequest(topics=[]), 5.0)).error_code == errors.InvalidRequest.code
+            assert (quorum.epoch, quorum.is_active) == (epoch, True)
+            channels.close()
+
+    asyncio.run(scenario())
+
+
+def forged_vote(cluster_id: str | None = None, replica_id: int = 2, replica_epoch: int = 50) -> VoteRequest:
+    partition = VoteRequestPartitionData(
+        partition_index=0, replica_epoch=replica_epoch, replica_id=replica_id, last_offset_epoch=0, last_offset=0
+    )
+    topics = [VoteRequestTopicData(topic_name="__cluster_metadata", partitions=[partition])]
+    return VoteRequest(cluster_id=cluster_id, topics=topics)
