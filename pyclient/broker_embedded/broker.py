@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
-    from pyclient.broker_embedded.controller.delta import MetadataDelta
     from pyclient.broker_embedded.controller.quorum import Quorum
     from pyclient.broker_embedded.faults.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.membership import ClusterMembership
     from pyclient.broker_embedded.network.node_channels import Link, NodeChannels
     from pyclient.broker_embedded.network.sasl import SaslSession, Users
     from pyclient.broker_embedded.network.server import BrokerConnection
@@ -133,8 +133,8 @@ class BrokerNode:
         self._link = link
         self._listener: Listener | None = None
         self._controller_listener: Listener | None = None
-        self.quorum: Quorum | None = None
-        """The metadata quorum with other nodes; None on a node that is alone."""
+        self.membership: ClusterMembership | None = None
+        """This node's part in a cluster of several nodes; None on a node that is alone."""
         self._started = False
         self._upkeep: Upkeep | None = None
         self.paused = False
@@ -175,6 +175,11 @@ class BrokerNode:
         return self._transactions
 
     @property
+    def quorum(self) -> Quorum | None:
+        """Return the metadata quorum with other nodes; None on a node that is alone."""
+        return None if self.membership is None else self.membership.quorum
+
+    @property
     def metadata_epoch(self) -> int:
         """Return the Raft epoch in which this node leads the metadata log; -1 before it has started."""
         if self.quorum is not None:
@@ -190,7 +195,9 @@ class BrokerNode:
 
     @property
     def metadata_offset(self) -> int:
-        """Return the offset of the last metadata record; -1 before the node has started."""
+        """Return the offset of the last metadata record in the image; -1 before the node has started."""
+        if self.membership is not None:
+            return self.membership.quorum.applied - 1
         return -1 if self._metadata is None else self._metadata.end_offset - 1
 
     async def start(self) -> None:
@@ -220,14 +227,15 @@ class BrokerNode:
         self._started = True
         if self._controller_socket is not None:
             self._controller_listener = Listener(self.loop, self._controller_socket, self.admission.take_node)
-        if self.quorum is None:
-            self._serve_clients()
+        if self.membership is None:
+            self.serve_clients()
         else:
-            self.quorum.start()
+            self.membership.start()
         self._upkeep = Upkeep(self)
         self.descriptors.refill()
 
-    def _serve_clients(self) -> None:
+    def serve_clients(self) -> None:
+        """Accept the connections of clients, and of brokers that replicate."""
         assert self._socket is not None
         self._listener = self.admission.listener = Listener(
             self.loop, self._socket, self.admission.take, self.descriptors.run_out
@@ -240,8 +248,8 @@ class BrokerNode:
         if not self._started:
             return
         self._started = False
-        if self.quorum is not None:
-            self.quorum.stop(clean=clean)
+        if self.membership is not None:
+            await self.membership.leave(clean=clean)
         for listener in self._listeners:
             listener.close()
         if self._listener is None and self._socket is not None:
@@ -276,8 +284,8 @@ class BrokerNode:
         self.paused = True
         if self.replicas is not None:
             self.replicas.fetchers.pause()
-        if self.quorum is not None:
-            self.quorum.pause()
+        if self.membership is not None:
+            self.membership.pause()
         for listener in self._listeners:
             listener.pause()
         for connection in self.connections.values():
@@ -295,8 +303,8 @@ class BrokerNode:
         for connection in self.connections.values():
             connection.last_active = self.loop.time()
             connection.stream.thaw()
-        if self.quorum is not None:
-            self.quorum.resume()
+        if self.membership is not None:
+            self.membership.resume()
 
     @property
     def _listeners(self) -> list[Listener]:
@@ -393,6 +401,8 @@ class BrokerNode:
                 del self.addresses[connection.address]
             self.admission.connection_ended()
             self.fetch_sessions.connection_ended(connection.number)
+        if self.membership is not None:
+            self.controller.connection_ended(connection)
         if self.interceptor is not None:
             self.interceptor.forget(connection)
 
@@ -412,7 +422,10 @@ class BrokerNode:
         self.relocation.on_moved = lambda at, target: self.controller.assign_directory(*at, target.directory_id)
         self.partitions = Partitions(self.node_id, self.image, self.logs, config.log_defaults())
         if config.quorum.voters:
-            self._join_quorum()
+            from pyclient.broker_embedded.membership import ClusterMembership  # a lone node needs none of it
+
+            self.membership = ClusterMembership(self, self._link)
+            self._metadata = self.membership.metadata
             return
         self._metadata = MetadataLog.open(
             config.data_dir,
@@ -423,12 +436,12 @@ class BrokerNode:
             clean=self.logs.was_clean,
             before_changes=self.logs.take_into_use,
         )
-        callbacks = MetadataCallbacks(self._topic_created, self._remove_topic, self._configs_changed)
-        self.controller = self._make_controller(self.image, self._metadata, callbacks)
+        callbacks = MetadataCallbacks(self.topic_created, self.remove_topic, self.configs_changed)
+        self.controller = self.make_controller(self.image, self._metadata, callbacks)
         self.controller.register(self.host, self.port)
         if config.users:
             self.controller.set_passwords(config.users)
-        self._configs_changed(BROKER_RESOURCE, CLUSTER)
+        self.configs_changed(BROKER_RESOURCE, CLUSTER)
         self.partitions.reconcile_directories(self._metadata.removed_topics)
         self._metadata.removed_topics.clear()
         self.controller.elect(after_crash=not self.logs.was_clean)
@@ -461,98 +474,30 @@ class BrokerNode:
             elif self._transactions is not None:
                 self._transactions.unload(at.partition)
 
-    def _make_controller(
+    def make_controller(
         self, image: MetadataImage, metadata: MetadataLog, callbacks: MetadataCallbacks | None = None
     ) -> Controller:
+        """Return a controller that works on an image, and appends to a log."""
         features = None if self.release is None else self.release.features
         calls = callbacks if callbacks is not None else MetadataCallbacks()
         cluster_id = self.cluster_id
         return Controller(self.config, image, metadata, self.rng, self._directories, features, calls, cluster_id)
 
-    # The quorum
-
-    def _join_quorum(self) -> None:
-        """Open the metadata log as one of several replicas."""
-        from pyclient.broker_embedded.controller.quorum import Quorum  # a lone node needs none of it
-        from pyclient.broker_embedded.controller.quorum_files import open_quorum_log
-        from pyclient.broker_embedded.network.node_channels import NodeChannels
-
-        opened = open_quorum_log(
-            self.config.data_dir,
-            self.image,
-            fs=self.fs,
-            clock=self.clock,
-            voters=self.config.quorum.voters,
-            clean=self.logs.was_clean,
-            before_changes=self.logs.take_into_use,
-        )
-        self.logs.flush_in_background(opened.log)
-        self._metadata = MetadataLog(
-            opened.log, self.image, node_id=self.node_id, epoch=opened.election.epoch, clock=self.clock
-        )
-        channels = NodeChannels(self.loop, f"raft-client-{self.node_id}", *([self._link] if self._link else []))
-        self.quorum = Quorum(self, opened, channels)
-        self.controller_changed()
-
-    def controller_changed(self) -> None:
-        """Take up or give up the work of the active controller, whose image is ahead of what is committed."""
-        assert self.quorum is not None
-        from pyclient.broker_embedded.controller.session_watch import SessionWatch
-
-        image = self.image.copy() if self.quorum.is_active else self.image
-        log_of_changes = MetadataLog(
-            self.quorum.log,
-            image,
-            node_id=self.node_id,
-            epoch=self.quorum.epoch,
-            clock=self.clock,
-            write=self.quorum.append,
-        )
-        if hasattr(self, "controller"):
-            self.controller.resign()
-        self.controller = self._make_controller(image, log_of_changes)
-        if self.quorum.is_active:
-            self.controller.activate(SessionWatch(self.config, self.schedule, self.clock.monotonic))
-        else:
-            self.controller.resign()
-
     def metadata_loaded(self, removed_topics: Collection[UUID]) -> None:
-        """Serve clients: everything that was committed before this node found the active controller is in the image."""
-        self._configs_changed(BROKER_RESOURCE, CLUSTER)
+        """Apply the options in the metadata, and compare the directories of logs with them, on a node with others."""
+        self.configs_changed(BROKER_RESOURCE, CLUSTER)
         self.partitions.reconcile_directories(removed_topics)
-        self._load_groups()
-        self._serve_clients()
-
-    def metadata_changed(self, delta: MetadataDelta) -> None:
-        """Act on committed changes of the metadata, on a node that is not alone."""
-        for resource in delta.configs:
-            if resource[0] != BROKER_RESOURCE or resource[1] in self._layers:
-                self._configs_changed(*resource)
-        for topic_id, name in delta.deleted_topics.items():
-            self._remove_topic(
-                TopicImage(
-                    name,
-                    topic_id,
-                    {
-                        at.partition: before
-                        for at, (before, _after) in delta.partitions.items()
-                        if at.topic == name and before is not None
-                    },
-                )
-            )
-        for topic_id in delta.created_topics:
-            self._topic_created(self.image.topics_by_id[topic_id])
 
     def _directories(self) -> list[tuple[UUID, bool]]:
         """Return the ids of the online log directories, and whether each is cordoned."""
         logs = self.logs.directories
         return [(directory.directory_id, directory.path in logs.cordoned) for directory in logs.online]
 
-    def _configs_changed(self, resource_type: int, name: str) -> None:
+    def configs_changed(self, resource_type: int, name: str) -> None:
         """Apply options that were set at run time."""
         if resource_type == TOPIC_RESOURCE:
             self.partitions.update_config(name)
-        elif resource_type == BROKER_RESOURCE:
+        elif resource_type == BROKER_RESOURCE and name in self._layers:
             layers = (self.image.configs.get((BROKER_RESOURCE, each), {}) for each in self._layers)
             self.config = self._static_config.with_dynamic(*layers)
             self.partitions.defaults = self.config.log_defaults()
@@ -597,13 +542,15 @@ class BrokerNode:
             where = f"{TRANSACTIONS_TOPIC}-{index}"
             log.error("%s cannot be read; its transactional ids have no coordinator: %s", where, error)
 
-    def _topic_created(self, topic: TopicImage) -> None:
+    def topic_created(self, topic: TopicImage) -> None:
+        """Begin to coordinate what an internal topic is for."""
         if topic.name == OFFSETS_TOPIC and self.replicas is None:
             self._load_groups()
         elif topic.name == TRANSACTIONS_TOPIC and self.replicas is None:
             self._load_transactions()
 
-    def _remove_topic(self, topic: TopicImage) -> None:
+    def remove_topic(self, topic: TopicImage) -> None:
+        """Forget a topic that is no longer in the metadata, and delete its logs."""
         self.purgatory.forget_topic(topic.name)
         if topic.name == OFFSETS_TOPIC:
             for index in topic.partitions:

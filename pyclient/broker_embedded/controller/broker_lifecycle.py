@@ -15,7 +15,12 @@ from pyclient import errors
 from pyclient.backoff import Backoff
 from pyclient.errors.codes import from_code
 from pyclient.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from pyclient.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from pyclient.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Feature,
+    Listener,
+)
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -262,3 +267,24 @@ def lifecycle_of(node: BrokerNode, registration: BrokerRegistrationRequest) -> B
         config.seconds("initial.broker.registration.timeout.ms"),
     )
     return BrokerLifecycle(registration, times, node.rng, node.clock.monotonic())
+
+
+def registration_of(node: BrokerNode) -> BrokerRegistrationRequest:
+    """Return the request with which a node registers."""
+    from pyclient.broker_embedded.controller.features import FEATURES, supported
+
+    levels = node.image.features
+    ranges = {name: supported(name, levels.get(name, 0)) for name in FEATURES}
+    return BrokerRegistrationRequest(
+        broker_id=node.node_id,
+        cluster_id=node.cluster_id,
+        incarnation_id=node.controller.new_id(),
+        listeners=[Listener(name="PLAINTEXT", host=node.host, port=node.port, security_protocol=0)],
+        features=[
+            Feature(name=name, min_supported_version=first, max_supported_version=last)
+            for name, (first, last) in ranges.items()
+        ],
+        rack=node.config.text("broker.rack"),
+        log_dirs=[directory.directory_id for directory in node.logs.directories.online],
+        previous_broker_epoch=node.logs.directories.clean_epoch,
+    )

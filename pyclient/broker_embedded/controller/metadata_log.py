@@ -181,6 +181,11 @@ class MetadataLog:
         self._drop_synced()
 
     @property
+    def image(self) -> MetadataImage:
+        """The image that appended records are applied to."""
+        return self._image
+
+    @property
     def level(self) -> int:
         """The metadata.version in force."""
         return self._image.features.get(METADATA_VERSION, FEATURES[METADATA_VERSION].first)

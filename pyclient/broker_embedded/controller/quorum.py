@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.delta import MetadataDelta
@@ -20,7 +20,8 @@ from pyclient.records import iter_batches
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
+    from uuid import UUID
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
@@ -45,6 +46,19 @@ class Answered(NamedTuple):
     size: int = 0
 
 
+class QuorumListener(Protocol):
+    """Who acts on what the quorum decides."""
+
+    def controller_changed(self) -> None:
+        """Note that this node has become the active controller, or is no longer."""
+
+    def metadata_loaded(self, removed_topics: Collection[UUID]) -> None:
+        """Note that the image is up to date for the first time; these topics were removed in what was read for it."""
+
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        """Act on changes of the image, after it is loaded."""
+
+
 def timeouts_of(config: BrokerConfig) -> RaftTimeouts:
     """Return the quorum's times from `controller.quorum.*`. A Fetch is held a quarter of the time after which the
     follower gives its leader up, half a second at most."""
@@ -67,7 +81,7 @@ class Quorum:
     replica takes no part any more until the node is started again.
     """
 
-    def __init__(self, node: BrokerNode, opened: OpenedLog, channels: NodeChannels) -> None:
+    def __init__(self, node: BrokerNode, opened: OpenedLog, channels: NodeChannels, listener: QuorumListener) -> None:
         config = node.config
         self.voters: Mapping[int, tuple[str, int]] = config.quorum.voters
         self.log: UnifiedLog = opened.log
@@ -77,6 +91,7 @@ class Quorum:
         """True while this node is the active controller: it leads, and has applied all records of earlier leaders."""
         self.loaded = False
         self._node = node
+        self._listener = listener
         self._directory = opened.directory
         self._channels = channels
         self._timeout = config.seconds("controller.quorum.request.timeout.ms")
@@ -331,7 +346,7 @@ class Quorum:
             self._halt()
             return
         if delta and self.loaded:
-            self._node.metadata_changed(delta)
+            self._listener.metadata_changed(delta)
         self.log.advance_high_watermark(self.applied)
         if self.applied < self._committed:
             self._applying = True
@@ -348,7 +363,7 @@ class Quorum:
         role = self.raft.state.role
         if not self.loaded and self._is_up_to_date(leads=isinstance(role, Leader)):
             self.loaded = True
-            self._node.metadata_loaded(self._replay.take_removed_topics())
+            self._listener.metadata_loaded(self._replay.take_removed_topics())
         active = isinstance(role, Leader) and self.applied > role.epoch_start and self.loaded
         if active == self.is_active:
             waits = self.is_active and self.applied < self.log.end_offset
@@ -357,7 +372,7 @@ class Quorum:
         self.is_active = active
         if not active:
             self._node.logs.awaiting_flush.discard(self.log)
-        self._node.controller_changed()
+        self._listener.controller_changed()
         if not active:
             self.log.give_up_commits()
 
@@ -374,5 +389,5 @@ class Quorum:
         was_active, self.is_active = self.is_active, False
         self._node.logs.awaiting_flush.discard(self.log)
         if was_active:
-            self._node.controller_changed()
+            self._listener.controller_changed()
         self.log.give_up_commits()

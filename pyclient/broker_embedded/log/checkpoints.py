@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import logging
 import uuid
 from collections.abc import Iterable, Mapping
@@ -136,6 +137,15 @@ def parse_identity(content: bytes, path: str) -> dict[str, str]:
 def render_clean_shutdown(broker_epoch: int = -1) -> bytes:
     """Return the clean-shutdown file: all logs were closed cleanly."""
     return b'{"version":0,"brokerEpoch":%d}' % broker_epoch
+
+
+def parse_clean_shutdown(content: bytes) -> int:
+    """Return the broker epoch of a clean-shutdown file, -1 if it has none that can be read."""
+    try:
+        epoch = json.loads(content)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):  # an empty file of an old release, which is as good
+        return -1
+    return epoch if isinstance(epoch, int) else -1
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:

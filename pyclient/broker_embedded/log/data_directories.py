@@ -68,6 +68,10 @@ class DataDirectories:
         """Returns the id of the directory that the metadata assign a partition to; None if they assign none."""
         self.was_clean = True
         """True if every directory was closed cleanly, or is new."""
+        self.clean_epoch = -1
+        """The broker epoch at the clean shutdown, -1 if it is not known."""
+        self.broker_epoch = -1
+        """The broker epoch that a clean shutdown notes."""
         self.failed = False
         """True after a failed write, rename or sync: the next start has to check all logs."""
         self._in_use = False
@@ -104,6 +108,8 @@ class DataDirectories:
             for path in self.paths:
                 self._open_directory(path)
             self.was_clean = all(directory.was_clean for directory in self.online)
+            epochs = {directory.clean_epoch for directory in self.online}
+            self.clean_epoch = epochs.pop() if len(epochs) == 1 else -1
             for name in () if self.was_clean else checkpoints.OF_PARTITIONS:  # they are needed at once
                 for directory in self.online:
                     directory.checkpoint(name)

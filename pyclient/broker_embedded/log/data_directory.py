@@ -32,6 +32,7 @@ class DataDirectory:
         self.directory_id = uuid.UUID(int=0)
         """The directory's own id (KIP-858), known when it is open."""
         self.was_clean = True
+        self.clean_epoch = -1
         self._fs = fs
         self._lock: Lock | None = None
         self._offsets: dict[str, dict[TopicPartition, int]] = {}  # contents of the checkpoint files
@@ -60,7 +61,9 @@ class DataDirectory:
             self._refuse_foreign_directory()
             identity = identify(self._fs, self.path, node_id=node_id, cluster_id=cluster_id, rng=rng)
             self.directory_id = identity.directory_id
-            self.was_clean = identity.is_new or self._fs.exists(self.file(checkpoints.CLEAN_SHUTDOWN))
+            shutdown = self._fs.read(self.file(checkpoints.CLEAN_SHUTDOWN))
+            self.was_clean = identity.is_new or shutdown is not None
+            self.clean_epoch = -1 if shutdown is None else checkpoints.parse_clean_shutdown(shutdown)
         except BaseException:
             self.release()
             raise
@@ -71,9 +74,9 @@ class DataDirectory:
         self._fs.remove(self.file(checkpoints.CLEAN_SHUTDOWN))
         self._fs.sync_directory(self.path)
 
-    def mark_clean(self) -> None:
+    def mark_clean(self, broker_epoch: int) -> None:
         """Write the clean-shutdown file: every log in the directory was closed cleanly."""
-        self._fs.replace(self.file(checkpoints.CLEAN_SHUTDOWN), checkpoints.render_clean_shutdown())
+        self._fs.replace(self.file(checkpoints.CLEAN_SHUTDOWN), checkpoints.render_clean_shutdown(broker_epoch))
 
     def release(self) -> None:
         """Release the lock of the directory."""

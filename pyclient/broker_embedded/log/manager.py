@@ -494,7 +494,7 @@ class LogManager:
                 self.flush_checkpoints()
                 if self.was_clean or not self._unopened:  # otherwise a log is not recovered yet
                     for directory in directories.online:
-                        directory.mark_clean()
+                        directory.mark_clean(directories.broker_epoch)
                 self._deletion.remove_all()
             except OSError as error:
                 path = directories.paths[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import uuid
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 
 from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
-from pyclient.protocol.messages.metadata_log import BrokerEndpoint, RegisterBrokerRecord
 
 
 async def until(state: Callable[[], Any], what: str, patience: float = 30.0) -> Any:
@@ -97,17 +95,3 @@ class Nodes(AbstractAsyncContextManager["Nodes"]):
     async def all_have(self, state: Callable[[BrokerNode], Any], what: str) -> None:
         """Wait until a state holds on every running node."""
         await until(lambda: all(state(node) for node in self.running.values()), what)
-
-
-def registration(node: BrokerNode) -> RegisterBrokerRecord:
-    """A record that registers a node as a broker."""
-    return RegisterBrokerRecord(
-        broker_id=node.node_id,
-        incarnation_id=uuid.uuid4(),
-        broker_epoch=1,
-        end_points=[BrokerEndpoint(name="PLAINTEXT", host="127.0.0.1", port=node.port, security_protocol=0)],
-        features=[],
-        rack=None,
-        fenced=False,
-        log_dirs=[],
-    )

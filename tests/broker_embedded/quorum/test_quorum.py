@@ -20,15 +20,12 @@ from pyclient.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequestTopicData,
 )
 from pyclient.protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteRequestTopicData
-from tests.broker_embedded.quorum.several_nodes import Nodes, registration, until
+from tests.broker_embedded.quorum.several_nodes import Nodes, until
 
 
-def create(node: BrokerNode, topic: str, partitions: int = 1) -> None:
+async def create(node: BrokerNode, topic: str, partitions: int = 1) -> None:
+    await until(lambda: node.controller.brokers, "a broker is unfenced")
     run_here(node.controller.create_topic(TopicPlan(topic, partitions, 1)))
-
-
-def register_all(nodes: Nodes, active: BrokerNode) -> None:
-    active.controller.append([registration(node) for node in nodes.running.values()])
 
 
 def log_bytes(node: BrokerNode) -> bytes:
@@ -40,8 +37,7 @@ def test_three_nodes_elect_replicate_and_survive_their_leader(tmp_path: Path) ->
     async def scenario() -> None:
         async with Nodes(tmp_path) as nodes:
             active = await nodes.active()
-            register_all(nodes, active)
-            create(active, "first", 3)
+            await create(active, "first", 3)
             assert "first" not in active.image.topics  # not committed yet
             assert "first" in active.controller.image.topics
             await nodes.all_have(lambda node: "first" in node.image.topics, "first")
@@ -53,7 +49,7 @@ def test_three_nodes_elect_replicate_and_survive_their_leader(tmp_path: Path) ->
             assert active.quorum is not None
             assert second.quorum.epoch > active.quorum.epoch
             assert second is not active
-            create(second, "second")
+            await create(second, "second")
             await nodes.all_have(lambda node: {"first", "second"} <= node.image.topics.keys(), "second")
 
             back = await nodes.start(active.node_id)
@@ -69,8 +65,7 @@ def test_an_orderly_stop_hands_over_and_a_restart_keeps_all(tmp_path: Path) -> N
         nodes = Nodes(tmp_path)
         async with nodes:
             active = await nodes.active()
-            register_all(nodes, active)
-            create(active, "kept")
+            await create(active, "kept")
             await nodes.all_have(lambda node: "kept" in node.image.topics, "kept")
             await nodes.stop(active.node_id)
             await nodes.active()
@@ -86,12 +81,11 @@ def test_brokers_that_are_no_voters_follow_the_metadata(tmp_path: Path) -> None:
         async with Nodes(tmp_path, count=3, voters=1) as nodes:
             active = await nodes.active()
             assert active.node_id == 1
-            register_all(nodes, active)
-            create(active, "t")
+            await create(active, "t")
             await nodes.all_have(lambda node: "t" in node.image.topics, "t on observers")
             await nodes.stop(1)
             await nodes.start(1)
-            create(await nodes.active(), "u")
+            await create(await nodes.active(), "u")
             await nodes.all_have(lambda node: "u" in node.image.topics, "u on observers")
 
     asyncio.run(scenario())
@@ -102,13 +96,12 @@ def test_what_no_majority_has_is_refused_and_forgotten(tmp_path: Path) -> None:
         async with Nodes(tmp_path) as nodes:
             active = await nodes.active()
             quorum: Any = active.quorum
-            register_all(nodes, active)
-            create(active, "committed")
+            await create(active, "committed")
             await nodes.all_have(lambda node: "committed" in node.image.topics, "committed")
             others = [node_id for node_id in nodes.running if node_id != active.node_id]
             for node_id in others:
                 await nodes.stop(node_id, clean=False)
-            create(active, "lost")
+            await create(active, "lost")
             told: list[bool] = []
             quorum.log.when_committed(quorum.log.end_offset - 1, lambda: told.append(quorum.is_active))
             await until(lambda: not quorum.is_active, "a leader without a majority resigns")
@@ -116,11 +109,11 @@ def test_what_no_majority_has_is_refused_and_forgotten(tmp_path: Path) -> None:
             assert told == [False]
             assert "lost" not in active.image.topics
             with pytest.raises(errors.NotController, match="is not the active controller"):
-                create(active, "refused")
+                await create(active, "refused")
             await nodes.stop(active.node_id, clean=False)
             for node_id in others:
                 await nodes.start(node_id)
-            create(await nodes.active(), "later")
+            await create(await nodes.active(), "later")
             await nodes.all_have(lambda node: "later" in node.image.topics, "the other two go on")
             await nodes.start(active.node_id)
             await nodes.all_have(lambda node: "later" in node.image.topics, "the old leader follows")
@@ -134,15 +127,13 @@ def test_a_paused_leader_is_replaced_and_follows_when_it_goes_on(tmp_path: Path)
     async def scenario() -> None:
         async with Nodes(tmp_path) as nodes:
             active = await nodes.active()
-            register_all(nodes, active)
-            await nodes.all_have(lambda node: len(node.image.brokers) == 3, "registrations")
             active.pause()
             others = [node for node in nodes.running.values() if node is not active]
 
             def elected() -> BrokerNode | None:
                 return next((node for node in others if node.quorum is not None and node.quorum.is_active), None)
 
-            create(await until(elected, "the other two go on"), "meanwhile")
+            await create(await until(elected, "the other two go on"), "meanwhile")
             active.resume()
             await nodes.all_have(lambda node: "meanwhile" in node.image.topics, "all follow again")
             assert (await nodes.active()) is not active

@@ -1,0 +1,164 @@
+"""A node's part in a cluster of several nodes: the metadata quorum, its life as a broker, and replication."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.controller.broker_lifecycle import LifecycleLoop, lifecycle_of, registration_of
+from pyclient.broker_embedded.controller.image import TopicImage
+from pyclient.broker_embedded.controller.metadata_log import MetadataLog
+from pyclient.broker_embedded.controller.producer_ids import ProducerIds
+from pyclient.broker_embedded.controller.quorum import Quorum
+from pyclient.broker_embedded.controller.quorum_files import open_quorum_log
+from pyclient.broker_embedded.controller.session_watch import SessionWatch
+from pyclient.broker_embedded.network.active_controller_channel import ActiveControllerChannel
+from pyclient.broker_embedded.network.node_channels import NodeChannels
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from uuid import UUID
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.controller.delta import MetadataDelta
+    from pyclient.broker_embedded.network.node_channels import Link
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+
+class ClusterMembership:
+    """What a node with other nodes has in addition; a node that is alone has none of it.
+
+    The node's image has what is committed; while this node is the active controller, its controller works on a copy
+    that is ahead. Clients are served once the image is up to date; the node registers as a broker then.
+    """
+
+    def __init__(self, node: BrokerNode, link: Link | None) -> None:
+        """Open the metadata log. For the errors see `open_quorum_log`."""
+        config = node.config
+        self._node = node
+        self._link = link
+        opened = open_quorum_log(
+            config.data_dir,
+            node.image,
+            fs=node.fs,
+            clock=node.clock,
+            voters=config.quorum.voters,
+            clean=node.logs.was_clean,
+            before_changes=node.logs.take_into_use,
+        )
+        node.logs.flush_in_background(opened.log)
+        self.quorum = Quorum(node, opened, self._connect("raft"), self)
+        self.to_controller = ActiveControllerChannel(node, self._connect)
+        self.lifecycle: LifecycleLoop | None = None
+        """This node's life as a broker, from its registration on; None on a node that is only a controller."""
+        self.producer_ids = ProducerIds(node.node_id, self._broker_epoch, self.to_controller)
+        self.metadata = self._metadata_log()
+        node.controller = node.make_controller(node.image, self.metadata)
+        node.controller.resign()
+
+    def __repr__(self) -> str:
+        return f"<ClusterMembership {self.quorum!r} {self.lifecycle!r}>"
+
+    def start(self) -> None:
+        """Take part in the quorum."""
+        self.quorum.start()
+
+    async def leave(self, *, clean: bool) -> None:
+        """Hand leaderships over, as long as there is an active controller to say so to; then stop taking part."""
+        lifecycle = self.lifecycle
+        if clean and lifecycle is not None:
+            self._node.logs.directories.broker_epoch = lifecycle.lifecycle.epoch
+            if self._node.config.boolean("controlled.shutdown.enable"):
+                await self._shut_down(lifecycle)
+        if lifecycle is not None:
+            lifecycle.stop()
+        self.quorum.stop(clean=clean)
+        self._node.controller.resign()
+        self.to_controller.close()
+
+    async def _shut_down(self, lifecycle: LifecycleLoop) -> None:
+        config = self._node.config
+        handing_over = asyncio.ensure_future(lifecycle.shut_down(config.seconds("broker.session.timeout.ms")))
+        step = 2 * config.seconds("controller.quorum.election.timeout.ms")
+        while not handing_over.done():
+            await asyncio.wait([handing_over], timeout=step)
+            if self.quorum.leader_id is None and not handing_over.done():  # most controllers are gone, too
+                handing_over.cancel()
+                await asyncio.wait([handing_over])
+        if handing_over.cancelled() or not handing_over.result():
+            log.warning("broker %d stops without handing its leaderships over", self._node.node_id)
+
+    def pause(self) -> None:
+        """Do nothing until `resume`, as a process that is stopped."""
+        self.quorum.pause()
+        self.to_controller.pause()
+
+    def resume(self) -> None:
+        """End the pause."""
+        self.to_controller.resume()
+        self.quorum.resume()
+
+    # What the quorum tells
+
+    def controller_changed(self) -> None:
+        """Take up or give up the work of the active controller."""
+        node = self._node
+        node.controller.resign()
+        if self.quorum.is_active:
+            metadata = self._metadata_log(ahead=True)
+            node.controller = node.make_controller(metadata.image, metadata)
+            node.controller.activate(SessionWatch(node.config, node.schedule, node.clock.monotonic))
+        else:
+            node.controller = node.make_controller(node.image, self._metadata_log())
+            node.controller.resign()
+
+    def metadata_loaded(self, removed_topics: Collection[UUID]) -> None:
+        """Serve clients: all that was committed before this node found the active controller is in the image."""
+        node = self._node
+        node.metadata_loaded(removed_topics)
+        if node.config.quorum.is_broker:
+            node.start_replication(lambda: self._connect("fetcher"), self.to_controller)
+            node.serve_clients()
+            self.lifecycle = LifecycleLoop(node, lifecycle_of(node, registration_of(node)), self.to_controller)
+            self.lifecycle.ready_to_unfence()
+
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        """Act on committed changes of the metadata."""
+        node = self._node
+        for kind, name in delta.configs:
+            node.configs_changed(kind, name)
+        if node.replicas is not None:
+            node.replicas.apply(delta)
+        for topic_id, name in delta.deleted_topics.items():
+            partitions = {
+                at.partition: before
+                for at, (before, _after) in delta.partitions.items()
+                if at.topic == name and before is not None
+            }
+            node.remove_topic(TopicImage(name, topic_id, partitions))
+        for topic_id in delta.created_topics:
+            node.topic_created(node.image.topics_by_id[topic_id])
+        if self.lifecycle is not None and node.node_id in delta.brokers:
+            self.lifecycle.metadata_applied()
+
+    def _broker_epoch(self) -> int:
+        return -1 if self.lifecycle is None else self.lifecycle.lifecycle.epoch
+
+    def _metadata_log(self, *, ahead: bool = False) -> MetadataLog:
+        node = self._node
+        return MetadataLog(
+            self.quorum.log,
+            node.image.copy() if ahead else node.image,
+            node_id=node.node_id,
+            epoch=self.quorum.epoch,
+            clock=node.clock,
+            write=self.quorum.append,
+        )
+
+    def _connect(self, purpose: str) -> NodeChannels:
+        client_id = f"broker-{self._node.node_id}-{purpose}"
+        if self._link is None:
+            return NodeChannels(self._node.loop, client_id)
+        return NodeChannels(self._node.loop, client_id, self._link)

@@ -1,0 +1,101 @@
+"""Requests of this node to the active controller, wherever it is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from pyclient import errors
+
+if TYPE_CHECKING:
+    from asyncio import Future, Task
+    from collections.abc import Callable
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.network.node_channels import NodeChannels
+
+_FIRST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.2
+_HEARTBEATS: Final = frozenset({"BrokerRegistrationRequest", "BrokerHeartbeatRequest"})
+_OF_CLIENTS: Final = "EnvelopeRequest"
+
+
+class ActiveControllerChannel:
+    """Sends requests to the leader of the metadata quorum, which may be this node, and again to its successor.
+
+    Heartbeats, clients' requests and the rest go over connections of their own: none waits for another's commit.
+    """
+
+    def __init__(self, node: BrokerNode, connect: Callable[[str], NodeChannels]) -> None:
+        """`connect` makes channels to other nodes; its argument is their purpose."""
+        self._node = node
+        self._heartbeats = connect("heartbeat")
+        self._forwarding = connect("forwarding")
+        self._others = connect("to-controller")
+        self._tasks: set[Task[Any]] = set()
+
+    def __repr__(self) -> str:
+        return f"<ActiveControllerChannel of node {self._node.node_id} requests={len(self._tasks)}>"
+
+    def send(self, request: Any, timeout: float) -> Future[Any]:
+        """Send a request. Return a future of the response.
+
+        It fails with `KafkaTimeout` if no active controller has answered within `timeout` seconds.
+        """
+        task = self._node.loop.create_task(self._send(request, timeout))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def pause(self) -> None:
+        """Neither write nor read until `resume`."""
+        for channels in self._all:
+            channels.pause()
+
+    def resume(self) -> None:
+        """End the pause."""
+        for channels in self._all:
+            channels.resume()
+
+    def close(self) -> None:
+        """Give up all requests."""
+        for task in self._tasks:
+            task.cancel()
+        for channels in self._all:
+            channels.close()
+
+    @property
+    def _all(self) -> tuple[NodeChannels, ...]:
+        return self._heartbeats, self._forwarding, self._others
+
+    async def _send(self, request: Any, timeout: float) -> Any:
+        loop, quorum = self._node.loop, self._node.quorum
+        assert quorum is not None, "a node that is alone has no other controller"
+        name = type(request).__name__
+        channels = self._heartbeats if name in _HEARTBEATS else self._others
+        if name == _OF_CLIENTS:
+            channels = self._forwarding
+        deadline = loop.time() + timeout
+        pause, why = _FIRST_PAUSE, "none is known"
+        while (left := deadline - loop.time()) > 0:
+            leader = quorum.leader_id
+            if leader is not None:
+                try:
+                    response = await channels.to(leader, *quorum.voters[leader]).send(request, left)
+                except errors.ConnectionFailed as error:
+                    why = str(error)
+                else:
+                    if not _is_refused(response):
+                        return response
+                    why = f"node {leader} is not the active controller"
+            await asyncio.sleep(min(pause, max(deadline - loop.time(), 0.0)))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+        raise errors.KafkaTimeout(f"{name}: no active controller has answered within {timeout:g} s: {why}")
+
+
+def _is_refused(response: Any) -> bool:
+    """Tell whether a node has answered that it is not the active controller, for the whole or for a topic."""
+    if getattr(response, "error_code", 0) == errors.NotController.code:
+        return True
+    topics = getattr(response, "topics", ())
+    return any(getattr(topic, "error_code", 0) == errors.NotController.code for topic in topics)
