@@ -1,0 +1,281 @@
+"""The coordinator over a fake node: partitions of `__transaction_state` come and go, writes and markers fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from pyclient import errors
+from pyclient.broker_embedded.transactions.config import TransactionConfig
+from pyclient.broker_embedded.transactions.coordinator import TransactionCoordinator
+from pyclient.broker_embedded.transactions.events import Outcome
+from pyclient.broker_embedded.transactions.promise import Promise
+from pyclient.broker_embedded.transactions.runtime import Marker
+from pyclient.records import check_crc, decode_key_values, read_header
+from pyclient.testing.clock import ManualClock
+from pyclient.types import TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+EPOCH = 3
+
+
+class Timer:
+    def __init__(self, due: float, callback: Callable[[], None]) -> None:
+        self.due, self.callback, self.cancelled = due, callback, False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Node:
+    """A runtime in memory. With `held`, writes are committed when `commit` is called."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.config = TransactionConfig(transaction_max_timeout_ms=60_000)
+        self.transaction_version = 2
+        self.log: list[list[tuple[Any, Any]]] = [[], []]
+        self.leaders: dict[TopicPartition, int | None] = {A: 1, B: 1}
+        self.marker_errors: dict[TopicPartition, int] = {}
+        self.markers: list[tuple[TopicPartition, Marker]] = []
+        self.timers: list[Timer] = []
+        self.held = False
+        self.waiting: list[Callable[[int], None]] = []
+        self.next_id = 0
+        self.no_ids = 0
+        self.restart()
+
+    def restart(self) -> None:
+        self.timers.clear()
+        self.waiting.clear()
+        self.coordinator = TransactionCoordinator(self)
+        for partition in range(len(self.log)):
+            self.coordinator.load(partition, EPOCH)
+
+    def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
+        self.timers.append(Timer(self.clock.monotonic() + delay, callback))
+        return self.timers[-1]
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        for timer in [each for each in self.timers if each.due <= self.clock.monotonic()]:
+            self.timers.remove(timer)
+            if not timer.cancelled:
+                timer.callback()
+
+    def partition_count(self) -> int:
+        return len(self.log)
+
+    def append(self, partition: int, epoch: int, batch: bytes, done: Callable[[int], None]) -> None:
+        assert epoch == EPOCH
+        header = read_header(batch)
+        check_crc(batch, 0, header)
+        rows = [(key, value) for _, _, key, value in decode_key_values(batch, 0, header)]
+
+        def commit(code: int) -> None:
+            if not code:
+                self.log[partition] += rows
+            done(code)
+
+        if self.held:
+            self.waiting.append(commit)
+        else:
+            commit(0)
+
+    def commit(self, code: int = 0) -> None:
+        """Decide the writes that wait."""
+        waiting, self.waiting = self.waiting, []
+        for each in waiting:
+            each(code)
+
+    def read_partition(self, partition: int) -> Iterator[tuple[Any, Any]]:
+        return iter(list(self.log[partition]))
+
+    def new_producer_id(self, done: Callable[[int, int], None]) -> None:
+        self.next_id += 1
+        done(self.no_ids, -1 if self.no_ids else self.next_id)
+
+    def leader_of(self, partition: TopicPartition) -> int | None:
+        return self.leaders.get(partition)
+
+    def write_markers(
+        self,
+        leader: int,
+        marker: Marker,
+        partitions: Iterable[TopicPartition],
+        done: Callable[[TopicPartition, int], None],
+    ) -> None:
+        for partition in partitions:
+            assert self.leaders[partition] == leader
+            code = self.marker_errors.get(partition, 0)
+            if not code:
+                self.markers.append((partition, marker))
+            done(partition, code)
+
+
+@pytest.fixture
+def node() -> Node:
+    """A coordinator of two partitions."""
+    return Node()
+
+
+def value(promise: Promise[Outcome]) -> Outcome:
+    outcome = promise.value
+    assert outcome is not None, "not answered"
+    return outcome
+
+
+def begun(node: Node, name: str = "x") -> tuple[int, int]:
+    """Begin a transaction with two partitions; return the producer's id and epoch."""
+    found = value(node.coordinator.init_producer_id(name, 1000, None))
+    producer = found.producer_id, found.producer_epoch
+    assert not found.error
+    added = node.coordinator.add_partitions(name, *producer, frozenset({A, B}), client_version=2)
+    assert value(added).error == 0
+    return producer
+
+
+def state(node: Node, name: str = "x") -> str:
+    return node.coordinator.describe(name).state.label
+
+
+def test_ids_are_where_their_partition_is(node: Node) -> None:
+    producer = begun(node)
+    partition = node.coordinator.partition_of("x")
+    node.coordinator.unload(partition)
+    ended = node.coordinator.end("x", *producer, commit=True, client_version=2)
+    assert value(ended).error == errors.NotCoordinator.code
+    with pytest.raises(errors.NotCoordinator):
+        node.coordinator.describe("x")
+    node.coordinator.load(partition, EPOCH)
+    assert state(node) == "Ongoing"
+    assert value(node.coordinator.end("x", *producer, commit=True, client_version=2)).error == 0
+
+
+def test_who_waits_for_a_write_is_told_when_the_partition_goes(node: Node) -> None:
+    producer = begun(node)
+    node.held = True
+    ended = node.coordinator.end("x", *producer, commit=True, client_version=2)
+    assert ended.value is None
+    node.coordinator.unload(node.coordinator.partition_of("x"))
+    assert value(ended).error == errors.NotCoordinator.code
+    node.commit()
+    assert node.markers == []  # the next coordinator writes them
+
+
+def test_markers_wait_for_the_decision_in_the_log(node: Node) -> None:
+    producer = begun(node)
+    node.held = True
+    ended = node.coordinator.end("x", *producer, commit=False, client_version=2)
+    assert (ended.value, node.markers) == (None, [])
+    node.commit()
+    assert value(ended) == Outcome(0, producer[0], producer[1] + 1)
+    assert node.markers == [(each, Marker(producer[0], producer[1] + 1, False, EPOCH, 2)) for each in (A, B)]
+    assert state(node) == "PrepareAbort"
+    node.commit()
+    assert state(node) == "CompleteAbort"
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (errors.NotEnoughReplicas.code, errors.CoordinatorNotAvailable.code),
+        (errors.KafkaStorageError.code, errors.NotCoordinator.code),
+        (errors.MessageTooLarge.code, errors.UnknownServerError.code),
+    ],
+)
+def test_failed_writes_are_told_in_the_words_of_coordinators(node: Node, code: int, told: int) -> None:
+    producer = begun(node)
+    node.held = True
+    ended = node.coordinator.end("x", *producer, commit=True, client_version=2)
+    node.commit(code)
+    assert value(ended).error == told
+    assert state(node) == "Ongoing"
+
+
+@pytest.mark.parametrize("problem", ["no leader", "an error"])
+def test_markers_are_sent_again_until_they_are_written(node: Node, problem: str) -> None:
+    producer = begun(node)
+    if problem == "no leader":
+        node.leaders[B] = -1
+    else:
+        node.marker_errors[B] = errors.NotLeaderOrFollower.code
+    assert value(node.coordinator.end("x", *producer, commit=True, client_version=2)).error == 0
+    for _ in range(3):
+        node.pass_time(1)
+        assert (state(node), [at for at, _ in node.markers]) == ("PrepareCommit", [A])
+    node.leaders[B] = 2  # another node leads it now
+    node.marker_errors.clear()
+    node.pass_time(1)
+    assert (state(node), [at for at, _ in node.markers]) == ("CompleteCommit", [A, B])
+
+
+@pytest.mark.parametrize("reason", ["deleted", "ended before"])
+def test_a_partition_without_need_of_a_marker_holds_nothing_up(node: Node, reason: str) -> None:
+    producer = begun(node)
+    if reason == "deleted":
+        del node.leaders[B]
+    else:
+        node.marker_errors[B] = errors.InvalidProducerEpoch.code
+    assert value(node.coordinator.end("x", *producer, commit=True, client_version=2)).error == 0
+    assert state(node) == "CompleteCommit"
+
+
+def test_a_coordinator_that_is_fenced_leaves_the_rest_to_the_next(node: Node) -> None:
+    producer = begun(node)
+    node.marker_errors[B] = errors.TransactionCoordinatorFenced.code
+    node.coordinator.end("x", *producer, commit=True, client_version=2)
+    node.marker_errors.clear()
+    node.pass_time(60)
+    assert (state(node), [at for at, _ in node.markers]) == ("PrepareCommit", [A])
+
+
+def test_a_restart_completes_what_was_decided_and_keeps_what_is_open(node: Node) -> None:
+    producers = {name: begun(node, name) for name in ("decided", "open")}
+    node.marker_errors = dict.fromkeys((A, B), errors.NotLeaderOrFollower.code)
+    node.coordinator.end("decided", *producers["decided"], commit=True, client_version=2)
+    node.marker_errors.clear()
+    node.restart()
+    assert (state(node, "decided"), state(node, "open")) == ("CompleteCommit", "Ongoing")
+    assert {marker.producer_id for _, marker in node.markers} == {producers["decided"][0]}
+
+
+def test_timed_out_transactions_are_aborted_and_unused_ids_removed(node: Node) -> None:
+    begun(node)
+    node.pass_time(0.5)
+    assert state(node) == "Ongoing"
+    node.pass_time(10)
+    assert state(node) == "CompleteAbort"
+    node.pass_time(7 * 24 * 3600)
+    with pytest.raises(errors.TransactionalIdNotFound):
+        node.coordinator.describe("x")
+    node.restart()
+    assert list(node.coordinator) == []
+
+
+def test_requests_that_cannot_be_served(node: Node) -> None:
+    init = node.coordinator.init_producer_id
+    assert value(init("", 1, None)).error == errors.InvalidRequest.code
+    for timeout in (0, -1, 60_001):
+        assert value(init("x", timeout, None)).error == errors.InvalidTransactionTimeout.code
+    for unknown in ("x", ""):
+        expected = errors.InvalidProducerIdMapping.code if unknown else errors.InvalidRequest.code
+        assert value(node.coordinator.end(unknown, 1, 0, commit=True, client_version=2)).error == expected
+        assert value(node.coordinator.add_partitions(unknown, 1, 0, frozenset({A}))).error == expected
+        assert node.coordinator.verify(unknown, 1, 0, frozenset({A})) == {A: expected}
+    node.no_ids = errors.CoordinatorNotAvailable.code
+    assert value(init("x", 1, None)).error == errors.CoordinatorNotAvailable.code
+    node.log = []
+    assert value(init("x", 1, None)).error == errors.NotCoordinator.code
+
+
+def test_an_unreadable_record_affects_only_its_id(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    producer = begun(node)
+    node.log[0].insert(0, (b"\0\0\0\1y", b"\0\x63"))
+    node.log[0].insert(0, (b"\0\x09", b""))
+    node.log[0].insert(0, (None, b"x"))
+    node.restart()
+    assert (state(node), node.coordinator.describe("x").producer_id) == ("Ongoing", producer[0])
+    assert "cannot be read" in caplog.text
