@@ -180,6 +180,15 @@ class BrokerNode:
         return None if self.membership is None else self.membership.quorum
 
     @property
+    def controller_id(self) -> int:
+        """Return the broker that clients take for the controller: the active one, or any if that is no broker."""
+        if self.membership is None:
+            return self.node_id
+        active = self.membership.quorum.leader_id
+        brokers = [broker.node_id for broker in self.image.brokers.values() if not broker.fenced]
+        return active if active is not None and active in brokers else min(brokers, default=-1)
+
+    @property
     def metadata_epoch(self) -> int:
         """Return the Raft epoch in which this node leads the metadata log; -1 before it has started."""
         if self.quorum is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from pyclient.broker_embedded.controller.forwarding import as_active_controller, by_active_controller
 from pyclient.broker_embedded.replication.durability import Durable, behind_commits
 from pyclient.broker_embedded.replication.log_openings import behind_openings
 from pyclient.broker_embedded.served_apis import SERVED, ListenerType, served_on
@@ -46,6 +47,7 @@ class Declaration:
     versions: tuple[int, int]
     durable: Durable
     logs: Asked | None
+    forwarded: bool
 
 
 _HANDLERS: Final = "pyclient.broker_embedded.handlers"
@@ -58,15 +60,16 @@ def handles(
     versions: tuple[int, int],
     durable: Durable = Durable.NOTHING,
     logs: Callable[[Any, BrokerNode], Iterable[TopicPartition]] | None = None,
+    forwarded: bool = False,
 ) -> Callable[[F], F]:
     """Mark a function as the handler of `request` in `versions` (first and last), which must agree with `SERVED`.
 
     Its answers are held until what `durable` names is on the disk. With `logs`, which returns partitions of a request,
-    it runs when the logs of those are open.
+    it runs when the logs of those are open. A `forwarded` one runs on the active controller, wherever a client asks.
     """
 
     def mark(handler: F) -> F:
-        _DECLARED[handler.__module__] = Declaration(request, versions, durable, logs)
+        _DECLARED[handler.__module__] = Declaration(request, versions, durable, logs, forwarded)
         return handler
 
     return mark
@@ -108,16 +111,46 @@ class RequestContext:
         return self.connection.number
 
 
+class ForwardedContext(RequestContext):
+    """The context of a client's request that another broker has sent on: `host` is the client's address."""
+
+    __slots__ = ("_host",)
+
+    def __init__(
+        self,
+        node: BrokerNode,
+        api_key: int,
+        version: int,
+        client_id: str | None,
+        connection: BrokerConnection,
+        host: str,
+    ) -> None:
+        super().__init__(node, api_key, version, client_id, connection)
+        self._host = host
+
+    def throttle(self, seconds: float) -> int:
+        """Return the throttle time in milliseconds: the other broker mutes its client."""
+        return round(seconds * 1000)
+
+    @property
+    def client_host(self) -> str:
+        """Return the client's address as Kafka shows it."""
+        return f"/{self._host}"
+
+
 class Route:
-    """The decoder and handler of one API in one version."""
+    """The decoder and handler of one API in one version; `forwarded` if only the active controller answers it."""
 
-    __slots__ = ("_request", "_version", "decode", "handler", "name", "response")
+    __slots__ = ("_request", "_version", "decode", "forwarded", "handler", "name", "response")
 
-    def __init__(self, name: str, request: type[Request[Any]], version: int, handler: Handler) -> None:
+    def __init__(
+        self, name: str, request: type[Request[Any]], version: int, handler: Handler, *, forwarded: bool = False
+    ) -> None:
         decode = codec.decoder(request, version)
         self.name = name
         self.decode = _lenient(decode) if name in _ONE_BYTE_MORE else decode
         self.handler = handler
+        self.forwarded = forwarded
         self.response = request.response
         self._request = request
         self._version = version
@@ -137,9 +170,10 @@ class Route:
 class Routes:
     """The routes of one kind of listener, made when they are first used."""
 
-    __slots__ = ("_made", "_names", "_served")
+    __slots__ = ("_behind", "_made", "_names", "_served")
 
     def __init__(self, listener: ListenerType) -> None:
+        self._behind = as_active_controller if listener is ListenerType.CONTROLLER else by_active_controller
         self._served = served_on(listener)
         self._names = {API_KEYS[name]: name for name in self._served}
         self._made: dict[int, Route] = {}
@@ -159,7 +193,9 @@ class Routes:
         handler = _handler_in(module)
         declared = _declaration_in(module)
         held = behind_openings(declared.logs, behind_commits(declared.durable, handler))
-        made = Route(name, declared.request, version, held)
+        if declared.forwarded:
+            held = self._behind(held)
+        made = Route(name, declared.request, version, held, forwarded=declared.forwarded)
         self._made[api_key << 16 | version] = made
         return made
 

@@ -78,12 +78,12 @@ def alter(
 
 
 def _find(node: BrokerNode, kind: int, name: str) -> Resource:
-    current = node.image.configs.get((kind, name), {})
+    current = node.controller.image.configs.get((kind, name), {})
     if kind == TOPIC_RESOURCE:
         if not name:
             raise errors.InvalidRequest("a topic's options are changed under its name: this one is empty")
         check_name(name)
-        if name not in node.image.topics:
+        if name not in node.controller.image.topics:
             raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
         effective = {entry.name: entry.value for entry in node.configs.of_topic(current)}
         return Resource(kind, name, current, config_changes.topic_type, effective.get)
@@ -110,6 +110,8 @@ def _find(node: BrokerNode, kind: int, name: str) -> Resource:
 def _check_node(node: BrokerNode, name: str) -> None:
     if name in (CLUSTER, str(node.node_id)):
         return
+    if node.quorum is not None and name in {str(broker) for broker in node.controller.image.brokers}:
+        return  # it came from that broker: this is the active controller
     if not _NODE_ID.fullmatch(name):
         raise errors.InvalidRequest(f"Node id must be an integer, but it is: {name}")
     raise errors.InvalidRequest(f"Unexpected broker id, expected {node.node_id}, but received {name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyclient.errors import CoordinatorLoadInProgress, KafkaTimeout
 from pyclient.errors.codes import from_code
 from pyclient.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
@@ -27,13 +28,19 @@ class ProducerIds:
         self._block: Future[AllocateProducerIdsResponse] | None = None
 
     async def next(self) -> int:
-        """Return an id. Raise the error with which the controller refuses a new block."""
+        """Return an id. Raise the error with which the controller refuses a new block.
+
+        `CoordinatorLoadInProgress` is raised if no controller answers in time.
+        """
         while self._next == self._end:
             if self._block is None:  # those who come meanwhile wait for the same block
                 request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
                 self._block = self._to_controller.send(request, _TIMEOUT)
                 self._block.add_done_callback(self._received)
-            response = await self._block
+            try:
+                response = await self._block
+            except KafkaTimeout as error:  # clients try again
+                raise CoordinatorLoadInProgress(f"no producer ids yet: {error}") from error
             if response.error_code:
                 raise from_code(response.error_code, "the controller gave no producer ids")
         self._next += 1

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.quorum_files import OpenedLog
+    from pyclient.broker_embedded.controller.raft.roles import Progress
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.network.node_channels import NodeChannels
     from pyclient.broker_embedded.scheduling.timers import Timer
@@ -142,6 +143,11 @@ class Quorum:
     def high_watermark(self) -> int:
         """The offset below which everything is known to be committed."""
         return self._committed
+
+    def progress(self) -> Mapping[ReplicaKey, Progress]:
+        """Return what this node knows of the other replicas' logs while it leads."""
+        role = self.raft.state.role
+        return role.progress if isinstance(role, Leader) else {}
 
     def start(self) -> None:
         """Take up the role that the remembered election gives."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(AlterClientQuotasRequest, versions=(0, 1), durable=Durable.METADATA)
+@handles(AlterClientQuotasRequest, versions=(0, 1), durable=Durable.METADATA, forwarded=True)
 def handle(request: AlterClientQuotasRequest, context: RequestContext) -> IncrementalTask[AlterClientQuotasResponse]:
     """Answer every entity; a duplicate entity is an error, and the last of duplicate components counts."""
     entries = {}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(AlterConfigsRequest, versions=(0, 2), durable=Durable.METADATA)
+@handles(AlterConfigsRequest, versions=(0, 2), durable=Durable.METADATA, forwarded=True)
 def handle(request: AlterConfigsRequest, context: RequestContext) -> IncrementalTask[AlterConfigsResponse]:
     """Answer every resource."""
     planned = [(each.resource_type, each.resource_name, _plan(each)) for each in request.resources]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(AlterPartitionReassignmentsRequest, versions=(0, 1), durable=Durable.METADATA)
+@handles(AlterPartitionReassignmentsRequest, versions=(0, 1), durable=Durable.METADATA, forwarded=True)
 def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> IncrementalTask[AlterPartitionReassignmentsResponse]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(AlterUserScramCredentialsRequest, versions=(0, 0), durable=Durable.METADATA)
+@handles(AlterUserScramCredentialsRequest, versions=(0, 0), durable=Durable.METADATA, forwarded=True)
 def handle(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> IncrementalTask[AlterUserScramCredentialsResponse]:
@@ -65,7 +65,7 @@ def _record(change: ScramCredentialDeletion | ScramCredentialUpsertion, context:
             salt=change.salt,
             salted_password=change.salted_password,
         )
-    if (change.name, change.mechanism) not in context.node.image.scram_credentials:
+    if (change.name, change.mechanism) not in context.node.controller.image.scram_credentials:
         raise errors.ResourceNotFound(f"user {change.name!r} has no SCRAM credential of mechanism {change.mechanism}")
     from pyclient.protocol.messages.metadata_log import RemoveUserScramCredentialRecord
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _STRICT: Final = 3  # since this version a client above its quota is refused (KIP-599)
 
 
-@handles(CreatePartitionsRequest, versions=(0, 3), durable=Durable.METADATA)
+@handles(CreatePartitionsRequest, versions=(0, 3), durable=Durable.METADATA, forwarded=True)
 def handle(request: CreatePartitionsRequest, context: RequestContext) -> IncrementalTask[CreatePartitionsResponse]:
     """Answer every topic."""
     times = Counter(topic.name for topic in request.topics)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _STRICT: Final = 6  # since this version a client above its quota is refused (KIP-599)
 
 
-@handles(CreateTopicsRequest, versions=(2, 7), durable=Durable.METADATA)
+@handles(CreateTopicsRequest, versions=(2, 7), durable=Durable.METADATA, forwarded=True)
 def handle(request: CreateTopicsRequest, context: RequestContext) -> IncrementalTask[CreateTopicsResponse]:
     """Answer every topic."""
     times = Counter(topic.name for topic in request.topics)
@@ -58,7 +58,7 @@ def _excess(topics: list[CreatableTopic], node: BrokerNode) -> IncrementalTask[e
     partitions = records = 0
     for topic in topics:
         yield None
-        if topic.name in node.image.topics:
+        if topic.name in node.controller.image.topics:
             continue
         given = len(topic.assignments) or topic.num_partitions
         count = node.config.integer("num.partitions") if given == -1 else max(given, 0)

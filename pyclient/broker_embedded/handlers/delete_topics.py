@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _STRICT: Final = 5  # since this version a client above its quota is refused (KIP-599)
 
 
-@handles(DeleteTopicsRequest, versions=(1, 6), durable=Durable.METADATA)
+@handles(DeleteTopicsRequest, versions=(1, 6), durable=Durable.METADATA, forwarded=True)
 def handle(request: DeleteTopicsRequest, context: RequestContext) -> IncrementalTask[DeleteTopicsResponse]:
     """Answer every topic."""
     wanted = request.topics if context.version >= 6 else [_by_name(name) for name in request.topic_names]
@@ -57,7 +57,7 @@ def _key(node: BrokerNode, state: DeleteTopicState) -> object:
     """Return a key that is the same for a topic by name and by id."""
     if state.name is not None:
         return state.name
-    topic = node.image.topics_by_id.get(state.topic_id)
+    topic = node.controller.image.topics_by_id.get(state.topic_id)
     return state.topic_id if topic is None else topic.name
 
 
@@ -89,11 +89,11 @@ def _find(node: BrokerNode, state: DeleteTopicState) -> TopicImage:
     if state.name is not None and state.topic_id != ZERO_UUID:
         raise errors.InvalidRequest("a topic must not have both a name and an id")
     if state.name is not None:
-        topic = node.image.topics.get(state.name)
+        topic = node.controller.image.topics.get(state.name)
         if topic is None:
             raise errors.UnknownTopicOrPartition(f"topic {state.name!r} does not exist")
         return topic
-    found = node.image.topics_by_id.get(state.topic_id)
+    found = node.controller.image.topics_by_id.get(state.topic_id)
     if found is None:
         raise errors.UnknownTopicId(f"topic id {state.topic_id} does not exist")
     return found

@@ -36,7 +36,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
         throttle_time_ms=0,
         error_code=0,
         cluster_id=node.cluster_id,
-        controller_id=node.controller.node_id,
+        controller_id=node.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
             for node_id, host, port, rack in node.advertised(context.connection)

@@ -1,6 +1,7 @@
-"""DescribeQuorum v0-2: the state of the metadata log's quorum, with this node as the only voter.
+"""DescribeQuorum v0-2: the state of the metadata log's quorum, as its leader knows it.
 
-Only `__cluster_metadata-0` has a quorum. The controller has no listener of its own: the address is the broker's.
+Only `__cluster_metadata-0` has a quorum. A node that is alone is its only voter, and has no listener for controllers:
+the address is the broker's.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from pyclient.protocol.messages.describe_quorum import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.controller.quorum import Quorum
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(DescribeQuorumRequest, versions=(0, 2))
+@handles(DescribeQuorumRequest, versions=(0, 2), forwarded=True)
 def handle(request: DescribeQuorumRequest, context: RequestContext) -> IncrementalTask[DescribeQuorumResponse]:
     """Answer every requested partition."""
     single = len(request.topics) == 1 and len(request.topics[0].partitions) == 1  # Kafka refuses anything else
@@ -39,11 +44,7 @@ def handle(request: DescribeQuorumRequest, context: RequestContext) -> Increment
         topics.append(DescribeQuorumResponseTopicData(topic_name=topic.topic_name, partitions=partitions))
         yield None
     found = any(partition.error_code == 0 for topic in topics for partition in topic.partitions)
-    nodes = [
-        Node(node_id=node_id, listeners=[Listener(name="PLAINTEXT", host=host, port=port)])
-        for node_id, host, port, _rack in context.node.advertised(context.connection)
-        if found and node_id == context.node.node_id
-    ]
+    nodes = list(_voters(context)) if found else []
     return DescribeQuorumResponse(error_code=0, topics=topics, nodes=nodes if context.version >= 2 else [])
 
 
@@ -67,12 +68,51 @@ def _describe(topic: str, index: int, context: RequestContext, *, single: bool) 
     voter = ReplicaState(
         replica_id=node.node_id, log_end_offset=end, last_fetch_timestamp=now, last_caught_up_timestamp=now
     )
+    voters, observers = ([voter], []) if node.quorum is None else _replicas(node.quorum, node)
     return DescribeQuorumResponsePartitionData(
         partition_index=index,
         error_code=0,
         leader_id=node.node_id,
         leader_epoch=node.metadata_epoch,
-        high_watermark=end,
-        current_voters=[voter],
-        observers=[],
+        high_watermark=end if node.quorum is None else node.quorum.high_watermark,
+        current_voters=voters,
+        observers=observers,
     )
+
+
+def _voters(context: RequestContext) -> Iterator[Node]:
+    node = context.node
+    if node.quorum is not None:
+        name = node.config.quorum.listener_name
+        for voter, (host, port) in node.quorum.voters.items():
+            yield Node(node_id=voter, listeners=[Listener(name=name, host=host, port=port)])
+        return
+    for node_id, host, port, _rack in node.advertised(context.connection):
+        if node_id == node.node_id:
+            yield Node(node_id=node_id, listeners=[Listener(name="PLAINTEXT", host=host, port=port)])
+
+
+def _replicas(quorum: Quorum, node: BrokerNode) -> tuple[list[ReplicaState], list[ReplicaState]]:
+    """Return the voters and the observers as this leader knows them."""
+    now, now_ms = node.clock.monotonic(), node.clock.time_ms()
+
+    def epoch_ms(moment: float) -> int:
+        return -1 if moment == float("-inf") else round(now_ms - (now - moment) * 1000)
+
+    known = {
+        key.id: ReplicaState(
+            replica_id=key.id,
+            log_end_offset=progress.flushed_end,
+            last_fetch_timestamp=epoch_ms(progress.fetched_at),
+            last_caught_up_timestamp=epoch_ms(progress.caught_up_at),
+        )
+        for key, progress in quorum.progress().items()
+    }
+    known[node.node_id] = ReplicaState(
+        replica_id=node.node_id,
+        log_end_offset=quorum.log.end_offset,
+        last_fetch_timestamp=now_ms,
+        last_caught_up_timestamp=now_ms,
+    )
+    voters = [known.pop(voter, ReplicaState(replica_id=voter, log_end_offset=-1)) for voter in sorted(quorum.voters)]
+    return voters, [known[observer] for observer in sorted(known)]

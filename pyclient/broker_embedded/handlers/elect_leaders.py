@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 _ELECTIONS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
-@handles(ElectLeadersRequest, versions=(0, 2), durable=Durable.METADATA)
+@handles(ElectLeadersRequest, versions=(0, 2), durable=Durable.METADATA, forwarded=True)
 def handle(request: ElectLeadersRequest, context: RequestContext) -> IncrementalTask[ElectLeadersResponse]:
     """Answer every partition."""
     node = context.node
     everything = request.topic_partitions is None
     wanted = (
-        [(topic.name, list(topic.partitions)) for topic in node.image.topics.values()]
+        [(topic.name, list(topic.partitions)) for topic in node.controller.image.topics.values()]
         if request.topic_partitions is None
         else [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(IncrementalAlterConfigsRequest, versions=(0, 1), durable=Durable.METADATA)
+@handles(IncrementalAlterConfigsRequest, versions=(0, 1), durable=Durable.METADATA, forwarded=True)
 def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalTask[IncrementalAlterConfigsResponse]:

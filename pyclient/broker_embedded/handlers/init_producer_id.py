@@ -16,6 +16,7 @@ from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
+    from pyclient.broker_embedded.controller.producer_ids import ProducerIds
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.transactions.events import Outcome
 
@@ -28,6 +29,8 @@ def handle(request: InitProducerIdRequest, context: RequestContext) -> Any:
     try:
         if (request.producer_id < 0) != (request.producer_epoch < 0):
             raise errors.InvalidRequest("a producer id requires an epoch, and an epoch a producer id")
+        if request.transactional_id is None and context.node.membership is not None:
+            return _from_block(context.node.membership.producer_ids)
         if request.transactional_id is None:
             producer_id = context.node.controller.next_producer_id()
             return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
@@ -46,3 +49,11 @@ def handle(request: InitProducerIdRequest, context: RequestContext) -> Any:
         )
 
     return begun.answer(context.node.loop, respond)
+
+
+async def _from_block(producer_ids: ProducerIds) -> InitProducerIdResponse:
+    """Answer with an id of the block that the active controller has reserved for this node."""
+    try:
+        return InitProducerIdResponse(error_code=0, producer_id=await producer_ids.next(), producer_epoch=0)
+    except Exception as error:  # every failure is answered with its error code
+        return InitProducerIdResponse(error_code=code_of(error, "InitProducerId"), producer_epoch=-1)

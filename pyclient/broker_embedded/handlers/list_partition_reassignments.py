@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(ListPartitionReassignmentsRequest, versions=(0, 0))
+@handles(ListPartitionReassignmentsRequest, versions=(0, 0), forwarded=True)
 def handle(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> IncrementalTask[ListPartitionReassignmentsResponse]:
     """Answer with the reassignments in progress among the requested partitions; null requests all."""
-    image = context.node.image
+    image = context.node.controller.image
     wanted: Iterable[tuple[str, Iterable[int]]]
     if request.topics is None:
         wanted = [(topic.name, list(topic.partitions)) for topic in image.topics.values()]

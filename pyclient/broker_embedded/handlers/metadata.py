@@ -73,7 +73,7 @@ def handle(request: MetadataRequest, context: RequestContext) -> IncrementalTask
             for node_id, host, port, rack in node.advertised(context.connection)
         ],
         cluster_id=node.cluster_id,
-        controller_id=node.controller.node_id,
+        controller_id=node.controller_id,
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED

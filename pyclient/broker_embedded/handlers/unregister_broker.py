@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
 
 
-@handles(UnregisterBrokerRequest, versions=(0, 0), durable=Durable.METADATA)
+@handles(UnregisterBrokerRequest, versions=(0, 0), durable=Durable.METADATA, forwarded=True)
 def handle(request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
     """Remove the broker."""
     controller = context.node.controller

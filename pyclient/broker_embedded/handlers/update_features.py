@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
-@handles(UpdateFeaturesRequest, versions=(0, 2), durable=Durable.METADATA)
+@handles(UpdateFeaturesRequest, versions=(0, 2), durable=Durable.METADATA, forwarded=True)
 def handle(request: UpdateFeaturesRequest, context: RequestContext) -> IncrementalTask[UpdateFeaturesResponse]:
     """Answer for all features at once."""
     requested = [each.feature for each in request.feature_updates]

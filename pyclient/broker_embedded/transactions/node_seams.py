@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.controller.producer_ids import ProducerIds
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.scheduling.timers import Timer
     from pyclient.broker_embedded.transactions.runtime import Marker
@@ -104,6 +105,9 @@ class NodeSeams:
 
     def new_producer_id(self, done: Callable[[int, int], None]) -> None:
         """Call `done` with a producer id out of the controller's next block."""
+        if self._node.membership is not None:
+            self._node.loop.create_task(_from_block(self._node.membership.producer_ids, done))
+            return
         try:
             producer_id = self._node.controller.next_producer_id()
         except Exception as error:  # every failure is answered with its error code
@@ -137,3 +141,13 @@ def _then(log: UnifiedLog, offset: int, done: Callable[[int], None], code: int) 
         done(code)
     else:
         when_committed(log, offset, done)
+
+
+async def _from_block(producer_ids: ProducerIds, done: Callable[[int, int], None]) -> None:
+    """Call `done` with an id of the block that the active controller has reserved for this node."""
+    try:
+        producer_id = await producer_ids.next()
+    except Exception as error:  # every failure is answered with its error code
+        done(code_of(error, "a new producer id"), -1)
+    else:
+        done(0, producer_id)
