@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.2
+_LOOK: Final = 0.1
+"""Seconds between two looks at who leads the quorum while a response is waited for."""
 _HEARTBEATS: Final = frozenset({"BrokerRegistrationRequest", "BrokerHeartbeatRequest"})
 _OF_CLIENTS: Final = "EnvelopeRequest"
 
@@ -80,8 +82,9 @@ class ActiveControllerChannel:
         while (left := deadline - loop.time()) > 0:
             leader = quorum.leader_id
             if leader is not None:
+                sent = channels.to(leader, *quorum.voters[leader]).send(request, left)
                 try:
-                    response = await channels.to(leader, *quorum.voters[leader]).send(request, left)
+                    response = await self._unless_another_leads(sent, leader)
                 except errors.ConnectionFailed as error:
                     why = str(error)
                 else:
@@ -91,6 +94,18 @@ class ActiveControllerChannel:
             await asyncio.sleep(min(pause, max(deadline - loop.time(), 0.0)))
             pause = min(pause * 2, _LONGEST_PAUSE)
         raise errors.KafkaTimeout(f"{name}: no active controller has answered within {timeout:g} s: {why}")
+
+    async def _unless_another_leads(self, sent: Future[Any], leader: int) -> Any:
+        """Return the response. Raise `ConnectionFailed` if the quorum has another leader before there is one.
+
+        A node that was cut off or is paused never answers.
+        """
+        quorum = self._node.quorum
+        while not (await asyncio.wait({sent}, timeout=_LOOK))[0]:
+            if quorum is None or quorum.leader_id not in (leader, None):
+                sent.cancel()
+                raise errors.ConnectionFailed(f"node {leader} is no longer the active controller")
+        return sent.result()
 
 
 def _is_refused(response: Any) -> bool:
