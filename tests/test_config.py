@@ -135,7 +135,7 @@ def test_secret_is_never_shown():
 def test_unsupported_kafka_options_are_refused_with_advice():
     assert "of SASL, PLAIN, SCRAM and OAUTHBEARER" in refused(None, {"sasl.kerberos.keytab": "x"})
     assert "sasl_oauth_token_provider" in refused(None, {"sasl.oauthbearer.config": "x"})
-    assert "ssl_cafile" in refused(None, {"ssl.truststore.location": "x.jks"})
+    assert "pyclient reads PEM" in refused(None, {"ssl.truststore.type": "JKS"})
 
 
 SCRAM = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
@@ -283,6 +283,29 @@ def test_address_is_split_into_host_and_port():
 def test_tls_options_in_conflict_are_refused():
     assert "set security_protocol='SSL'" in refused({"ssl_cafile": "x"})
     assert "ssl_keyfile needs ssl_certfile" in refused({"ssl_keyfile": "x", "security_protocol": "SSL"})
+    assert "ssl_key_pem needs ssl_certificate_pem" in refused({"ssl_key_pem": "x", "security_protocol": "SSL"})
+    both = {"ssl_cafile": "x", "ssl_ca_pem": "y", "security_protocol": "SSL"}
+    assert "ssl_cafile and ssl_ca_pem are both given: drop one" in refused(both)
+    assert "hunter2" not in repr(ClientConfig(**BASE, ssl_certfile="x", ssl_key_pem="hunter2", security_protocol="SSL"))
+
+
+def test_pem_options_of_java_and_librdkafka_are_understood():
+    java = {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": "ca",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "cert",
+        "ssl.keystore.key": "key",
+        "ssl.key.password": "p",
+    }
+    librdkafka = {"ssl.ca.pem": "ca", "ssl.certificate.pem": "cert", "ssl.key.pem": "key", "ssl.key.password": "p"}
+    for given in (java, librdkafka):
+        config = resolve(ClientConfig, BASE, {"security.protocol": "SSL", **given})
+        texts = (config.ssl_ca_pem, config.ssl_certificate_pem, config.ssl_key_pem, config.ssl_password)
+        assert texts == ("ca", "cert", "key", "p")
+    files = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "ca.pem", "ssl.keystore.location": "me.pem"}
+    config = resolve(ClientConfig, BASE, {"security.protocol": "SSL", **files})
+    assert (config.ssl_cafile, config.ssl_certfile) == ("ca.pem", "me.pem")
 
 
 def test_subclass_checks_its_own_conflicts_on_typed_values():

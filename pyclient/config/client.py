@@ -126,13 +126,32 @@ class ClientConfig:
     ssl_cafile: str | None = option(
         None,
         doc="PEM file with the authorities to trust; without it the system's own are trusted.",
-        aliases=("ssl_ca_location",),
+        aliases=("ssl_ca_location", "ssl_truststore_location"),
     )
     ssl_certfile: str | None = option(
-        None, doc="PEM file with this client's certificate chain.", aliases=("ssl_certificate_location",)
+        None,
+        doc="PEM file with this client's certificate chain.",
+        aliases=("ssl_certificate_location", "ssl_keystore_location"),
     )
     ssl_keyfile: str | None = option(
         None, doc="PEM file with the certificate's private key.", aliases=("ssl_key_location",)
+    )
+    ssl_ca_pem: str | None = option(
+        None,
+        doc="The authorities to trust as a PEM text, in place of ssl_cafile.",
+        aliases=("ssl_truststore_certificates",),
+    )
+    ssl_certificate_pem: str | None = option(
+        None,
+        doc="This client's certificate chain as a PEM text, in place of ssl_certfile.",
+        aliases=("ssl_keystore_certificate_chain",),
+        secret=True,  # the key may be in it
+    )
+    ssl_key_pem: str | None = option(
+        None,
+        doc="The certificate's private key as a PEM text, in place of ssl_keyfile.",
+        aliases=("ssl_keystore_key",),
+        secret=True,
     )
     ssl_password: str | None = option(
         None, doc="The private key's password.", aliases=("ssl_key_password",), secret=True
@@ -204,15 +223,21 @@ class ClientConfig:
         """Yield one text for each invalid combination of options, naming them. A subclass may extend it."""
         if not self.bootstrap_servers:
             yield "bootstrap_servers is missing: give a broker's address, like bootstrap_servers='localhost:9092'"
-        names = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
+        texts = {"ssl_cafile": "ssl_ca_pem", "ssl_certfile": "ssl_certificate_pem", "ssl_keyfile": "ssl_key_pem"}
+        names = (*texts, *texts.values(), "ssl_password")
         files = [name for name in names if getattr(self, name) is not None]
         given = [*files, *(["ssl_context"] if self.ssl_context is not None else [])]
         if given and not self.uses_tls:
             yield self._without(given[0], "SASL_SSL" if self.uses_sasl else "SSL")
         if files and self.ssl_context is not None:
             yield f"ssl_context and {files[0]} are both given: load the file into the context, or drop one"
-        if self.ssl_keyfile is not None and self.ssl_certfile is None:
-            yield "ssl_keyfile needs ssl_certfile, the certificate that the key belongs to"
+        for name, text in texts.items():
+            if name in files and text in files:
+                yield f"{name} and {text} are both given: drop one"
+        key = next((name for name in ("ssl_keyfile", "ssl_key_pem") if name in files), None)
+        if key is not None and self.ssl_certfile is None and self.ssl_certificate_pem is None:
+            other = texts["ssl_certfile"] if key == "ssl_key_pem" else "ssl_certfile"
+            yield f"{key} needs {other}, the certificate that the key belongs to"
         yield from self._sasl_conflicts()
 
     def _sasl_conflicts(self) -> Iterable[str]:
@@ -289,6 +314,9 @@ class ClientOptions(TypedDict, total=False):
     ssl_cafile: str | None
     ssl_certfile: str | None
     ssl_keyfile: str | None
+    ssl_ca_pem: str | None
+    ssl_certificate_pem: str | None
+    ssl_key_pem: str | None
     ssl_password: str | None
     ssl_check_hostname: bool
     sasl_mechanism: SaslMechanism | None

@@ -19,7 +19,7 @@ _NOTHING: Final = ("", "none", "null")
 _NOT_YET: Final = "transactions are not supported yet"
 _BY_PROVIDER: Final = "give sasl_oauth_token_provider, a function that returns a token"
 _NO_SASL: Final = "of SASL, PLAIN, SCRAM and OAUTHBEARER with sasl_oauth_token_provider are supported"
-_TLS_BY_PEM: Final = "pyclient reads PEM files: use ssl_cafile, ssl_certfile and ssl_keyfile, or an ssl_context"
+_TLS_BY_PEM: Final = "pyclient reads PEM: use ssl_cafile, ssl_certfile and ssl_keyfile, or an ssl_context"
 _TLS_CONTEXT: Final = "set it in an ssl_context of your own"
 _NO_METRICS_PLUGINS: Final = "pyclient has no metrics plug-ins; client.health() returns a client's state"
 _BY_CALLABLE: Final = "give a callable as keyword argument, for example pyclient.serialization.string.deserialize"
@@ -53,15 +53,10 @@ COMMON: Final[Mapping[str, Option]] = MappingProxyType(
         _refused("sasl_oauthbearer_config", _BY_PROVIDER, accepts=_NOTHING),
         _refused("sasl_kerberos_service_name", _NO_SASL),
         _foreign("oauth_cb", _BY_PROVIDER),
-        _refused("ssl_truststore_location", _TLS_BY_PEM),
         _refused("ssl_truststore_password", _TLS_BY_PEM),
-        _refused("ssl_truststore_type", _TLS_BY_PEM),
-        _refused("ssl_truststore_certificates", _TLS_BY_PEM),
-        _refused("ssl_keystore_location", _TLS_BY_PEM),
+        _refused("ssl_truststore_type", _TLS_BY_PEM, accepts=("pem",)),
         _refused("ssl_keystore_password", _TLS_BY_PEM),
-        _refused("ssl_keystore_type", _TLS_BY_PEM),
-        _refused("ssl_keystore_key", _TLS_BY_PEM),
-        _refused("ssl_keystore_certificate_chain", _TLS_BY_PEM),
+        _refused("ssl_keystore_type", _TLS_BY_PEM, accepts=("pem",)),
         _refused("ssl_endpoint_identification_algorithm", "use ssl_check_hostname=False to accept any host name"),
         _refused("ssl_protocol", _TLS_CONTEXT, accepts=("tls", "tlsv1.3")),
         _refused("ssl_enabled_protocols", _TLS_CONTEXT, accepts=("tlsv1.2,tlsv1.3", "tlsv1.3,tlsv1.2")),

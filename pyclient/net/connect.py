@@ -16,7 +16,7 @@ from pyclient.config import ClientConfig, format_address
 from pyclient.errors import ConnectionFailed
 from pyclient.net.stream import FrameStream, Stream
 from pyclient.net.tasks import first_success, in_daemon_thread
-from pyclient.net.tls import TlsStream, client_context
+from pyclient.net.tls import ContextSource, TlsStream
 
 OnFrame = Callable[[memoryview], None]
 OnClosed = Callable[[BaseException | None], None]
@@ -48,7 +48,7 @@ class TcpConnector:
         self._config = config
         self._pid = os.getpid()
         self._timeout = config.socket_connection_setup_timeout_ms / 1000
-        self._context = client_context(config) if config.uses_tls else None
+        self._contexts = ContextSource(config) if config.uses_tls else None
 
     async def __call__(self, host: str, port: int, on_frame: OnFrame, on_closed: OnClosed) -> Stream:
         """Try each address of the name, the next one when one fails or is slow (RFC 8305, Happy Eyeballs).
@@ -106,12 +106,12 @@ class TcpConnector:
         except BaseException:
             sock.close()
             raise
-        if self._context is None:
+        if self._contexts is None:
             return FrameStream(loop, sock, max_frame=limit, on_frame=on_frame, on_closed=on_closed)
         stream = TlsStream(
             loop,
             sock,
-            context=self._context,
+            context=self._contexts.current(),
             server_hostname=host,
             max_frame=limit,
             on_frame=on_frame,

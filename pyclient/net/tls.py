@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import socket
 import ssl
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyclient.config import ClientConfig
 from pyclient.errors import ConfigError, ConnectionFailed
 from pyclient.net.file_region import FileRegion
 from pyclient.net.stream import FrameStream
 from pyclient.net.tasks import shared
+
+log = logging.getLogger(__name__)
 
 _RECEIVE: Final = 64 * 1024
 _NO_TLS: Final = "perhaps the port speaks no TLS: then set security_protocol='PLAINTEXT'"
@@ -246,61 +251,140 @@ def _explain(error: ssl.SSLError) -> tuple[str, bool]:
 # -- context
 
 
+class ContextSource:
+    """A client's TLS context; made again when one of its files has changed, so that new connections use what is there.
+
+    Raises `ConfigError` like `client_context`.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._seen = self._state()
+        self._context = client_context(config)
+
+    def current(self) -> ssl.SSLContext:
+        """Return the context for a new connection: the last one that could be made."""
+        state = self._state()
+        if state != self._seen:
+            self._seen = state
+            try:
+                self._context = client_context(self._config)
+            except ConfigError as error:
+                log.warning("TLS files have changed and cannot be used, the former ones stay in use: %s", error)
+            else:
+                log.info("TLS files have changed: new connections use them")
+        return self._context
+
+    def _state(self) -> list[tuple[int, int, int] | None]:
+        files = (self._config.ssl_cafile, self._config.ssl_certfile, self._config.ssl_keyfile)
+        return [_version_of(path) for path in files if path is not None]
+
+
+def _version_of(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class _Pem(NamedTuple):
+    """A PEM text or the file that has it; `name` is the option."""
+
+    name: str
+    path: str | None
+    text: str | None
+
+    @property
+    def shown(self) -> str:
+        """Return the option, and the file if it is one."""
+        return self.name if self.path is None else f"{self.name}={self.path!r}"
+
+    def content(self) -> bytes:
+        """Return the text; raise `ConfigError` if the file cannot be read."""
+        if self.path is None:
+            return (self.text or "").encode()
+        try:
+            return Path(self.path).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{self.shown} cannot be read: {error.strerror or error}") from error
+
+    @contextlib.contextmanager
+    def file(self) -> Iterator[str]:
+        """Return a path to read it from, since the standard library loads keys from files only.
+
+        A text is in a file that only this user can read, and on Linux in memory.
+        """
+        if self.path is not None:
+            yield self.path
+            return
+        in_memory = hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
+        descriptor, name = (os.memfd_create("pyclient-pem"), "") if in_memory else tempfile.mkstemp("pyclient-pem")
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(self.content())
+                file.flush()
+                yield name or f"/proc/self/fd/{descriptor}"
+        finally:
+            if name:
+                os.unlink(name)
+
+
+def _pem(config: ClientConfig, file_option: str, text_option: str) -> _Pem | None:
+    path, text = getattr(config, file_option), getattr(config, text_option)
+    if path is None and text is None:
+        return None
+    return _Pem(file_option if text is None else text_option, path, text)
+
+
 def client_context(config: ClientConfig) -> ssl.SSLContext:
-    """Return the TLS context for the ssl_ options; raise `ConfigError` with the file that cannot be used, and why."""
+    """Return the TLS context for the ssl_ options; raise `ConfigError` with the option that cannot be used, and why."""
     if config.ssl_context is not None:
         return config.ssl_context
+    authorities = _pem(config, "ssl_cafile", "ssl_ca_pem")
+    certificate = _pem(config, "ssl_certfile", "ssl_certificate_pem")
+    key = _pem(config, "ssl_keyfile", "ssl_key_pem")
     try:
-        context = ssl.create_default_context(cafile=config.ssl_cafile)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(_authorities_problem(config, error)) from error
+        context = ssl.create_default_context(cafile=config.ssl_cafile, cadata=config.ssl_ca_pem)
+    except (OSError, ssl.SSLError, ValueError) as error:
+        assert authorities is not None
+        raise ConfigError(_authorities_problem(authorities, error)) from error
     context.check_hostname = config.ssl_check_hostname
-    if config.ssl_certfile is not None:
+    if certificate is not None:
         try:
-            context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, lambda: config.ssl_password or "")
+            with contextlib.ExitStack() as stack:
+                keyfile = None if key is None else stack.enter_context(key.file())
+                certfile = stack.enter_context(certificate.file())
+                context.load_cert_chain(certfile, keyfile, lambda: config.ssl_password or "")
         except (OSError, ssl.SSLError, ValueError) as error:
-            raise ConfigError(_certificate_problem(config, config.ssl_certfile, error)) from error
+            raise ConfigError(_certificate_problem(certificate, key, config.ssl_password, error)) from error
     return context
 
 
-def _authorities_problem(config: ClientConfig, error: Exception) -> str:
-    where = f"ssl_cafile={config.ssl_cafile!r}"
-    content = _content(config.ssl_cafile)
-    if isinstance(content, OSError):
-        return f"{where} cannot be read: {content.strerror or content}"
+def _authorities_problem(source: _Pem, error: Exception) -> str:
+    content = source.content()
     if _CERTIFICATE not in content and _TRUSTED_CERTIFICATE not in content:
-        return f"{where} holds no certificate of an authority: {_PEM}"
-    return f"{where} cannot be used: {error}"
+        return f"{source.shown} holds no certificate of an authority: {_what(source)}"
+    return f"{source.shown} cannot be used: {error}"
 
 
-def _certificate_problem(config: ClientConfig, certfile: str, error: Exception) -> str:
+def _certificate_problem(certificate: _Pem, key: _Pem | None, password: str | None, error: Exception) -> str:
     """Return the first problem with the certificate or its key: OpenSSL's own error is little more than "PEM lib"."""
-    files = [("ssl_certfile", certfile)]
-    if config.ssl_keyfile is not None:
-        files.append(("ssl_keyfile", config.ssl_keyfile))
-    contents = []
-    for name, path in files:
-        content = _content(path)
-        if isinstance(content, OSError):
-            return f"{name}={path!r} cannot be read: {content.strerror or content}"
-        contents.append(content)
-    where = f"{files[-1][0]}={files[-1][1]!r}"
-    if _CERTIFICATE not in contents[0]:
-        return f"ssl_certfile={certfile!r} holds no certificate: {_PEM}"
-    if _KEY not in contents[-1]:
-        advice = "give the key's file as ssl_keyfile" if config.ssl_keyfile is None else _PEM
-        return f"{where} holds no private key: {advice}"
+    holder = certificate if key is None else key
+    content, secret = certificate.content(), holder.content()
+    if _CERTIFICATE not in content:
+        return f"{certificate.shown} holds no certificate: {_what(certificate)}"
+    if _KEY not in secret:
+        option = "the key's file as ssl_keyfile" if certificate.path is not None else "the key as ssl_key_pem"
+        return f"{holder.shown} holds no private key: {f'give {option}' if key is None else _what(holder)}"
     if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
-        return f"the private key in {where} does not belong to the certificate in ssl_certfile={certfile!r}"
-    if b"ENCRYPTED" in contents[-1]:
-        if not config.ssl_password:
-            return f"the private key in {where} is encrypted: give its password as ssl_password"
-        return f"the private key in {where} cannot be decrypted with ssl_password: is that the key's password?"
-    return f"{where} cannot be used: {error}"
+        return f"the private key in {holder.shown} does not belong to the certificate in {certificate.shown}"
+    if b"ENCRYPTED" in secret:
+        if not password:
+            return f"the private key in {holder.shown} is encrypted: give its password as ssl_password"
+        return f"the private key in {holder.shown} cannot be decrypted with ssl_password: is that the key's password?"
+    return f"{holder.shown} cannot be used: {error}"
 
 
-def _content(path: str | None) -> bytes | OSError:
-    try:
-        return Path(path or "").read_bytes()
-    except OSError as error:
-        return error
+def _what(source: _Pem) -> str:
+    return _PEM if source.path is not None else "it has to be a text in PEM, with its BEGIN and END lines"

@@ -1,6 +1,8 @@
 import asyncio
 import functools
+import logging
 import os
+import re
 import ssl
 import struct
 from pathlib import Path
@@ -179,6 +181,103 @@ def test_tls_file_that_cannot_be_used_is_named_with_the_reason(options, says):
         TcpConnector(config)
     assert says in str(error.value)
     assert "wrong" not in str(error.value)
+
+
+def pem(name):
+    return (TLS / name).read_text()
+
+
+KEY, CERTIFICATE = sorted(re.findall(r"-{5}BEGIN .*?-{5}END [A-Z ]*-{5}\n", pem("client.pem"), re.S), key=len)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"ssl_ca_pem": "x"}, "ssl_ca_pem holds no certificate of an authority: it has to be a text in PEM"),
+        ({"ssl_certificate_pem": "x"}, "ssl_certificate_pem holds no certificate: it has to be a text in PEM"),
+        (
+            {"ssl_certificate_pem": pem("ca.pem")},
+            "ssl_certificate_pem holds no private key: give the key as ssl_key_pem",
+        ),
+        (
+            {"ssl_certificate_pem": pem("client.pem"), "ssl_key_pem": "x"},
+            "ssl_key_pem holds no private key: it has to be",
+        ),
+        (
+            {"ssl_certificate_pem": pem("client.pem"), "ssl_key_pem": pem("broker.pem")},
+            "does not belong to the certificate",
+        ),
+        ({"ssl_certificate_pem": pem("client-encrypted.pem")}, "ssl_certificate_pem is encrypted: give its password"),
+    ],
+)
+def test_tls_text_that_cannot_be_used_is_named_with_the_reason(options, says):
+    config = ClientConfig(bootstrap_servers=("x:1",), security_protocol="SSL", **options)
+    with pytest.raises(ConfigError) as error:
+        TcpConnector(config)
+    assert says in str(error.value)
+    assert "BEGIN RSA" not in str(error.value) and "PRIVATE KEY" not in str(error.value)
+    assert "PRIVATE KEY" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ssl_certificate_pem": pem("client.pem")},
+        {"ssl_certificate_pem": CERTIFICATE, "ssl_key_pem": KEY},
+        {"ssl_certfile": CLIENT, "ssl_key_pem": KEY},
+        {"ssl_certificate_pem": pem("client-encrypted.pem"), "ssl_password": "secret"},
+    ],
+    ids=["one text", "two texts", "a file and a text", "encrypted"],
+)
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_authorities_certificate_and_key_may_be_texts(run, options, in_memory, monkeypatch):
+    if not in_memory:
+        monkeypatch.delattr(os, "memfd_create")
+    opened = len(os.listdir("/proc/self/fd"))
+
+    async def scenario():
+        broker = tls_broker(client_certificate=True)
+        connection = await connect(broker, ssl_cafile=None, ssl_ca_pem=pem("ca.pem"), **options)
+        await connection.request(MetadataRequest(topics=None))
+        await connection.close()
+        broker.stop()
+
+    TcpConnector(ClientConfig(bootstrap_servers=("x:1",), security_protocol="SSL", **options))
+    assert len(os.listdir("/proc/self/fd")) == opened
+    run(scenario())
+
+
+def test_changed_files_are_used_by_new_connections(run, tmp_path, caplog):
+    async def scenario():
+        broker = tls_broker(client_certificate=True)
+        authorities, certificate = tmp_path / "ca.pem", tmp_path / "client.pem"
+        authorities.write_text(pem("ca.pem"))
+        certificate.write_text(pem("self-signed.pem"))
+        options = {"security_protocol": "SSL", "ssl_cafile": str(authorities), "ssl_certfile": str(certificate)}
+        config = ClientConfig(bootstrap_servers=(f"localhost:{broker.port}",), **options)
+        connector = TcpConnector(config)
+
+        async def use():
+            connection = await Connection.open(
+                "localhost", broker.port, config=config, clock=SYSTEM_CLOCK, connector=connector
+            )
+            await connection.request(MetadataRequest(topics=None))
+            await connection.close()
+
+        with pytest.raises(ConnectionFailed):
+            await use()
+        certificate.write_text(pem("client.pem"))
+        await use()
+        certificate.unlink()  # for a moment
+        with caplog.at_level(logging.WARNING):
+            await use()
+        assert "cannot be used, the former ones stay in use: ssl_certfile=" in caplog.text
+        certificate.write_text(pem("self-signed.pem"))
+        with pytest.raises(ConnectionFailed):
+            await use()
+        broker.stop()
+
+    run(scenario())
 
 
 def test_encrypted_key_is_read_with_its_password():
