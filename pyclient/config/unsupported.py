@@ -16,7 +16,7 @@ _NO: Final = ("false", "0", "no")
 _NOTHING: Final = ("", "none", "null")
 
 
-_NOT_YET: Final = "transactions are not supported yet"
+_NOT_YET: Final = "two-phase commit (KIP-939) is not supported yet"
 _BY_PROVIDER: Final = "give sasl_oauth_token_provider, a function that returns a token"
 _NO_SASL: Final = "of SASL, PLAIN, SCRAM and OAUTHBEARER with sasl_oauth_token_provider are supported"
 _TLS_BY_PEM: Final = "pyclient reads PEM: use ssl_cafile, ssl_certfile and ssl_keyfile, or an ssl_context"
@@ -134,8 +134,6 @@ COMMON: Final[Mapping[str, Option]] = MappingProxyType(
 """Options of every kind of client."""
 
 _PRODUCER: Final = table_of(
-    _refused("transactional_id", _NOT_YET, accepts=_NOTHING),
-    _refused("transaction_timeout_ms", _NOT_YET),
     _refused("transaction_two_phase_commit_enable", _NOT_YET, accepts=_NO),
     _refused("interceptor_classes", "give objects as keyword argument: interceptors=[...]", accepts=_NOTHING),
     _refused(

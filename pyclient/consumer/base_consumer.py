@@ -41,7 +41,7 @@ from pyclient.consumer.records import K, V
 from pyclient.consumer.runners import Runner
 from pyclient.consumer.subscription import Mode, SubscriptionPattern
 from pyclient.errors import ClosedError, ConcurrentUse, ConfigError, DeserializationError, ForkError
-from pyclient.types import OffsetAndMetadata, TopicPartition
+from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("pyclient.consumer")
 
@@ -257,6 +257,15 @@ class BaseConsumer(Generic[K, V]):
                 return {
                     state.topic_partition: state.lag(read_committed=committed) for state in self._client.subscription
                 }
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return the membership in the group, for `Producer.send_offsets_to_transaction`; ask for it after each poll.
+
+        By it the group's coordinator refuses offsets of partitions that were given away since. Raise `CommitFailed`
+        while the consumer is no member and has not assigned its partitions itself, `ConfigError` without a group.
+        """
+        with self._use():
+            return self._core.coordinator.group_metadata()
 
     # ---- asynchronous commits and wakeup
 

@@ -48,8 +48,8 @@ from pyclient.consumer.member_events import (
 from pyclient.consumer.metrics import GroupMetrics
 from pyclient.consumer.rebalance_listener import Notice, RebalanceListenerInvoker
 from pyclient.consumer.subscription import Mode
-from pyclient.errors import ClientError, CommitFailed, KafkaError, KafkaTimeout, MemberIdRequired
-from pyclient.types import TopicPartition
+from pyclient.errors import ClientError, CommitFailed, ConfigError, KafkaError, KafkaTimeout, MemberIdRequired
+from pyclient.types import GroupMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -351,6 +351,14 @@ class ConsumerCoordinator:
         self.commits.stop()
 
     # ---- state
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return what identifies this member to the group's coordinator; raise `CommitFailed` if it is no member."""
+        if self.membership is None:
+            raise ConfigError("offsets are committed under a group: give the consumer a group_id")
+        generation, member_id = self.membership.commit_identity(())
+        instance = self._config.group_instance_id if member_id else None
+        return GroupMetadata(self.membership.group_id, generation, member_id, instance)
 
     def health(self) -> dict[str, Any]:
         """The group's part of `Consumer.health`.

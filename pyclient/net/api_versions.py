@@ -29,7 +29,7 @@ MAXIMUM: Final = {
     8: 9,  # OffsetCommit 10 is topic ids
     9: 9,  # OffsetFetch 10 is topic ids
     10: 4,
-    22: 4,
+    22: 5,  # InitProducerId 6 is two-phase commit
     24: 3,  # AddPartitionsToTxn 4 is between brokers
     26: 4,  # EndTxn 5 is transactions V2
     28: 4,  # TxnOffsetCommit 5 is transactions V2

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 
@@ -37,7 +38,9 @@ from pyclient.producer.lanes import lanes_of
 from pyclient.producer.lock import producer_lock, tell_after_fork
 from pyclient.producer.record_accumulator import ATOMIC_APPEND, TopicQueues
 from pyclient.producer.send_many import TOPIC_UNKNOWN, BulkAppend, SentRows, records_of
+from pyclient.producer.transactions import Transactions, group_of, offsets_of
 from pyclient.records import RecordAppender
+from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 logger: Final = logging.getLogger("pyclient.producer")
 
@@ -66,6 +69,7 @@ async def finish(core: ProducerCore, timeout: float | None) -> None:
     Calls may overlap: the first whose time is over fails the rest for all of them.
     """
     core.stop_accepting()
+    await core.end_transaction(timeout)
     await all_done(core.begin_flush(), timeout)
     if not core.ended:
         await core.shut_down()
@@ -329,6 +333,61 @@ class AsyncProducer(RecordAppender):
 
     def _deadline(self) -> float:
         return self._clock.monotonic() + self._config.max_block_ms / 1000
+
+    # -- transactions
+
+    async def init_transactions(self, timeout: float | None = None) -> None:
+        """Get a producer id for the `transactional_id`; see `Producer.init_transactions`."""
+        check_seconds(timeout)
+        await (await self._transactions()).initialize(timeout)
+
+    async def begin_transaction(self, timeout: float | None = None) -> None:
+        """Begin a transaction; see `Producer.begin_transaction`."""
+        check_seconds(timeout)
+        transactions = await self._transactions()
+        if not transactions.try_begin():
+            await transactions.begin(timeout)
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """Deliver the transaction's records and commit them; see `Producer.commit_transaction`."""
+        check_seconds(timeout)
+        await (await self._transactions()).commit(timeout)
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """Abort the transaction; see `Producer.abort_transaction`."""
+        check_seconds(timeout)
+        await (await self._transactions()).abort(timeout)
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group_metadata: GroupMetadata,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit the offsets of a consumer's group with the transaction; see `Producer.send_offsets_to_transaction`."""
+        check_seconds(timeout)
+        positions, group = offsets_of(offsets), group_of(group_metadata)
+        await (await self._transactions()).send_offsets(positions, group, timeout)
+
+    @asynccontextmanager
+    async def transaction(self, timeout: float | None = None) -> AsyncIterator[Self]:
+        """Begin a transaction, commit it at the end of the `async with` block; see `Producer.transaction`."""
+        await self.begin_transaction(timeout)
+        transactions = await self._transactions()
+        try:
+            yield self
+            if transactions.open:
+                await self.commit_transaction(timeout)
+        except BaseException:
+            if transactions.abortable:
+                try:
+                    await self.abort_transaction(timeout)
+                except KafkaError as failed:
+                    logger.error("the transaction could not be aborted: %s", failed)
+            raise
+
+    async def _transactions(self) -> Transactions:
+        return (await self._started()).transactions_of()
 
     # -- flush, purge, close
 

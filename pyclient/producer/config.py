@@ -26,6 +26,12 @@ def _acks(value: Any) -> int:
     return ACKS_ALL if text in ("all", "-1") else int(text)
 
 
+def _transactional_id(value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ValueError(f"{value!r} is none")
+    return value
+
+
 def _gzip_level(value: Any) -> int | None:
     level = read_int(value)
     if not (level == -1 or 1 <= level <= 9):
@@ -65,6 +71,20 @@ class ProducerConfig(ClientConfig):
         None,
         doc="Retries neither duplicate nor reorder records (KIP-98). On by default (KIP-679), unless acks "
         "or retries are set to what rules it out.",
+    )
+    transactional_id: str | None = option(
+        None,
+        doc="Names this producer for its transactions (KIP-98), also after a restart. `init_transactions` shuts out "
+        "earlier producers with that name. With it, records are sent in transactions only.",
+        convert=_transactional_id,
+        allowed="a text that is not empty",
+    )
+    transaction_timeout_ms: int = option(
+        60_000,
+        doc="How long a transaction may take before its coordinator aborts it; at most the brokers' "
+        "transaction.max.timeout.ms.",
+        minimum=1,
+        maximum=INT_MAX,
     )
     batch_size: int = option(
         16_384, doc="Bytes of one partition's batch; 0 sends every record alone.", minimum=0, maximum=INT_MAX
@@ -188,7 +208,10 @@ class ProducerConfig(ClientConfig):
                 f"max_in_flight_requests_per_connection={in_flight} is not possible: with idempotence brokers remember "
                 f"{MAX_IN_FLIGHT_IDEMPOTENT} batches; use at most as many, or enable_idempotence=False"
             )
-        if self.enable_idempotence and conflict:
+        if self.transactional_id is not None and (self.enable_idempotence is False or conflict):
+            against = conflict or "enable_idempotence=False"
+            yield f"transactional_id={self.transactional_id!r} is not possible with {against}: it needs idempotence"
+        elif self.enable_idempotence and conflict:
             yield f"enable_idempotence=True is not possible with {conflict}: change one of them"
         least = self.linger_ms + self.request_timeout_ms
         if self.delivery_timeout_ms < least:
@@ -240,6 +263,8 @@ class ProducerOptions(ClientOptions, total=False):
 
     acks: Acks
     enable_idempotence: bool | None
+    transactional_id: str | None
+    transaction_timeout_ms: int
     batch_size: int
     linger_ms: float
     buffer_memory: int

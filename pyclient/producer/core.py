@@ -19,6 +19,7 @@ from pyclient.errors import (
     KafkaTimeout,
     MessageTooLarge,
     PartitionerError,
+    TransactionStateError,
     UnknownTopicOrPartition,
 )
 from pyclient.net.connect import Connector
@@ -34,6 +35,7 @@ from pyclient.producer.producer_batch import BatchState
 from pyclient.producer.record_accumulator import NO_LEADER, PartitionQueue, RecordAccumulator, TopicQueues, choose_queue
 from pyclient.producer.sender import Sender, why_unconfirmed
 from pyclient.producer.sender_thread import SenderLoop
+from pyclient.producer.transactions import Transactions, described
 from pyclient.records import HEADER_SIZE, IMPLEMENTATION, log_pure_codec, record_size_bound
 
 if TYPE_CHECKING:
@@ -92,6 +94,11 @@ class ProducerCore:
         )
         self.sender.describe_failures = self.cluster.describe_failures
         self.loop = SenderLoop(self.sender, self.cluster, self.lock, config=config, loop=loop, clock=clock, rng=rng)
+        self.transactions: Transactions | None = None
+        if config.transactional_id is not None:
+            self.transactions = Transactions(
+                self.sender, self.loop, self.cluster, self.lock, config=config, clock=clock, rng=rng
+            )
         self.keeper: LaneKeeper | None = None
         self.topics = self.accumulator.topics
         """The topics known to `send`; empty once the producer is closed."""
@@ -152,7 +159,7 @@ class ProducerCore:
         Without a waiter return None if there is no memory now.
         """
         with self.lock:
-            self.check_open()
+            self.check_accepting()
             queues = self.topics.get(topic)
             if queues is None or (partition is not None and partition >= queues.count):
                 return None
@@ -278,6 +285,21 @@ class ProducerCore:
         if self.closed:
             raise ClosedError("the producer is closed: make a new one to send more")
 
+    def check_accepting(self) -> None:
+        """Raise unless records may be sent now: the producer is open, and in a transaction if it has any."""
+        self.check_open()
+        if self.transactions is not None:
+            self.transactions.manager.check_send()
+
+    def transactions_of(self) -> Transactions:
+        """Return the producer's transactions; raise `TransactionStateError` if it has no transactional id."""
+        self.check_open()
+        if self.transactions is None:
+            raise TransactionStateError(
+                "the producer has no transactions: create it with transactional_id='...', a name of its own"
+            )
+        return self.transactions
+
     # -- topics
 
     def learn_listed(self, topic: str) -> TopicQueues | None:
@@ -359,6 +381,11 @@ class ProducerCore:
         self.loop.tell_given_up(settlements)
         self.loop.wake()
 
+    async def end_transaction(self, timeout: float | None) -> None:
+        """Abort the transaction that is open when the producer closes."""
+        if self.transactions is not None:
+            await self.transactions.close(timeout)
+
     async def shut_down(self) -> None:
         """Fail all incomplete records and close every connection."""
         with self.desk.failures.in_one_line():
@@ -422,6 +449,7 @@ def health_of(core: ProducerCore) -> dict[str, Any]:
             "buffer_bytes_total": pool.total,
             "sends_blocked": pool.waiting,
             "producer_id": core.sender.producer_ids.producer_id,
+            **dict(described(core.transactions)),
         }
 
 

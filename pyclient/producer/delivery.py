@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any, Final, TypeVar
 
 from pyclient.clock import Clock
-from pyclient.errors import ForkError, KafkaError
+from pyclient.errors import ForkError, KafkaError, TransactionAborted
 from pyclient.net.latch import Latch
 from pyclient.producer.callbacks import CallbackRunner
 from pyclient.records import BatchOutcome
@@ -326,6 +326,7 @@ class Delivery(BatchOutcome):
             self.record_errors = record_errors or {}  # before `error`, which `peek` checks first
             self.count, self.error = count, error
             self.failure = Failure(self.desk.failures, self.topic, self.partition, count, error)
+            self.failure.reported = isinstance(error, TransactionAborted)  # the abort has its own caller
             self.desk.failures.add(self.failure)
             self.state = State.FAILED
             waiting = self._take()

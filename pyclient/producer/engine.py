@@ -170,6 +170,9 @@ class Engine:
     def _deliver_and_end(self, deadline: float | None) -> None:
         if self.closed:  # by a concurrent close
             return
+        if self.core.transactions is not None:
+            with suppress(KafkaTimeout):
+                self.thread.run(self.core.end_transaction, self.left(deadline))
         with suppress(KafkaTimeout):  # `_end` fails the rest
             self.wait_for(self.core.begin_flush(), deadline)
         self._end(deadline)
@@ -207,6 +210,7 @@ class Engine:
         self._ending = self.thread.loop.create_task(self._end_in_background())
 
     async def _end_in_background(self) -> None:
+        await self.core.end_transaction(None)
         for delivery in self.core.begin_flush():
             while (pending := delivery.pending()) is not None:
                 await await_done(pending, 0)

@@ -48,7 +48,7 @@ class LaneKeeper:
         self._readers: dict[FrameStream, Any] = {}
         self.lane: Any = None
         wanted = config.linger_ms == 0 and config.acks != 0 and config.plain and config.compression_type == "none"
-        if wanted and ATOMIC_APPEND:
+        if wanted and ATOMIC_APPEND and config.transactional_id is None:
             self.lane = compiled_only("SendLane")(
                 self, desk, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
                 idempotent=config.idempotent, delivery_timeout=self._timeout,

@@ -40,12 +40,21 @@ class LoneBatch:
     __slots__ = ("behind_numbers", "compact", "name", "numbers", "prefix", "sample", "tail", "version")
 
     def __init__(
-        self, topic: str, partition: int, version: int, *, client_id: str | None, acks: int, timeout_ms: int
+        self,
+        topic: str,
+        partition: int,
+        version: int,
+        *,
+        client_id: str | None,
+        acks: int,
+        timeout_ms: int,
+        transactional_id: str | None = None,
     ) -> None:
         self.name = (topic, partition)
         self.version = version
         self.compact = version >= (ProduceRequest.flexible or 0)
-        head, mark, *tail = encode_request(_request(topic, partition, acks, timeout_ms), version, 0, client_id)
+        request = _request(topic, partition, acks, timeout_ms, transactional_id)
+        head, mark, *tail = encode_request(request, version, 0, client_id)
         assert mark is _MARK
         self.prefix = _joined([head])[_HEAD.size : -1 if self.compact else -_INT32.size]
         self.tail = _joined(tail)
@@ -76,10 +85,13 @@ def _joined(parts: list[Any]) -> bytes:
     return b"".join(parts)
 
 
-def _request(topic: str, partition: int, acks: int, timeout_ms: int) -> ProduceRequest:
+def _request(topic: str, partition: int, acks: int, timeout_ms: int, transactional_id: str | None) -> ProduceRequest:
     data = PartitionProduceData(index=partition, records=_MARK)
     return ProduceRequest(
-        acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, Unpack
 
@@ -31,7 +32,9 @@ from pyclient.producer.lanes import lanes_of
 from pyclient.producer.lock import producer_lock, tell_after_fork
 from pyclient.producer.record_accumulator import ATOMIC_APPEND, TopicQueues
 from pyclient.producer.send_many import TOPIC_UNKNOWN, BulkAppend, SentRows, records_of
+from pyclient.producer.transactions import Transactions, group_of, offsets_of
 from pyclient.records import RecordSender
+from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 logger: Final = logging.getLogger("pyclient.producer")
 
@@ -219,6 +222,86 @@ class Producer(RecordSender[DeliveryFuture]):
             return queues
         left = max(0.0, deadline - self._engine.clock.monotonic())
         return self._engine.thread.run(self._core.learn_topic, topic, partition, left)
+
+    # -- transactions
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Get a producer id for the `transactional_id`, once, before the first transaction.
+
+        Earlier producers with that id are shut out: their calls raise `ProducerFenced`, and their open transaction is
+        aborted. Raise `KafkaTimeout` after `timeout` seconds (`max_block_ms` by default); call it again to wait on.
+        """
+        check_seconds(timeout)
+        self._engine.thread.run(self._transactions().initialize, timeout)
+
+    def begin_transaction(self, timeout: float | None = None) -> None:
+        """Begin a transaction, to which every record belongs that is sent until its end.
+
+        Raise `TransactionStateError` if one is open. It waits only after an error: if no answer says how the last
+        transaction ended, or a request of it may still arrive, the coordinator is asked first for a new epoch.
+        """
+        check_seconds(timeout)
+        transactions = self._transactions()
+        if not transactions.try_begin():
+            self._engine.thread.run(transactions.begin, timeout)
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Deliver the transaction's records and commit them, with the offsets of `send_offsets_to_transaction`.
+
+        If a record failed, raise its error; with `error.action` ABORT the transaction can only be aborted. So does a
+        timeout, unless the commit was asked for already: then raise `TransactionOutcomeUnknown`. ProducerFenced means
+        that a newer producer has taken over.
+        """
+        check_seconds(timeout)
+        self._engine.thread.run(self._transactions().commit, timeout)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Abort the transaction: records not sent yet fail with `TransactionAborted`, the others are never visible.
+
+        Raise `KafkaTimeout` if that takes longer; call it again to wait on.
+        """
+        check_seconds(timeout)
+        self._engine.thread.run(self._transactions().abort, timeout)
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group_metadata: GroupMetadata,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit the offsets of a consumer's group with the transaction (KIP-447).
+
+        `offsets` has the next offset to read of each partition, `group_metadata` is that of
+        `consumer.group_metadata()`, by which offsets of a former owner are refused: `CommitFailed`, whose action is
+        ABORT. The consumer commits nothing itself.
+        """
+        check_seconds(timeout)
+        transactions, positions, group = self._transactions(), offsets_of(offsets), group_of(group_metadata)
+        self._engine.thread.run(transactions.send_offsets, positions, group, timeout)
+
+    @contextmanager
+    def transaction(self, timeout: float | None = None) -> Iterator[Self]:
+        """Begin a transaction; commit it at the end of the `with` block, or abort it after an exception.
+
+        `timeout` is that of each call. The exception is raised in any case; if aborting fails, too, that is logged.
+        """
+        self.begin_transaction(timeout)
+        transactions = self._transactions()
+        try:
+            yield self
+            if transactions.open:
+                self.commit_transaction(timeout)
+        except BaseException:
+            if transactions.abortable:
+                try:
+                    self.abort_transaction(timeout)
+                except KafkaError as failed:
+                    logger.error("the transaction could not be aborted: %s", failed)
+            raise
+
+    def _transactions(self) -> Transactions:
+        self._check_process()
+        return self._core.transactions_of()
 
     # -- flush, purge, close
 

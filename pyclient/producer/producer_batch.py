@@ -153,7 +153,7 @@ class ProducerBatch:
         if self._sealed is not None:
             stamp_producer(self._sealed, producer_id, epoch, base_sequence)
 
-    def seal(self, compression: Compression, level: int | None) -> memoryview:
+    def seal(self, compression: Compression, level: int | None, *, transactional: bool = False) -> memoryview:
         """Return the bytes that are sent; built once, so that retries send the same bytes."""
         if self._sealed is None:
             self._sealed = self.builder.seal(
@@ -162,6 +162,7 @@ class ProducerBatch:
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
                 base_sequence=self.base_sequence,
+                transactional=transactional,
             )
         return self._sealed
 

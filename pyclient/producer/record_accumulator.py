@@ -339,6 +339,12 @@ class RecordAccumulator:
             self.make_ready(batch)
         self._lingering.clear()
 
+    def close_all(self) -> None:
+        """Close every open batch, so that no more records join them; they may be sent."""
+        for batch in self.incomplete:
+            if not batch.closed:
+                self.close_open(batch.queue)
+
     def end_linger(self, now: float) -> None:
         """Make the batches ready whose linger is over.
 

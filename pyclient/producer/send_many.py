@@ -62,7 +62,7 @@ class BulkAppend:
         while (lane := self._lane) is not None:
             while lane.next < lane.count:
                 with core.lock:
-                    core.check_open()
+                    core.check_accepting()
                     queues = core.topics.get(self._topic)
                     if queues is None or (lane.partition is not None and lane.partition >= len(queues.queues)):
                         return TOPIC_UNKNOWN

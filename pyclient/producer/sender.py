@@ -8,9 +8,15 @@ from typing import Final
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Rng
-from pyclient.errors import DeliveryTimeout, KafkaError, MalformedMessage
+from pyclient.errors import (
+    ConcurrentTransactions,
+    DeliveryTimeout,
+    KafkaError,
+    MalformedMessage,
+    OutOfOrderSequenceNumber,
+)
 from pyclient.producer.delivery import Settlement
-from pyclient.producer.idempotence import KNOWN_SECONDS, Phase, ProducerIds
+from pyclient.producer.idempotence import KNOWN_SECONDS, PartitionSequence, Phase, ProducerIds
 from pyclient.producer.metrics import ProducerMetrics
 from pyclient.producer.produce_response import (
     DUPLICATE,
@@ -29,6 +35,7 @@ from pyclient.producer.produce_response import (
 )
 from pyclient.producer.producer_batch import NO_SEQUENCE, BatchState, ProducerBatch, split_batch
 from pyclient.producer.record_accumulator import NEVER, NO_LEADER, PartitionQueue, RecordAccumulator
+from pyclient.producer.transaction_manager import SOON, TransactionManager
 
 MAX_THROTTLE: Final = 3_600.0  # seconds; upper limit for a broker's throttle time
 
@@ -146,6 +153,7 @@ class Sender:
     ) -> None:
         self.accumulator = accumulator
         self.producer_ids = ProducerIds()
+        self.transactions: TransactionManager | None = None  # of a producer with a transactional id
         self.metrics = ProducerMetrics()
         self.nodes: dict[int, Node] = {}
         self.refresh_wanted = False  # metadata is stale
@@ -170,7 +178,10 @@ class Sender:
         """Start a round of draining: end lingers, and fail batches not confirmed within the delivery timeout."""
         self._now, self._next_round = now, NEVER
         self.accumulator.end_linger(now)
-        return self._expire(now)
+        settlements = self._expire(now)
+        if self.transactions is not None and (error := self.transactions.unsent_fail) is not None:
+            settlements += self.abort(error, on_wire=False)
+        return settlements
 
     def node(self, number: int) -> Node:
         """Return the state of a broker, created on first use."""
@@ -218,6 +229,8 @@ class Sender:
 
     def forget_idle(self, before: float) -> None:
         """Remove topics that nothing was sent to since `before` (monotonic seconds), with their sequence numbers."""
+        if self.transactions is not None:
+            return  # it cannot raise the epoch of a partition, which the numbers would need when it is used again
         for topic in self.accumulator.forget_idle(before):
             for queue in topic.queues:
                 self.producer_ids.begin_after(queue.sequence.producer_id, queue.sequence.epoch)
@@ -234,7 +247,13 @@ class Sender:
     @property
     def has_more_to_do(self) -> bool:
         """True if a round after a response would find anything to do."""
-        return self.refresh_wanted or self.producer_ids.wanted or self.accumulator.has_ready
+        decided = self.transactions is not None or self.refresh_wanted or self.producer_ids.wanted
+        return decided or self.accumulator.has_ready
+
+    @property
+    def quiet(self) -> bool:
+        """True if no record waits for its outcome and no request is in flight."""
+        return not self.accumulator.incomplete and not self.total_in_flight
 
     @property
     def total_in_flight(self) -> int:
@@ -259,6 +278,8 @@ class Sender:
         if self._idempotent:
             if queue.on_wire and queue.wire_node != node:
                 return None
+            if self.transactions is not None and not self._in_transaction(queue, self.transactions):
+                return None
             sequence = queue.sequence
             steady = sequence.phase is Phase.STEADY
             if steady and not queue.outstanding and now - sequence.confirmed_at > KNOWN_SECONDS:
@@ -269,6 +290,16 @@ class Sender:
         elif queue.on_wire and self._max_in_flight == 1:  # keeps the order without idempotence
             return None
         return batch
+
+    def _in_transaction(self, queue: PartitionQueue, transactions: TransactionManager) -> bool:
+        """Return True if the partition belongs to the transaction; its numbers begin anew with each epoch."""
+        sequence, ids = queue.sequence, self.producer_ids
+        if (sequence.producer_id, sequence.epoch) != (ids.producer_id, ids.epoch) and not queue.outstanding:
+            sequence = queue.sequence = PartitionSequence()
+        if sequence.phase is Phase.BROKEN:
+            transactions.batch_failed(OutOfOrderSequenceNumber(f"{queue.name}: the topic was created again"))
+            return False
+        return transactions.may_send(queue.topic.name, queue.partition)
 
     def _take(self, batch: ProducerBatch, node: int, link: int) -> None:
         queue = batch.queue
@@ -340,7 +371,7 @@ class Sender:
             return self._out_of_order(batch, answer, node, now)
         verdict = judge(
             code, count=batch.count, attempts=batch.attempts, retries=self._retries,
-            idempotent=self._idempotent, doubtful=batch.doubtful,
+            idempotent=self._idempotent, doubtful=batch.doubtful or self.transactions is not None,
         )  # fmt: skip
         if verdict is Verdict.DELIVERED:
             return self._delivered(batch, answer, now)
@@ -357,7 +388,7 @@ class Sender:
         elif verdict is Verdict.SPLIT:
             self._split(batch)
         elif verdict is Verdict.RETRY:
-            self._retry(batch, now)
+            self._retry(batch, now, soon=code == ConcurrentTransactions.code)
         else:
             settlements = [self._failed(batch, batch.last_error, record_errors_of(answer, queue.name, node))]
         return settlements + self._decided(queue, now)
@@ -376,9 +407,9 @@ class Sender:
         elif not first:  # refused because of an earlier batch: this does not count as an attempt
             batch.attempts -= 1
             self.accumulator.put_back([batch])
-        elif batch.doubtful:
+        elif batch.doubtful and self.transactions is None:
             queue.undecided.append(batch)
-        elif batch.attempts > self._retries:
+        elif batch.attempts > self._retries or self.transactions is not None:
             settlements = [self._failed(batch, error)]
         else:
             sequence.broke(batch.position)
@@ -450,9 +481,10 @@ class Sender:
             self._retry(batch, now)
         return settlements + self._decided(queue, now)
 
-    def _retry(self, batch: ProducerBatch, now: float) -> None:
+    def _retry(self, batch: ProducerBatch, now: float, *, soon: bool = False) -> None:
         self.metrics.batches_retried += 1
-        batch.retry_at = now + self._backoff.delay(batch.attempts - 1, self._rng)
+        delay = self._backoff.delay(batch.attempts - 1, self._rng)
+        batch.retry_at = now + (min(SOON, delay) if soon else delay)
         self.accumulator.put_back([batch])
 
     def _split(self, batch: ProducerBatch) -> None:
@@ -507,6 +539,8 @@ class Sender:
             self.accumulator.remove(batch)
             return self._failed(batch, error)
         batch.become(BatchState.EXPIRED_IN_FLIGHT)
+        if self.transactions is not None:
+            self.transactions.batch_failed(error)
         self.accumulator.incomplete.pop(batch, None)
         fresh = with_doubt(error, True)
         return Settlement(batch.delivery, batch.count, error=fresh)
@@ -514,6 +548,8 @@ class Sender:
     def _failed(
         self, batch: ProducerBatch, error: KafkaError, record_errors: Mapping[int, BaseException] | None = None
     ) -> Settlement:
+        if self.transactions is not None:
+            self.transactions.batch_failed(error)
         fresh = with_doubt(error, batch.doubtful)
         settlement = Settlement(batch.delivery, batch.count, error=fresh, record_errors=record_errors)
         self._drop(batch)
@@ -524,6 +560,8 @@ class Sender:
         queue = batch.queue
         if batch.base_sequence != NO_SEQUENCE:
             queue.outstanding.remove(batch)
+            if self.transactions is not None:
+                self.transactions.lost_a_batch()
             if batch.doubtful:
                 queue.sequence.gave_up(batch.position)
             else:

@@ -24,6 +24,7 @@ from pyclient.producer.produce_response import PartitionAnswer, answers_by_parti
 from pyclient.producer.producer_batch import ProducerBatch
 from pyclient.producer.record_accumulator import NEVER, NO_LEADER, PartitionQueue
 from pyclient.producer.sender import ProduceWork, Sender
+from pyclient.producer.transaction_manager import IMPLICIT_PARTITIONS
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.produce import (
     PartitionProduceData,
@@ -37,6 +38,7 @@ logger: Final = logging.getLogger("pyclient.producer")
 
 _IDLE_CHECK_SECONDS: Final = 30.0
 _GRANT_SECONDS: Final = 0.001  # delay before little free memory is granted to waiters
+_ADDS_PARTITIONS: Final = 12  # version of Produce by which leaders add partitions to the transaction (KIP-890)
 _SMALL_REQUEST: Final = 65_536  # bytes; smaller requests are written together, larger ones while the next is sealed
 
 
@@ -232,6 +234,7 @@ class SenderLoop:
         self._compression = Compression.from_name(config.compression_type)
         self._level = config.compression_level
         self.scheduled = False  # `_step` runs in the loop's next iteration
+        self.look_at_transaction: Callable[[], object] = lambda: None  # after each round of a transactional producer
         self.when_at_rest: Callable[[PartitionQueue, float], object] | None = None
         """Called under the lock when a batch that was sent alone is confirmed and nothing is left to do."""
         self._timer: asyncio.TimerHandle | None = None
@@ -243,7 +246,7 @@ class SenderLoop:
     def start(self) -> None:
         """Subscribe to metadata updates and, for an idempotent producer, request a producer id."""
         self._cluster.listeners.append(self._on_metadata)
-        if self._config.idempotent:
+        if self._config.idempotent and self.sender.transactions is None:
             self.sender.producer_ids.wanted = True
         self._step()
 
@@ -278,6 +281,10 @@ class SenderLoop:
         if not self.scheduled and not self._stopped:
             self.scheduled = True
             self.loop.call_soon(self._step)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Start a task that `stop` cancels."""
+        self._tasks.spawn(coroutine)
 
     def tell(self, settlements: list[Settlement]) -> None:
         """Complete futures, outside the lock."""
@@ -357,6 +364,8 @@ class SenderLoop:
         if self.sender.producer_ids.wanted and not self._id_search.asking:
             self._id_search.asking = True
             self._tasks.spawn(self._id_search.run())
+        if self.sender.transactions is not None:
+            self.look_at_transaction()
         if now >= self.idle_check_at:
             self.idle_check_at = now + _IDLE_CHECK_SECONDS
             self._forget_idle_topics(now)
@@ -406,7 +415,7 @@ class SenderLoop:
 
     def seal(self, batch: ProducerBatch) -> memoryview:
         """Return the batch's bytes to send."""
-        return batch.seal(self._compression, self._level)
+        return batch.seal(self._compression, self._level, transactional=self._config.transactional_id is not None)
 
     def send(self, connection: Connection, work: ProduceWork) -> None:
         """Put the batches of a drained request on the wire; they fail or are retried if that is not possible."""
@@ -424,15 +433,22 @@ class SenderLoop:
                 connection.send_only(request_of(work, sealed, self._config))
                 self._tasks.spawn(self._until_taken(connection, work))
                 return
-            version = connection.version_for(ProduceRequest)
+            version = self._version(connection)
             if len(sealed) == 1:
                 lone = self._lone(work.batches[0].queue, version)
                 make, answered = partial(lone.request, sealed[0]), partial(self.answered_plainly, work)
                 connection.send_prepared(ProduceRequest, version, make, lone.answer, answered)
             else:
-                connection.send(request_of(work, sealed, self._config), partial(self._answered, work))
+                request = request_of(work, sealed, self._config)
+                connection.send(request, partial(self._answered, work), version=version)
         except KafkaError as error:  # no common version: nothing was sent
             self._lost(work, error, written=False)
+
+    def _version(self, connection: Connection) -> int:
+        transactions = self.sender.transactions
+        if transactions is None or transactions.version < IMPLICIT_PARTITIONS:
+            return connection.version_for(ProduceRequest)
+        return connection.version_for(ProduceRequest, _ADDS_PARTITIONS)
 
     def _lone(self, queue: PartitionQueue, version: int) -> LoneBatch:
         lone = queue.lone
@@ -441,6 +457,7 @@ class SenderLoop:
             lone = queue.lone = LoneBatch(
                 queue.topic.name, queue.partition, version,
                 client_id=config.client_id, acks=config.acks, timeout_ms=config.request_timeout_ms,
+                transactional_id=config.transactional_id,
             )  # fmt: skip
         return lone
 
@@ -524,6 +541,7 @@ def request_of(work: ProduceWork, sealed: list[memoryview], config: ProducerConf
         queue = batch.queue
         topics.setdefault(queue.topic.name, []).append(PartitionProduceData(index=queue.partition, records=records))
     return ProduceRequest(
+        transactional_id=config.transactional_id,
         acks=config.acks,
         timeout_ms=config.request_timeout_ms,
         topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],

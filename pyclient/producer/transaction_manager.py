@@ -27,7 +27,9 @@ from pyclient.errors import (
 )
 from pyclient.producer.idempotence import ProducerIds
 from pyclient.producer.transaction_requests import (
+    GROUP,
     MOVED,
+    TRANSACTION,
     Consequence,
     OffsetsToCommit,
     TransactionRequest,
@@ -148,6 +150,7 @@ class TransactionManager:
         self.transactional_id = transactional_id
         self.state = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None  # why the transaction, or the producer, failed
+        self.last_failure: KafkaError | None = None  # of a request that is sent again
         self.cluster_version = 0
         self.version = 0
         self.ids = ids
@@ -326,8 +329,11 @@ class TransactionManager:
             if isinstance(request.message, EndTxnRequest):
                 self._end_was_sent = self._next_epoch_needed = True  # it may even arrive during the next transaction
         if error.retriable:
+            self.last_failure = error
             self._retry(now)
-        else:
+        elif request.kind == GROUP and self.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
+            self._fail(error)
+        elif request.kind == TRANSACTION:
             self._fatal(error)
 
     def answered(self, request: TransactionRequest, response: Any, now: float) -> bool:
@@ -342,6 +348,7 @@ class TransactionManager:
             self._refused(request, worst)
         elif worst or not complete:
             self._end_was_sent = self._end_was_sent or isinstance(request.message, EndTxnRequest)
+            self.last_failure = error_for(worst, request.message.name, self.transactional_id) if worst else None
             self._retry(now, soon=worst == errors.ConcurrentTransactions.code)
         return any(code in MOVED for code in codes)
 
@@ -468,7 +475,7 @@ class TransactionManager:
 
     def _become(self, event: TransactionEvent) -> None:
         self.state = TRANSITIONS[self.state][event]
-        self.retry_at, self._attempts = 0.0, 0
+        self.retry_at, self._attempts, self.last_failure = 0.0, 0, None
 
     def _call(self, event: TransactionEvent) -> None:
         if event not in TRANSITIONS[self.state]:

@@ -168,7 +168,6 @@ _FATAL_FOR_RECORDS: Final = (
     errors.TransactionalIdAuthorizationFailed,
     errors.ClusterAuthorizationFailed,
     errors.UnsupportedVersion,
-    errors.ClosedError,
 )
 
 
@@ -193,9 +192,9 @@ def consequence_for_records(error: KafkaError) -> Consequence:
 def error_for(code: int, what: str, transactional_id: str) -> KafkaError:
     """Return the error of a code in a coordinator's response."""
     cls = errors.for_code(code)
-    text = f"transactional id {transactional_id!r}: {what} was refused"
+    text = f"transactional id {transactional_id!r}: {what} was refused with {cls.__name__}"
     if cls in _LOST_MEMBERSHIP:
-        failure = errors.CommitFailed(f"{text} with {cls.__name__}: the consumer's group has given its partitions away")
+        failure = errors.CommitFailed(f"{text}: the consumer's group has given its partitions away")
         failure.__cause__ = errors.from_code(code, text)
         return failure
     if cls in (errors.ProducerFenced, errors.InvalidProducerEpoch):

@@ -12,7 +12,7 @@ from tests.producer.programs import run
 
 CHILD = """
 import asyncio, json, os, signal, sys
-from pyclient import AsyncProducer, Producer, errors
+from pyclient import AsyncProducer, GroupMetadata, Producer, errors
 
 def calls(producer):
     records = [("send", topic), ("send to a topic that is not known", topic + "-new")]
@@ -26,10 +26,16 @@ def calls(producer):
     yield "purge", producer.purge
     yield "health", producer.health
     yield "metrics", producer.metrics
+    for name in ("init_transactions", "begin_transaction", "commit_transaction", "abort_transaction"):
+        yield name, getattr(producer, name)
+    group = GroupMetadata("g")
+    yield "send_offsets_to_transaction", lambda: producer.send_offsets_to_transaction({}, group)
     if isinstance(producer, AsyncProducer):
+        yield "transaction", lambda: producer.transaction().__aenter__()
         yield "start", producer.start
         yield "enter", producer.__aenter__
     else:
+        yield "transaction", lambda: producer.transaction().__enter__()
         yield "enter", producer.__enter__
     yield "close", producer.close
     yield "send after close", lambda: producer.send(topic, b"child", partition=0)
@@ -75,7 +81,8 @@ with_sync() if face == "sync" else asyncio.run(with_async())
 REFUSED = (
     "send", "send with headers", "send to a topic that is not known", "send to a topic that is not known with headers",
     "send_many", "send_many of nothing", "partitions_for", "flush", "purge", "health", "metrics", "enter",
-    "send after close",
+    "init_transactions", "begin_transaction", "commit_transaction", "abort_transaction", "send_offsets_to_transaction",
+    "transaction", "send after close",
 )  # fmt: skip
 FACES = {"sync": Producer, "async": AsyncProducer}
 CALLS = [(face, call) for face in FACES for call in REFUSED] + [("async", "start")]

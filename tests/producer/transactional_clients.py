@@ -1,0 +1,126 @@
+"""Transactional producers of both kinds behind the same calls, and what readers see of their transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+from pyclient import AsyncProducer, Consumer, Producer, TopicPartition
+from pyclient.net.loop_thread import LoopThread
+
+PATIENCE = 60.0
+
+
+class Future:
+    """A record's future of an `AsyncProducer`, for a thread that waits."""
+
+    def __init__(self, loop: LoopThread, future: Any) -> None:
+        self._loop = loop
+        self._future = future
+
+    def result(self, timeout: float) -> Any:
+        async def wait() -> Any:
+            return await asyncio.wait_for(asyncio.ensure_future(_await(self._future)), timeout or PATIENCE)
+
+        return self._loop.run(wait)
+
+
+async def _await(future: Any) -> Any:
+    return await future
+
+
+class AsyncTransactions:
+    """An `AsyncProducer` on a loop in a thread of its own, with the calls of `Producer`."""
+
+    def __init__(self, servers: str, **options: Any) -> None:
+        self.thread = LoopThread("producer-of-a-test")
+        self.thread.start()
+        self.producer = AsyncProducer(servers, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            async def work() -> Any:
+                return await getattr(self.producer, name)(*arguments, **options)
+
+            result = self.thread.run(work)
+            return Future(self.thread, result) if name == "send" else result
+
+        return call
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        context = self.producer.transaction()
+        self.thread.run(context.__aenter__)
+        try:
+            yield self
+        except BaseException as error:
+
+            async def leave(error: BaseException = error) -> bool | None:
+                return await context.__aexit__(type(error), error, error.__traceback__)
+
+            if not self.thread.run(leave):
+                raise
+        else:
+            self.thread.run(context.__aexit__, None, None, None)
+
+    def close(self, timeout: float | None = None) -> None:
+        self.thread.run(self.producer.close, timeout)
+        self.thread.stop(PATIENCE)
+
+    @property
+    def closed(self) -> bool:
+        return self.producer.closed
+
+
+class Transactional:
+    """Makes initialized producers with the transactional id `name`."""
+
+    def __init__(self, kind: Any, servers: str, name: str) -> None:
+        self.servers = servers
+        self._kind = kind
+        self._name = name
+        self._made: list[Any] = []
+
+    def __call__(self, **options: Any) -> Any:
+        producer = self._kind(self.servers, transactional_id=self._name, linger_ms=0, **options)
+        self._made.append(producer)
+        producer.init_transactions(timeout=PATIENCE)
+        return producer
+
+    def epoch_of(self, producer: Any) -> int:
+        client = producer if isinstance(producer, Producer) else producer.producer
+        epoch = client.health()["producer_epoch"]
+        assert isinstance(epoch, int)
+        return epoch
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for producer in self._made:
+            if not producer.closed:
+                producer.close(5)
+
+
+def values_of(servers: str, topic: str, partitions: int, level: Any) -> list[bytes]:
+    """Return all values up to the end that a reader of this isolation level sees."""
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    found: list[bytes] = []
+    with Consumer(bootstrap_servers=servers, isolation_level=level, auto_offset_reset="earliest") as consumer:
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        deadline = time.monotonic() + PATIENCE
+        while any(consumer.position(place) < ends[place] for place in places):
+            assert time.monotonic() < deadline, "the end was not reached"
+            found += [record.value for record in consumer.poll(0.2) if record.value is not None]
+    return found
+
+
+def committed_offset(servers: str, group: str, place: TopicPartition) -> int | None:
+    """Return the group's committed offset of a partition."""
+    with Consumer(bootstrap_servers=servers, group_id=group, enable_auto_commit=False) as consumer:
+        position = consumer.committed([place])[place]
+    return None if position is None else position.offset
