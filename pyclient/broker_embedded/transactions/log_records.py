@@ -41,16 +41,16 @@ def encode(transactional_id: str, metadata: TransactionMetadata | None, *, versi
     listed = [PartitionsSchema(topic=topic, partition_ids=partitions) for topic, partitions in topics.items()]
     value = TransactionLogValue(
         producer_id=metadata.producer_id,
-        previous_producer_id=metadata.previous_producer_id,
-        next_producer_id=metadata.next_producer_id,
         producer_epoch=metadata.producer_epoch,
         transaction_timeout_ms=metadata.timeout_ms,
         transaction_status=int(metadata.state),
         transaction_partitions=None if metadata.state is EMPTY else listed,
         transaction_last_update_timestamp_ms=metadata.last_update_ms,
         transaction_start_timestamp_ms=metadata.start_ms,
-        client_transaction_version=metadata.client_version,
     )
+    if version:  # the older format has no room for them
+        value.previous_producer_id, value.next_producer_id = metadata.previous_producer_id, metadata.next_producer_id
+        value.client_transaction_version = metadata.client_version
     return key, codec.encode_versioned(value, 1 if version else 0)
 
 
