@@ -265,7 +265,7 @@ class BaseConsumer(Generic[K, V]):
         while the consumer is no member and has not assigned its partitions itself, `ConfigError` without a group.
         """
         with self._use():
-            return self._core.coordinator.group_metadata()
+            return self._client.coordinator.group_metadata()
 
     # ---- asynchronous commits and wakeup
 

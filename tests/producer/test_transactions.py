@@ -1,26 +1,46 @@
-"""Our transactional producer and consumers on a real Kafka: both generations of the protocol, both kinds of clients."""
+"""Transactional producers and consumers, by both generations of the protocol; tests/kafka has a real Kafka."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
 
-from pyclient import Consumer, ErrorAction, NewTopic, Producer, TopicPartition, errors
-from tests.kafka import topics
-from tests.kafka.conftest import Cluster
-from tests.kafka.topics import PATIENCE
-from tests.producer.transactional_clients import AsyncTransactions, Transactional, committed_offset, values_of
+from pyclient import Admin, Consumer, ErrorAction, NewTopic, Producer, TopicPartition, errors
+from pyclient.broker_embedded import EmbeddedCluster
+from tests.producer.transactional_clients import (
+    PARTITIONS,
+    PATIENCE,
+    AsyncTransactions,
+    Transactional,
+    committed_offset,
+    values_of,
+)
 
-PARTITIONS = 3
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module", params=["4.3", "3.9"])
+def release(request: pytest.FixtureRequest) -> Iterator[tuple[str, EmbeddedCluster]]:
+    """A release of Kafka, and a broker like it: transaction.version 2 or 0."""
+    with EmbeddedCluster(as_version=request.param) as cluster:
+        yield request.param, cluster
 
 
 @pytest.fixture(params=[Producer, AsyncTransactions], ids=["sync", "async"])
-def make(request: pytest.FixtureRequest, kafka: Cluster, topic: str) -> Iterator[Transactional]:
+def make(request: pytest.FixtureRequest, release: tuple[str, EmbeddedCluster], topic: str) -> Iterator[Transactional]:
     """Make producers of this topic's transactional id; they are closed afterwards."""
-    topics.create(kafka.bootstrap_servers, NewTopic(topic, PARTITIONS, 1))
-    with Transactional(request.param, kafka.bootstrap_servers, topic) as made:
+    version, cluster = release
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+    with Transactional(request.param, cluster.bootstrap_servers, topic, version) as made:
         yield made
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{next(_numbers)}"
 
 
 def test_only_committed_transactions_are_read(make: Transactional, topic: str) -> None:
@@ -37,11 +57,11 @@ def test_only_committed_transactions_are_read(make: Transactional, topic: str) -
     with producer.transaction():
         last = producer.send(topic, b"last", partition=0)
     assert last.result(0).offset >= 0
-    committed = values_of(make.servers, topic, PARTITIONS, "read_committed")
+    committed = values_of(make.servers, topic, "read_committed")
     expected = [b"%d in %d" % (number, partition) for number in range(3) for partition in range(PARTITIONS)]
     expected += [b"%d of many" % number for number in range(3)] * 100
     assert sorted(committed) == sorted([*expected, b"last"])
-    assert b"aborted" in values_of(make.servers, topic, PARTITIONS, "read_uncommitted")
+    assert b"aborted" in values_of(make.servers, topic, "read_uncommitted")
 
 
 def test_offsets_are_committed_with_the_records_or_not_at_all(make: Transactional, topic: str, group: str) -> None:
@@ -88,17 +108,17 @@ def test_newer_producer_with_the_same_id_shuts_out_the_older(make: Transactional
         old.send(topic, b"never")
     with new.transaction():
         new.send(topic, b"of the new one", partition=0)
-    assert values_of(make.servers, topic, PARTITIONS, "read_committed") == [b"of the new one"]
+    assert values_of(make.servers, topic, "read_committed") == [b"of the new one"]
 
 
-def test_epochs_rise_as_the_generation_of_the_protocol_demands(make: Transactional, topic: str, kafka: Cluster) -> None:
+def test_epochs_rise_as_the_generation_of_the_protocol_demands(make: Transactional, topic: str) -> None:
     producer = make()
     epochs = []
     for _ in range(3):
         with producer.transaction():
             producer.send(topic, b"x", partition=0)
         epochs.append(make.epoch_of(producer))
-    per_transaction = kafka.version >= "4"
+    per_transaction = make.version >= "4"
     assert [each - epochs[0] for each in epochs] == ([0, 1, 2] if per_transaction else [0, 0, 0])
 
 
@@ -109,4 +129,4 @@ def test_producer_that_closes_aborts_its_transaction(make: Transactional, topic:
     producer.close(PATIENCE)
     with make().transaction() as producer:
         producer.send(topic, b"next", partition=0)
-    assert values_of(make.servers, topic, PARTITIONS, "read_committed") == [b"next"]
+    assert values_of(make.servers, topic, "read_committed") == [b"next"]

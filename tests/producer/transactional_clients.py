@@ -12,6 +12,7 @@ from pyclient import AsyncProducer, Consumer, Producer, TopicPartition
 from pyclient.net.loop_thread import LoopThread
 
 PATIENCE = 60.0
+PARTITIONS = 3
 
 
 class Future:
@@ -78,8 +79,9 @@ class AsyncTransactions:
 class Transactional:
     """Makes initialized producers with the transactional id `name`."""
 
-    def __init__(self, kind: Any, servers: str, name: str) -> None:
+    def __init__(self, kind: Any, servers: str, name: str, version: str) -> None:
         self.servers = servers
+        self.version = version  # Kafka's release
         self._kind = kind
         self._name = name
         self._made: list[Any] = []
@@ -105,9 +107,9 @@ class Transactional:
                 producer.close(5)
 
 
-def values_of(servers: str, topic: str, partitions: int, level: Any) -> list[bytes]:
+def values_of(servers: str, topic: str, level: Any) -> list[bytes]:
     """Return all values up to the end that a reader of this isolation level sees."""
-    places = [TopicPartition(topic, number) for number in range(partitions)]
+    places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     found: list[bytes] = []
     with Consumer(bootstrap_servers=servers, isolation_level=level, auto_offset_reset="earliest") as consumer:
         consumer.assign(places)
