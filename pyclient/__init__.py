@@ -21,6 +21,7 @@ from pyclient.types import (
 if TYPE_CHECKING:
     from pyclient.admin import Admin, AsyncAdmin, NewTopic
     from pyclient.consumer import AsyncConsumer, Consumer, RebalanceListener, Records, SubscriptionPattern
+    from pyclient.processing import process_transactionally
     from pyclient.producer import (
         AsyncProducer,
         BatchFuture,
@@ -56,6 +57,7 @@ __all__ = [
     "SubscriptionPattern",
     "TopicPartition",
     "errors",
+    "process_transactionally",
 ]
 
 _MODULES = {
@@ -74,6 +76,7 @@ _MODULES = {
     "Record": "pyclient.records",
     "Records": "pyclient.consumer",
     "SubscriptionPattern": "pyclient.consumer",
+    "process_transactionally": "pyclient.processing",
 }
 
 

@@ -262,7 +262,8 @@ class BaseConsumer(Generic[K, V]):
         """Return the membership in the group, for `Producer.send_offsets_to_transaction`; ask for it after each poll.
 
         By it the group's coordinator refuses offsets of partitions that were given away since. Raise `CommitFailed`
-        while the consumer is no member and has not assigned its partitions itself, `ConfigError` without a group.
+        while the consumer is no member and has not assigned its partitions itself, `ConfigError` without a group, and
+        for a consumer that commits by itself.
         """
         with self._use():
             return self._client.coordinator.group_metadata()

@@ -356,6 +356,11 @@ class ConsumerCoordinator:
         """Return what identifies this member to the group's coordinator; raise `CommitFailed` if it is no member."""
         if self.membership is None:
             raise ConfigError("offsets are committed under a group: give the consumer a group_id")
+        if self._config.enable_auto_commit:
+            raise ConfigError(
+                "the consumer commits offsets by itself, also those of an aborted transaction: give it "
+                "enable_auto_commit=False"
+            )
         generation, member_id = self.membership.commit_identity(())
         instance = self._config.group_instance_id if member_id else None
         return GroupMetadata(self.membership.group_id, generation, member_id, instance)

@@ -52,8 +52,8 @@ class AsyncTransactions:
         return call
 
     @contextmanager
-    def transaction(self) -> Iterator[Self]:
-        context = self.producer.transaction()
+    def transaction(self, timeout: float | None = None) -> Iterator[Self]:
+        context = self.producer.transaction(timeout)
         self.thread.run(context.__aenter__)
         try:
             yield self
