@@ -256,6 +256,8 @@ _OWN: Final = {
             "queue_buffering_max_ms",
             "request_required_acks",
             "retries",
+            "transaction_timeout_ms",
+            "transactional_id",
             "value_serializer",
         ]
     ),

@@ -91,7 +91,11 @@ def test_the_delivery_timeout_covers_linger_and_one_request():
         ({"partitioner": "murmur2"}, "partitioner"),
         ({"value_serializer": 5}, "value_serializer"),
         ({"lingerms": 5}, "did you mean linger_ms"),
-        ({"transactional_id": "x"}, "transactions are not supported yet"),
+        ({"transactional_id": ""}, "transactional_id='' is not possible: it takes a text that is not empty"),
+        ({"transactional_id": "x", "enable_idempotence": False}, "'x' is not possible with enable_idempotence=False"),
+        ({"transactional_id": "x", "acks": 1}, "'x' is not possible with acks=1"),
+        ({"transaction_timeout_ms": 0}, "transaction_timeout_ms=0"),
+        ({"transaction_two_phase_commit_enable": True}, "two-phase commit (KIP-939) is not supported yet"),
         ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism is given, but security_protocol is PLAINTEXT"),
     ],
 )
