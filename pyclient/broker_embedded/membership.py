@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controller.broker_lifecycle import LifecycleLoop, lifecycle_of, registration_of
 from pyclient.broker_embedded.controller.image import TopicImage
@@ -15,16 +15,35 @@ from pyclient.broker_embedded.controller.quorum_files import open_quorum_log
 from pyclient.broker_embedded.controller.session_watch import SessionWatch
 from pyclient.broker_embedded.network.active_controller_channel import ActiveControllerChannel
 from pyclient.broker_embedded.network.node_channels import NodeChannels
+from pyclient.errors.codes import from_code
+from pyclient.protocol.messages.api_versions import ApiVersionsRequest
+from pyclient.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+    AssignReplicasToDirsResponse,
+)
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Collection
     from uuid import UUID
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.delta import MetadataDelta
+    from pyclient.broker_embedded.controller.image import BrokerImage
     from pyclient.broker_embedded.network.node_channels import Link
+    from pyclient.types import TopicPartition
 
 log = logging.getLogger("pyclient.broker_embedded")
+
+_PROBE: Final = ApiVersionsRequest(client_software_name="pyclient", client_software_version="0")
+_PATIENCE: Final = 0.4
+"""Seconds without an answer of the controller after which a node that stops gives up at the earliest."""
+
+_PROBE_TIMEOUT: Final = 2.0
+_ASSIGN_TIMEOUT: Final = 30.0
 
 
 class ClusterMembership:
@@ -54,6 +73,8 @@ class ClusterMembership:
         self.lifecycle: LifecycleLoop | None = None
         """This node's life as a broker, from its registration on; None on a node that is only a controller."""
         self.producer_ids = ProducerIds(node.node_id, self._broker_epoch, self.to_controller)
+        self._probes = self._connect("probe")
+        node.relocation.on_moved = lambda at, target: self._moved(at, target.directory_id)
         self.metadata = self._metadata_log()
         node.controller = node.make_controller(node.image, self.metadata)
         node.controller.resign()
@@ -77,14 +98,17 @@ class ClusterMembership:
         self.quorum.stop(clean=clean)
         self._node.controller.resign()
         self.to_controller.close()
+        self._probes.close()
 
     async def _shut_down(self, lifecycle: LifecycleLoop) -> None:
-        config = self._node.config
+        config, loop = self._node.config, self._node.loop
         handing_over = asyncio.ensure_future(lifecycle.shut_down(config.seconds("broker.session.timeout.ms")))
-        step = 2 * config.seconds("controller.quorum.election.timeout.ms")
+        patience = max(_PATIENCE, 3 * config.seconds("broker.heartbeat.interval.ms"))
+        began = loop.time()
         while not handing_over.done():
-            await asyncio.wait([handing_over], timeout=step)
-            if self.quorum.leader_id is None and not handing_over.done():  # most controllers are gone, too
+            await asyncio.wait([handing_over], timeout=_PATIENCE / 10)
+            silent = loop.time() - max(began, lifecycle.heard) > patience
+            if (silent or self.quorum.leader_id is None) and not handing_over.done():  # most controllers are gone, too
                 handing_over.cancel()
                 await asyncio.wait([handing_over])
         if handing_over.cancelled() or not handing_over.result():
@@ -109,7 +133,7 @@ class ClusterMembership:
         if self.quorum.is_active:
             metadata = self._metadata_log(ahead=True)
             node.controller = node.make_controller(metadata.image, metadata)
-            node.controller.activate(SessionWatch(node.config, node.schedule, node.clock.monotonic))
+            node.controller.activate(SessionWatch(node.config, node.schedule, node.clock.monotonic, self._probe))
         else:
             node.controller = node.make_controller(node.image, self._metadata_log())
             node.controller.resign()
@@ -142,6 +166,35 @@ class ClusterMembership:
             node.topic_created(node.image.topics_by_id[topic_id])
         if self.lifecycle is not None and node.node_id in delta.brokers:
             self.lifecycle.metadata_applied()
+
+    def _probe(self, broker: BrokerImage) -> Future[Any]:
+        """Return a future that fails with `ConnectionFailed` if a broker is not there."""
+        _listener, host, port = broker.endpoints[0]
+        return self._probes.to(broker.node_id, host, port).send(_PROBE, _PROBE_TIMEOUT)
+
+    def _moved(self, at: TopicPartition, directory: UUID) -> None:
+        """Tell the controller that this node's replica of a partition is in another directory."""
+        topic = self._node.image.topics.get(at.topic)
+        if topic is None:
+            return
+        partition = AssignReplicasToDirsRequestPartitionData(partition_index=at.partition)
+        topics = [AssignReplicasToDirsRequestTopicData(topic_id=topic.topic_id, partitions=[partition])]
+        request = AssignReplicasToDirsRequest(
+            broker_id=self._node.node_id,
+            broker_epoch=self._broker_epoch(),
+            directories=[AssignReplicasToDirsRequestDirectoryData(id=directory, topics=topics)],
+        )
+
+        def answered(done: Future[AssignReplicasToDirsResponse]) -> None:
+            if done.cancelled():
+                return
+            error: object = done.exception()
+            if error is None and done.result().error_code:
+                error = from_code(done.result().error_code, "the controller refused it")
+            if error is not None:
+                log.error("the controller does not know that %s-%d is in directory %s: %s", *at, directory, error)
+
+        self.to_controller.send(request, _ASSIGN_TIMEOUT).add_done_callback(answered)
 
     def _broker_epoch(self) -> int:
         return -1 if self.lifecycle is None else self.lifecycle.lifecycle.epoch

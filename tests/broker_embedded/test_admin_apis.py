@@ -183,3 +183,18 @@ def test_partition_without_available_replica_gets_no_leader() -> None:
         controller.elect_leader("t", 0, Election.PREFERRED)
     with pytest.raises(errors.EligibleLeadersNotAvailable):
         controller.elect_leader("t", 0, Election.UNCLEAN)
+
+
+def test_eligible_leaders_are_forgotten_when_what_they_depend_on_changes() -> None:
+    for change in ("topic", "cluster", "feature", "other"):
+        controller, image = controller_of(PartitionImage(0, [1, 2], [1], 1, 5, elr=(2,)))
+        image.features = {"eligible.leader.replicas.version": 1, "metadata.version": 30}
+        if change == "topic":
+            controller.alter_configs(2, "t", {"min.insync.replicas": "1"})
+        elif change == "cluster":
+            controller.alter_configs(4, "", {"min.insync.replicas": "1"})
+        elif change == "feature":
+            controller.update_features({"eligible.leader.replicas.version": (0, 2)}, validate_only=False)
+        else:
+            controller.alter_configs(2, "t", {"retention.ms": "1"})
+        assert image.topics["t"].partitions[0].elr == ((2,) if change == "other" else ()), change

@@ -60,17 +60,18 @@ def test_features_have_supported_and_finalized_levels(client: Any, version: int)
     wanted = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
     response = client.call(wanted, version)
     finalized = {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features}
-    assert finalized == {"metadata.version": (30, 30), "group.version": (1, 1), "transaction.version": (2, 2)}
+    assert finalized == {
+        "metadata.version": (30, 30),
+        "group.version": (1, 1),
+        "transaction.version": (2, 2),
+        "eligible.leader.replicas.version": (1, 1),
+    }
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
-    missing = (
-        "share",
-        "streams",
-        "eligible.leader.replicas",
-        "kraft",
-    )  # Kafka has them, too; here only level 0
+    missing = ("share", "streams", "kraft")  # Kafka has them, too; here only level 0
     all_from_0 = {
         "group.version": (0, 1),
         "transaction.version": (0, 2),
+        "eligible.leader.replicas.version": (0, 1),
         **{f"{name}.version": (0, 0) for name in missing},
     }
     from_0 = all_from_0 if version == 4 else {}  # older clients do not accept a minimum of 0

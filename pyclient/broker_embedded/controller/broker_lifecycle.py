@@ -199,6 +199,8 @@ class LifecycleLoop:
         self._timer: Timer | None = None
         self._timeout = node.config.seconds("broker.session.timeout.ms")
         self._stopped: Future[None] = node.loop.create_future()
+        self.heard = node.loop.time()
+        """When the controller answered last, by the loop's clock."""
 
     def start(self) -> None:
         """Register."""
@@ -252,6 +254,7 @@ class LifecycleLoop:
         now = self._node.clock.monotonic()
         error = done.exception()
         if error is None:
+            self.heard = self._node.loop.time()
             self.lifecycle.answered(done.result(), now)
         elif isinstance(error, Exception):
             self.lifecycle.failed(error, now)

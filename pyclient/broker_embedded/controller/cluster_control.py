@@ -344,6 +344,15 @@ class ClusterControl:
                 session.connection = None
                 session.last_contact = min(session.last_contact, now + grace - self.timeout)
 
+    def not_reached(self, node: int, now: float, grace: float) -> None:
+        """Note that a broker that has not spoken to this controller yet takes no connection.
+
+        The broker that was the active controller and was killed spoke to nobody but itself.
+        """
+        session = self.sessions.get(node)
+        if session is not None and session.metadata_offset < 0:
+            session.last_contact = min(session.last_contact, now + grace - self.timeout)
+
     def _unfenced(self) -> list[tuple[int, Session]]:
         return [
             (node, session)

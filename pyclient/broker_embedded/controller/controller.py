@@ -9,7 +9,8 @@ from uuid import UUID
 
 from pyclient import errors
 from pyclient.broker_embedded.controller import scram, topics
-from pyclient.broker_embedded.controller.features import METADATA_VERSION, check_update, initial_levels
+from pyclient.broker_embedded.controller.features import ELR_VERSION, METADATA_VERSION, check_update, initial_levels
+from pyclient.broker_embedded.controller.image import TOPIC_RESOURCE
 from pyclient.broker_embedded.controller.topics import Brokers, Defaults, TopicPlan
 from pyclient.protocol.fields import ZERO_UUID
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 PRODUCER_ID_BLOCK: Final = 1000
+_MIN_ISR: Final = "min.insync.replicas"
 
 
 def _no_quota(_partitions: int) -> None:
@@ -328,28 +330,32 @@ class Controller:
         """Append changed options of a resource (None removes one); the caller has validated them."""
         if not changes:
             return
-        from pyclient.protocol.messages.metadata_log import ConfigRecord
+        from pyclient.protocol.messages.metadata_log import ClearElrRecord, ConfigRecord
 
-        self._log.append(
-            [
-                ConfigRecord(resource_type=resource_type, resource_name=name, name=option, value=value)
-                for option, value in changes.items()
-            ]
-        )
+        records: list[Any] = [
+            ConfigRecord(resource_type=resource_type, resource_name=name, name=option, value=value)
+            for option, value in changes.items()
+        ]
+        if _MIN_ISR in changes and self._image.features.get(ELR_VERSION, 0):
+            # who is eligible as a leader depends on it; an empty name stands for all topics
+            records.append(ClearElrRecord(topic_name=name if resource_type == TOPIC_RESOURCE else ""))
+        self._log.append(records)
         self._callbacks.configs_changed(resource_type, name)
 
     def update_features(self, updates: Mapping[str, tuple[int, int]], *, validate_only: bool) -> None:
         """Change feature levels (level, upgrade type), all or none. Raise `InvalidUpdateVersion`."""
-        from pyclient.protocol.messages.metadata_log import FeatureLevelRecord
+        from pyclient.protocol.messages.metadata_log import ClearElrRecord, FeatureLevelRecord
 
         levels = self._image.features
         for name, (level, upgrade_type) in updates.items():
             check_update(name, level, upgrade_type, levels, self.node_id, self._most_levels)
-        records = [
+        records: list[Any] = [
             FeatureLevelRecord(name=name, feature_level=level)
             for name, (level, _type) in updates.items()
             if levels.get(name, 0) != level
         ]
+        if levels.get(ELR_VERSION, 0) and updates.get(ELR_VERSION, (1, 0))[0] == 0:
+            records.append(ClearElrRecord(topic_name=""))
         if records and not validate_only:
             self._log.append(records)
 

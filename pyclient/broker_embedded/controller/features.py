@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 METADATA_VERSION: Final = "metadata.version"
 GROUP_VERSION: Final = "group.version"
+ELR_VERSION: Final = "eligible.leader.replicas.version"
+_ELR_IN_NEW_CLUSTERS_SINCE: Final = 26  # metadata.version 4.1-IV0
 
 
 class Feature(NamedTuple):
@@ -26,7 +28,7 @@ FEATURES: Final[dict[str, Feature]] = {
     "transaction.version": Feature(0, 2),  # 1: new fields in its records, 2: an epoch for each transaction (KIP-890)
     "share.version": Feature(0, 0),
     "streams.version": Feature(0, 0),
-    "eligible.leader.replicas.version": Feature(0, 0),
+    ELR_VERSION: Feature(0, 1),  # 1: eligible leader replicas (KIP-966)
     "kraft.version": Feature(0, 0),
 }
 """All features of Kafka 4.3; those that are not implemented have level 0 only."""
@@ -52,6 +54,8 @@ def initial_levels(most: Mapping[str, int] | None) -> dict[str, int]:
     levels = {name: feature.last for name, feature in FEATURES.items()}
     if most is not None:
         levels = {name: min(level, most.get(name, FEATURES[name].first)) for name, level in levels.items()}
+    if levels[METADATA_VERSION] < _ELR_IN_NEW_CLUSTERS_SINCE:
+        levels[ELR_VERSION] = 0
     return dict(sorted(levels.items(), key=lambda item: item[0] != METADATA_VERSION))
 
 

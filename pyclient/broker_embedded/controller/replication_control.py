@@ -14,7 +14,7 @@ from uuid import UUID
 
 from pyclient import errors
 from pyclient.broker_embedded.controller import reassignment
-from pyclient.broker_embedded.controller.features import METADATA_VERSION
+from pyclient.broker_embedded.controller.features import ELR_VERSION, METADATA_VERSION
 from pyclient.broker_embedded.controller.image import NO_LEADER, NO_LEADER_CHANGE, RECOVERED, RECOVERING
 from pyclient.broker_embedded.controller.partition_elections import Election, ElectionRules, PartitionChange
 from pyclient.broker_embedded.controller.topics import check_assignment
@@ -42,7 +42,6 @@ UNASSIGNED: Final = UUID(int=1)
 LOST: Final = UUID(int=2)
 """The directory of a replica in a directory that failed before its broker could name it."""
 
-ELR_FEATURE: Final = "eligible.leader.replicas.version"
 _ELR_SINCE: Final = 23  # metadata.version 4.0-IV1
 _NOBODY: Final = -1
 
@@ -114,7 +113,7 @@ class ReplicationControl:
     def elr_enabled(self) -> bool:
         """True if replicas that leave an ISR below min.insync.replicas stay eligible as leaders (KIP-966)."""
         features = self.image.features
-        return features.get(ELR_FEATURE, 0) > 0 and self._level >= _ELR_SINCE
+        return features.get(ELR_VERSION, 0) > 0 and self._level >= _ELR_SINCE
 
     def min_isr(self, topic: TopicImage) -> int:
         """Return min.insync.replicas of a topic, at most its number of replicas."""

@@ -6,15 +6,17 @@ A thin loop: `ClusterControl` and `ReplicationControl` decide.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Callable
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.controller import Controller
+    from pyclient.broker_embedded.controller.image import BrokerImage
     from pyclient.broker_embedded.scheduling.timers import Timer
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -26,18 +28,23 @@ MOST_ELECTIONS: Final = 1000
 
 
 class SessionWatch:
-    """Timers of the active controller. `schedule` calls a function after some seconds."""
+    """Timers of the active controller. `schedule` calls a function after some seconds.
+
+    `reach` sends a request to a broker, and returns a future of the response.
+    """
 
     def __init__(
         self,
         config: BrokerConfig,
         schedule: Callable[[float, Callable[[], None]], Timer],
         monotonic: Callable[[], float],
+        reach: Callable[[BrokerImage], Future[Any]] | None = None,
     ) -> None:
         self._controller: Controller | None = None
         self._config = config
         self._schedule = schedule
         self._monotonic = monotonic
+        self._reach = reach
         self._sessions: Timer | None = None
         self._due = float("inf")
         self._elections: Timer | None = None
@@ -49,6 +56,21 @@ class SessionWatch:
         controller.cluster.activate(self._monotonic())
         self.sessions_changed()
         self._elections = self._schedule(self._interval, self._elect)
+        for broker in list(controller.image.brokers.values()) if self._reach is not None else ():
+            if not broker.fenced and broker.node_id != controller.node_id and broker.endpoints:
+                self._probe(controller, broker)
+
+    def _probe(self, controller: Controller, broker: BrokerImage) -> None:
+        """Find out whether a broker is gone: the one that was the controller before this one, as a rule."""
+        assert self._reach is not None
+
+        def answered(done: Future[Any]) -> None:
+            failed = not done.cancelled() and isinstance(done.exception(), errors.ConnectionFailed)
+            if failed and self._controller is controller:
+                controller.cluster.not_reached(broker.node_id, self._monotonic(), self._grace / 3)
+                self.sessions_changed()
+
+        self._reach(broker).add_done_callback(answered)
 
     def stop(self) -> None:
         """End: another node is the active controller, or this node closes."""
@@ -71,9 +93,12 @@ class SessionWatch:
     def connection_ended(self, connection: object) -> None:
         """Note that a broker's connection ended: the session of one that was killed ends long before its timeout."""
         if self._controller is not None:
-            grace = self._config.seconds("internal.broker.closed.connection.grace.ms")
-            self._controller.cluster.connection_ended(connection, self._monotonic(), grace)
+            self._controller.cluster.connection_ended(connection, self._monotonic(), self._grace)
             self.sessions_changed()
+
+    @property
+    def _grace(self) -> float:
+        return self._config.seconds("internal.broker.closed.connection.grace.ms")
 
     def _check(self) -> None:
         self._sessions, self._due = None, float("inf")

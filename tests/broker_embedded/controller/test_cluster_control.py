@@ -167,6 +167,18 @@ def test_end_of_a_connection_shortens_the_session(model: ClusterModel) -> None:
     assert model.cluster.stale_broker(model.now + 0.2) is None
 
 
+def test_broker_that_a_new_controller_cannot_reach(model: ClusterModel) -> None:
+    model.start(1, 2)
+    model.cluster.activate(model.now)
+    model.beat(2)
+    for broker in (1, 2, 9):
+        model.cluster.not_reached(broker, model.now, 0.1)
+    assert model.cluster.stale_broker(model.now + 0.05) is None
+    assert model.cluster.stale_broker(model.now + 0.2) == 1
+    model.fence(1)
+    assert model.cluster.stale_broker(model.now + 0.2) is None, "broker 2 has spoken"
+
+
 def test_broker_may_ask_to_be_fenced(model: ClusterModel) -> None:
     model.start(1, 2)
     model.create([1, 2])
