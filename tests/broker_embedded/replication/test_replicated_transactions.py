@@ -10,6 +10,10 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from pyclient.broker_embedded.transactions.local_markers import write_marker
+from pyclient.broker_embedded.transactions.promise import Promise
+from pyclient.broker_embedded.transactions.runtime import Marker
+from pyclient.broker_embedded.transactions.verification import verify_writes
 from pyclient.protocol.messages.end_txn import EndTxnRequest
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -168,5 +172,37 @@ def test_decision_that_the_replicas_do_not_get_is_not_answered(tmp_path: Path) -
         nodes.thaw(DATA, GROUPS)
         assert await ended == 0
         await until(lambda: stable(nodes) == (2, 2))
+
+    run(tmp_path, scenario)
+
+
+def test_write_that_was_verified_before_the_transaction_ended_is_refused(tmp_path: Path) -> None:
+    """Before transaction version 2 the next transaction has the same epoch, and would get the late write."""
+
+    async def scenario(nodes: Nodes) -> None:
+        writer = await prepared(nodes)
+        node, opened = nodes.nodes[DATA], nodes.hosted(DATA).log
+        assert opened is not None
+        at = TopicPartition(TOPIC, 0)
+        producer = writer.producer_id, writer.epoch
+        await until(lambda: opened.high_watermark == 1)
+        codes: list[int] = []
+        write_marker(node, at, Marker(*producer, False, 0, 0), codes.append)
+        await until(lambda: codes == [0])
+        answer: Promise[dict[TopicPartition, int]] = Promise()
+        other_nodes: Any = node.other_nodes
+        other_nodes.verify = lambda *_asked, **_options: answer
+        late = build_batch(
+            [(None, b"late")], timestamp_ms=1, producer_id=producer[0], producer_epoch=producer[1], transactional=True
+        )
+        first, second = (verify_writes(node, "x", {at: memoryview(late)}, 11) for _ in range(2))
+        assert first.value is None
+        write_marker(node, at, Marker(*producer, False, 0, 0), codes.append)
+        await until(lambda: codes == [0, 0])
+        answer.set({at: 0})
+        assert second.value is not None
+        with pytest.raises(errors.TransactionAbortable):
+            second.value.check(opened, late)
+        verify_writes(node, "x", {at: memoryview(late)}, 11).then(lambda writes: writes.check(opened, late))
 
     run(tmp_path, scenario)
