@@ -1,6 +1,7 @@
 """ListTransactions 0-2: the transactional ids that this node coordinates (KIP-664).
 
-Version 1 filters by the time that a transaction is open, 2 by a pattern of RE2 that matches the whole id (KIP-1152).
+Version 1 filters by the time that a transaction is open, 2 by a pattern of RE2 that matches the whole id (KIP-1152); an
+id with other characters than topic names have matches none.
 """
 
 from __future__ import annotations

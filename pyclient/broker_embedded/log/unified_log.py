@@ -150,7 +150,7 @@ class UnifiedLog:
     def last_stable_offset(self) -> int:
         """Return the end of read_committed reads: the high watermark, or the first undecided transaction."""
         unstable = self.producers.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        return self.high_watermark if unstable is None else min(max(unstable, self.start_offset), self.high_watermark)
 
     @property
     def size(self) -> int:

@@ -45,6 +45,16 @@ def test_readers_of_committed_data_stop_before_an_open_transaction(fixture: Any)
     assert log.read(0, 1000).aborted is None
 
 
+def test_the_stable_offset_is_not_below_the_start_of_the_log(fixture: Any) -> None:
+    log = fixture.open()
+    write(fixture, log, 1)
+    fixture.append(log, b"behind")
+    log.delete_records_before(1)
+    assert (log.start_offset, log.last_stable_offset) == (1, 1)
+    fixture.end(log, 1, 0, commit=False)
+    assert log.last_stable_offset == 3
+
+
 def test_aborted_transactions_are_told_to_who_meets_them(fixture: Any) -> None:
     log = fixture.open()
     for producer_id in (1, 2):
