@@ -455,6 +455,7 @@ class BrokerNode:
         self._metadata.removed_topics.clear()
         self.controller.elect(after_crash=not self.logs.was_clean)
         self._metadata.flush_in_background(self.logs.flush_in_background)
+        self._metadata.snapshot_in_background(self)
         self._load_groups()
         self._load_transactions()
 

@@ -90,6 +90,7 @@ _APIS: Final[dict[str, Served]] = {
     "DescribeQuorum": Served("describe_quorum", 0, 2, listeners=_BOTH),
     "UpdateFeatures": Served("update_features", 0, 2, listeners=_BOTH),
     "Envelope": Served("envelope", 0, 0, listeners=ListenerType.CONTROLLER),
+    "FetchSnapshot": Served("fetch_snapshot", 0, 1, listeners=ListenerType.CONTROLLER),
     "Vote": Served("vote", 0, 2, listeners=ListenerType.CONTROLLER),
     "BeginQuorumEpoch": Served("begin_quorum_epoch", 0, 1, listeners=ListenerType.CONTROLLER),
     "EndQuorumEpoch": Served("end_quorum_epoch", 0, 1, listeners=ListenerType.CONTROLLER),

@@ -22,7 +22,7 @@ def recover_metadata(data_dir: str) -> None:
     image, fs = MetadataImage(), RealFileSystem()
     replay = MetadataReplay(image)
     replay.snapshot(fs, f"{data_dir}/{METADATA_DIRECTORY}")
-    cut = cut_metadata_log(fs, data_dir, replay.take_batch)
+    cut = cut_metadata_log(fs, data_dir, replay.take_batch, replay.from_offset)
     if cut is None:
         click.echo("the metadata log is not damaged; nothing was changed")
         return

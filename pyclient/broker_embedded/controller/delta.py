@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from uuid import UUID
 
     from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage
@@ -47,6 +48,31 @@ class MetadataDelta:
         """Tell whether anything changed."""
         topics = self.created_topics or self.deleted_topics or self.partitions
         return bool(topics or self.brokers or self.configs or self.features)
+
+    @classmethod
+    def between(cls, before: MetadataImage, image: MetadataImage) -> MetadataDelta:
+        """Return what differs between an image as it was before and as it is now."""
+        delta = cls(image)
+        for topic_id, topic in before.topics_by_id.items():
+            if topic_id not in image.topics_by_id:
+                delta.deleted_topics[topic_id] = topic.name
+        for topic_id, topic in image.topics_by_id.items():
+            if topic_id not in before.topics_by_id:
+                delta.created_topics[topic_id] = topic.name
+        for side in (before, image):
+            for topic in side.topics.values():
+                for index in topic.partitions:
+                    was, now = before.partition(topic.name, index), image.partition(topic.name, index)
+                    if was != now:
+                        delta.partitions[TopicPartition(topic.name, index)] = was, now
+        delta.brokers = {
+            node for node in before.brokers | image.brokers if _differ(before.brokers, image.brokers, node)
+        }
+        delta.configs = {
+            each for each in before.configs | image.configs if _differ(before.configs, image.configs, each)
+        }
+        delta.features = before.features != image.features
+        return delta
 
     def apply(self, record: Any) -> None:
         """Apply a record to the image and note what it changes."""
@@ -100,3 +126,7 @@ class MetadataDelta:
             self.partitions.pop(at, None)
         else:
             self.partitions[at] = before, after
+
+
+def _differ(before: Mapping[Any, Any], now: Mapping[Any, Any], key: Any) -> bool:
+    return bool(before.get(key) != now.get(key))

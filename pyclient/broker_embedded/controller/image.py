@@ -193,6 +193,16 @@ class MetadataImage:
         made.directory_sizes = self.directory_sizes.copy()
         return made
 
+    def become(self, other: MetadataImage) -> None:
+        """Take over the contents of another image; those who read this one see them from now on."""
+        for name, value in vars(other).items():
+            own = getattr(self, name)
+            if isinstance(own, dict):  # kept: others refer to it
+                own.clear()
+                own.update(value)
+        self.next_producer_id = other.next_producer_id
+        self.version += 1
+
     def topic_configs(self, topic: str) -> dict[str, str]:
         """Return the options set on the topic itself."""
         return self.configs.get((TOPIC_RESOURCE, topic), {})

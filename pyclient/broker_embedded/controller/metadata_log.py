@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
@@ -19,6 +18,8 @@ from pyclient.broker_embedded.controller.metadata_recovery import (
     read_quorum_state,
     write_quorum_state,
 )
+from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch
+from pyclient.broker_embedded.controller.snapshots import SnapshotGenerator, path_of, snapshots_in, start_log_at
 from pyclient.broker_embedded.log.checkpoints import stored_topic_id, write_topic_id
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.incremental_task import run_here
@@ -41,6 +42,7 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
@@ -59,7 +61,6 @@ CONFIG: Final = LogConfig(
 )
 _FEATURE_LEVEL: Final = 12
 _PARTITION, _REMOVE_TOPIC, _BEGIN, _END, _ABORT = 3, 9, 23, 24, 25
-_SNAPSHOT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 _AT_ONCE: Final = 50
@@ -109,6 +110,8 @@ class MetadataLog:
         self.epoch = epoch
         self.removed_topics: set[UUID] = set()
         """The ids of the topics that were removed before this start."""
+        self._uninterpreted: list[bytes] = []
+        self._snapshots: SnapshotGenerator | None = None
         self._unsynced: dict[str, int] = {}  # topic -> offset of its newest partitions in the log, oldest first
         self._log = log
         self._image = image
@@ -143,16 +146,20 @@ class MetadataLog:
             )
         replay = MetadataReplay(image)
         replay.snapshot(fs, directory)
-        end = read_metadata_log(fs, directory, replay.take_batch, clean=clean, newest_epoch=quorum.epoch)
+        end = read_metadata_log(
+            fs, directory, replay.take_batch, clean=clean, newest_epoch=quorum.epoch, start=replay.from_offset
+        )
         before_changes()
         make_directory(fs, data_dir, directory)
         log = open_files(fs, clock, directory, end, clean=clean and not end.torn_bytes)
         if log.end_offset < replay.from_offset:  # the log ends before its snapshot, which has all of its records
             log.truncate_fully_and_start_at(replay.from_offset)
+        log.advance_start(replay.from_offset)
         epoch = max(quorum.epoch, replay.epoch, end.epoch) + 1
         write_quorum_state(fs, directory, QuorumState(epoch, [node_id], node_id))  # before the epoch's first batch
         metadata = cls(log, image, node_id=node_id, epoch=epoch, clock=clock)
         metadata.removed_topics = replay.removed_topics
+        metadata._uninterpreted = replay.uninterpreted
         metadata._begin_epoch()
         return metadata
 
@@ -164,6 +171,25 @@ class MetadataLog:
     def flush_in_background(self, arrange: Callable[[UnifiedLog], None]) -> None:
         """Flush changes in the background: `arrange` sets up the log. Before this call `append` waits for the sync."""
         arrange(self._log)
+
+    def snapshot_in_background(self, node: BrokerNode) -> None:
+        """Write snapshots as the log grows, and delete the log before them."""
+        self._snapshots = SnapshotGenerator(
+            node.config,
+            self._log,
+            loop=node.loop,
+            schedule=node.schedule,
+            fs=node.fs,
+            clock=node.clock,
+            position=self._position,
+            image=self._image,
+            uninterpreted=lambda: self._uninterpreted,
+            written=lambda snapshot: start_log_at(self._log, node.fs, snapshot, node.clock.time_ms()),
+        )
+
+    def _position(self) -> OffsetAndEpoch | None:
+        end = self._log.end_offset
+        return OffsetAndEpoch(end, self.epoch) if self._log.high_watermark == end else None
 
     def append(self, records: Sequence[Any]) -> None:
         """Write records as one batch and apply them. An `OSError` means that nothing was written or changed.
@@ -243,6 +269,8 @@ class MetadataLog:
 
     def close(self, *, clean: bool = True) -> None:
         """Flush and close the files; with `clean=False` close them without a flush."""
+        if self._snapshots is not None:
+            self._snapshots.close()
         self._log.close(clean=clean)
 
     def _begin_epoch(self) -> None:
@@ -281,6 +309,8 @@ class MetadataReplay:
         """The end offset of the snapshot, which contains the earlier batches."""
         self.epoch = 0
         self.removed_topics: set[UUID] = set()
+        self.uninterpreted: list[bytes] = []
+        """Records of types that are not interpreted, as they are in the log: a snapshot keeps them."""
         self.target = target
         self._transaction: list[Any] | None = None
 
@@ -289,11 +319,11 @@ class MetadataReplay:
 
         Raise `DamagedMetadataLog` if it is damaged.
         """
-        found = [match for name in fs.list_files(directory) if (match := _SNAPSHOT.fullmatch(name))]
+        found = snapshots_in(fs, directory)
         if not found:
             return
-        newest = max(found, key=lambda match: (int(match[1]), int(match[2])))
-        path = os.path.join(directory, newest[0])
+        newest = found[-1]
+        path = path_of(directory, newest)
         content = fs.read(path) or b""
         position = 0
         try:
@@ -302,12 +332,17 @@ class MetadataReplay:
                 self.apply_batch(content, position, header)
         except ProtocolError as error:
             raise DamagedMetadataLog(path, position, error) from error
-        self.from_offset, self.epoch = int(newest[1]), int(newest[2])
+        self.from_offset, self.epoch = newest.offset, newest.epoch
 
     def take_batch(self, batch: bytes, header: BatchHeader) -> None:
         """Apply a batch of the log. Raise `CorruptRecord` if it is inconsistent with earlier records."""
         if header.base_offset >= self.from_offset:
             self.apply_batch(batch, 0, header)
+
+    @property
+    def in_transaction(self) -> bool:
+        """True after the beginning of a metadata transaction, until its end."""
+        return self._transaction is not None
 
     def take_removed_topics(self) -> set[UUID]:
         """Return the ids of the topics that were removed, and forget them."""
@@ -320,7 +355,10 @@ class MetadataReplay:
             return
         for offset, _timestamp, _key, value in decode_key_values(buffer, position, header):
             record = None if value is None else metadata_records.decode(value)
-            if record is not None:
+            if record is None:
+                if value is not None and not metadata_records.is_no_op(value):
+                    self.uninterpreted.append(bytes(value))
+            else:
                 try:
                     self._apply(record)
                 except (KeyError, ValueError, TypeError) as error:

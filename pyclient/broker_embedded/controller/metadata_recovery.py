@@ -10,6 +10,7 @@ import json
 import os
 import re
 import struct
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -97,18 +98,28 @@ def write_quorum_state(fs: FileSystem, directory: str, state: QuorumState) -> No
 
 
 def read_metadata_log(
-    fs: FileSystem, directory: str, take: Callable[[bytes, BatchHeader], object], *, clean: bool, newest_epoch: int
+    fs: FileSystem,
+    directory: str,
+    take: Callable[[bytes, BatchHeader], object],
+    *,
+    clean: bool,
+    newest_epoch: int,
+    start: int = 0,
 ) -> MetadataEnd:
     """Check every batch of the log in `directory` and pass it to `take`, in order; change nothing.
 
     After a `clean` shutdown not even the last batch may be torn. `newest_epoch` is the epoch of `quorum-state`, the
-    upper bound of the batches' epochs; 0 if unknown. Raise `DamagedMetadataLog`, also for a
-    `CorruptRecord` that `take` raises.
+    upper bound of the batches' epochs; 0 if unknown. Files before `start`, the end of a snapshot, are not read. Raise
+    `DamagedMetadataLog`, also for a `CorruptRecord` that `take` raises.
     """
     newest = newest_epoch or _INT_MAX - 1
     files = fs.list_files(directory)
     bases = sorted(int(name[:20]) for name in files if DATA_FILE.fullmatch(name) and name.endswith(".log"))
+    bases = bases[max(bisect_right(bases, start) - 1, 0) :]
     offset, epoch, torn = (bases[0] if bases else 0), -1, 0
+    if offset > start:
+        path = f"{directory}/{offset:020d}.log"
+        raise DamagedMetadataLog(path, 0, f"it begins at offset {offset}, and no snapshot has the records before it")
     for base in bases:
         records = FileRecords(fs.file(f"{directory}/{base:020d}.log"), base, files[f"{base:020d}.log"])
         position = 0
@@ -172,7 +183,9 @@ class CutMetadata(NamedTuple):
     kept: list[str]
 
 
-def cut_metadata_log(fs: FileSystem, data_dir: str, take: Callable[[bytes, BatchHeader], object]) -> CutMetadata | None:
+def cut_metadata_log(
+    fs: FileSystem, data_dir: str, take: Callable[[bytes, BatchHeader], object], start: int = 0
+) -> CutMetadata | None:
     """Truncate a damaged metadata log before the damage; return None if there is no damage that a crash cannot explain.
 
     The removed bytes are kept in files with the suffix `.cut-at-<byte>` in the same directory. The next start recovers
@@ -189,7 +202,7 @@ def cut_metadata_log(fs: FileSystem, data_dir: str, take: Callable[[bytes, Batch
         clean_mark = os.path.join(data_dir, CLEAN_SHUTDOWN)
         try:
             newest = read_quorum_state(fs, directory).epoch
-            read_metadata_log(fs, directory, take, clean=fs.exists(clean_mark), newest_epoch=newest)
+            read_metadata_log(fs, directory, take, clean=fs.exists(clean_mark), newest_epoch=newest, start=start)
         except DamagedMetadataLog as damage:
             fs.remove(clean_mark)
             fs.sync_directory(data_dir)

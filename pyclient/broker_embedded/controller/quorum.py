@@ -11,11 +11,14 @@ from pyclient.broker_embedded.controller.delta import MetadataDelta
 from pyclient.broker_embedded.controller.metadata_log import MetadataReplay, leader_change
 from pyclient.broker_embedded.controller.quorum_files import save_election
 from pyclient.broker_embedded.controller.quorum_messages import Converter, response_of
+from pyclient.broker_embedded.controller.quorum_snapshots import QuorumSnapshots
 from pyclient.broker_embedded.controller.raft import messages as raft
 from pyclient.broker_embedded.controller.raft.quorum_state import RaftTimeouts
 from pyclient.broker_embedded.controller.raft.raft import RaftReplica
+from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch
 from pyclient.broker_embedded.controller.raft.roles import Leader
 from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, VoterSet, VoterSetHistory
+from pyclient.broker_embedded.controller.snapshots import SnapshotGenerator, start_log_at
 from pyclient.records import iter_batches
 
 if TYPE_CHECKING:
@@ -101,6 +104,10 @@ class Quorum:
             node.cluster_id, config.quorum.listener_name, self.voters.get(node.node_id), self._max_bytes
         )
         self._replay: MetadataReplay = opened.replay
+        self._snapshots = QuorumSnapshots(
+            node.fs, opened.log, config.integer("controller.quorum.fetch.snapshot.max.bytes")
+        )
+        self._generator: SnapshotGenerator | None = None
         self._applied_epoch = opened.replay.epoch
         self._committed = self.applied
         self._leader_end = -1  # the high watermark that the leader has told
@@ -151,6 +158,19 @@ class Quorum:
 
     def start(self) -> None:
         """Take up the role that the remembered election gives."""
+        node = self._node
+        self._generator = SnapshotGenerator(
+            node.config,
+            self.log,
+            loop=node.loop,
+            schedule=node.schedule,
+            fs=node.fs,
+            clock=node.clock,
+            position=self._position,
+            image=node.image,
+            uninterpreted=lambda: self._replay.uninterpreted,
+            written=self._snapshot_written,
+        )
         self._drive(self.raft.start)
 
     def stop(self, *, clean: bool) -> None:
@@ -221,7 +241,7 @@ class Quorum:
                     self._perform(effect)
                 if not effects and not (flush and self._flush()):
                     break
-        except (OSError, errors.KafkaStorageError) as error:
+        except (OSError, errors.KafkaStorageError, errors.ProtocolError) as error:
             log.error("node %d leaves the metadata quorum: its log cannot be written: %s", self._node.node_id, error)
             self._halt()
         finally:
@@ -251,8 +271,8 @@ class Quorum:
         match effect:
             case raft.Send(node_id, request):
                 self._send(node_id, request)
-            case raft.Answer(token, response, read_from, _snapshot):
-                self._answer(token, response, read_from)
+            case raft.Answer():
+                self._answer(effect)
             case raft.SaveElection(state):
                 save_election(self._node.fs, self._directory, state, self.voters)
             case raft.Append(batches):
@@ -267,6 +287,12 @@ class Quorum:
                 self.log.truncate_to(offset)
             case raft.HighWatermark(offset):
                 self._committed = offset
+            case raft.StoreSnapshotPiece():
+                self._snapshots.store(effect)
+            case raft.InstallSnapshot(snapshot):
+                self._install(snapshot)
+            case raft.DeleteBefore(snapshot):
+                start_log_at(self.log, self._node.fs, snapshot, now_ms)
             case raft.LeaderChange(epoch, leader_id):
                 leader = "unknown" if leader_id is None else leader_id
                 log.info("node %d: metadata epoch %d, leader %s", self._node.node_id, epoch, leader)
@@ -298,13 +324,36 @@ class Quorum:
             self._drive(lambda now: self.raft.leader_lost(node_id, now))
         self._drive(lambda now: self.raft.failed(node_id, request, now))
 
-    def _answer(self, token: Future[Answered], response: raft.Response, read_from: int | None) -> None:
-        if token.done():
+    def _answer(self, effect: raft.Answer) -> None:
+        if effect.token.done():
             return
-        data = b""
-        if read_from is not None:
-            data = self.log.read_bytes(read_from, self._max_bytes, isolation="log_end")
-        token.set_result(Answered(response, data))
+        answered = Answered(effect.response)
+        if effect.read_from is not None:
+            data = self.log.read_bytes(effect.read_from, self._max_bytes, isolation="log_end")
+            answered = Answered(effect.response, data)
+        elif effect.read_snapshot is not None and isinstance(effect.response, raft.FetchSnapshotResponse):
+            answered = Answered(*self._snapshots.piece(effect.read_snapshot, effect.response))
+        effect.token.set_result(answered)
+
+    def _install(self, snapshot: OffsetAndEpoch) -> None:
+        """Replace the log and the image by a snapshot that was fetched."""
+        self._flushing_to = 0
+        self._replay, delta = self._snapshots.install(snapshot, self._node.image)
+        self.applied, self._applied_epoch = snapshot.offset, snapshot.epoch
+        self.raft.snapshot_installed(snapshot, None, self._now())
+        if delta and self.loaded:
+            self._listener.metadata_changed(delta)
+
+    def _snapshot_written(self, snapshot: OffsetAndEpoch) -> None:
+        if not self._closed:
+            self.raft.snapshot_created(snapshot)
+            self.raft.delete_before_snapshot()
+            self._drive(self.raft.tick)
+
+    def _position(self) -> OffsetAndEpoch | None:
+        """Return the end of what the image has; None if a snapshot must not be written now."""
+        is_whole = self.loaded and not self._closed and not self._paused and not self._replay.in_transaction
+        return OffsetAndEpoch(self.applied, self._applied_epoch) if is_whole else None
 
     # The disk
 
@@ -389,6 +438,8 @@ class Quorum:
 
     def _halt(self) -> None:
         self._closed = True
+        if self._generator is not None:
+            self._generator.close()
         if self._timer is not None:
             self._timer.cancel()
         self._channels.close()

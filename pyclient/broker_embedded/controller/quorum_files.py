@@ -79,7 +79,7 @@ def open_quorum_log(
         if header.base_offset >= start and (not epochs or epochs[-1][0] != header.leader_epoch):
             epochs.append((header.leader_epoch, header.base_offset))
 
-    end = read_metadata_log(fs, directory, take, clean=clean, newest_epoch=known.epoch)
+    end = read_metadata_log(fs, directory, take, clean=clean, newest_epoch=known.epoch, start=start)
     before_changes()
     make_directory(fs, data_dir, directory)
     opened = open_files(

@@ -350,3 +350,34 @@ def fetch_answer(answered: Answered) -> fetch.FetchResponse:
         each.snapshot_id = fetch.SnapshotId(end_offset=response.snapshot.offset, epoch=response.snapshot.epoch)
     topics = [fetch.FetchableTopicResponse(topic=TOPIC, topic_id=TOPIC_ID, partitions=[each])]
     return fetch.FetchResponse(responses=topics)
+
+
+def fetch_snapshot_of(request: fetch_snapshot.FetchSnapshotRequest, quorum: Quorum) -> raft.FetchSnapshot:
+    """Return a FetchSnapshot in the core's form."""
+    each = _only(request.topics, "FetchSnapshot")
+    check(each.current_leader_epoch, None, quorum.voters)
+    return raft.FetchSnapshot(
+        ReplicaKey(request.replica_id, each.replica_directory_id),
+        each.current_leader_epoch,
+        OffsetAndEpoch(each.snapshot_id.end_offset, each.snapshot_id.epoch),
+        each.position,
+    )
+
+
+def fetch_snapshot_answer(answered: Answered) -> fetch_snapshot.FetchSnapshotResponse:
+    """Return the answer to a FetchSnapshot."""
+    response: raft.FetchSnapshotResponse = answered.response
+    snapshot = response.snapshot if response.snapshot is not None else OffsetAndEpoch(-1, -1)
+    each = fetch_snapshot.FetchSnapshotResponsePartitionSnapshot(
+        index=0,
+        error_code=response.error,
+        snapshot_id=fetch_snapshot.FetchSnapshotResponseSnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
+        current_leader=fetch_snapshot.LeaderIdAndEpoch(
+            leader_id=NO_NODE if response.leader_id is None else response.leader_id, leader_epoch=response.epoch
+        ),
+        size=answered.size,
+        position=response.position,
+        unaligned_records=answered.data,
+    )
+    topics = [fetch_snapshot.FetchSnapshotResponseTopicSnapshot(name=TOPIC, partitions=[each])]
+    return fetch_snapshot.FetchSnapshotResponse(error_code=0, topics=topics)

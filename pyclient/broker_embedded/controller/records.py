@@ -11,6 +11,7 @@ from pyclient.protocol.parts import fields_of
 from pyclient.varint import decode_uvarint, encode_uvarint
 
 FRAME_VERSION: Final = 1
+_NO_OP: Final = 20
 
 _CLASS_NAMES: Final[dict[int, str]] = {
     0: "RegisterBrokerRecord",
@@ -63,6 +64,12 @@ def _in_version(record: Any, version: int) -> Any:
     if all(each.present_in(version) for each in fields):
         return record
     return cls(**{each.name: getattr(record, each.name) for each in fields if each.present_in(version)})
+
+
+def is_no_op(value: bytes | memoryview) -> bool:
+    """Tell whether a record is a NoOpRecord, which only moves the log's end."""
+    _frame, position = decode_uvarint(value)
+    return decode_uvarint(value, position)[0] == _NO_OP
 
 
 def decode(value: bytes | memoryview) -> Any | None:
