@@ -15,7 +15,7 @@ SUBSET := tests/test_config.py tests/test_errors.py tests/test_serialization.py 
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-pure test-free-threaded test-without-gil test-python test-subset test-slow test-kafka
-.PHONY: fuzz torture simulate lint sync-clients docs bench clean
+.PHONY: fuzz torture chaos plants simulate lint sync-clients docs bench clean
 
 help:
 	@echo "make demo        run the main job: real input through producer, broker, consumer group and Spark"
@@ -27,6 +27,8 @@ help:
 	@echo "make test-kafka  the tests against a real Apache Kafka and its classes (needs a JDK and Maven, or PYCLIENT_TEST_BOOTSTRAP)"
 	@echo "make fuzz        generated and mutated requests against a broker (FUZZ_SECONDS=60, FUZZ_SEED=a number)"
 	@echo "make torture     kill, damage and fail the broker's storage (TORTURE_ARGS='--seed 1 --seconds 600 --only damage')"
+	@echo "make chaos       clients at work on three broker processes under kills, pauses, cuts and damage (CHAOS_ARGS='--seed 1 --seconds 600')"
+	@echo "make plants      apply planted bugs, each of which a chaos run has to find (PLANTS_ARGS='--only votes-twice')"
 	@echo "make simulate    simulated metadata quorums with faults (SEEDS=100000, FIRST=0)"
 	@echo "make lint        ruff, mypy --strict, import-linter, rules of our own, generated files up to date"
 	@echo "make sync-clients  write the synchronous clients from the asyncio ones"
@@ -77,6 +79,12 @@ fuzz: $(STAMP)
 
 torture: $(STAMP)
 	$(BIN)/python -m tests.torture $(TORTURE_ARGS)
+
+chaos: $(STAMP)
+	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
+
+plants: $(STAMP)
+	$(BIN)/python -m tests.plants $(PLANTS_ARGS)
 
 simulate: $(STAMP)
 	$(BIN)/python -m tests.broker_embedded.raft --seeds $(SEEDS) --first $(FIRST)

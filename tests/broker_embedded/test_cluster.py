@@ -62,8 +62,8 @@ def test_starting_twice_is_once() -> None:
         assert cluster.start().bootstrap_servers == bootstrap
 
 
-@pytest.mark.parametrize("brokers", [0, 2, 3, -1])
-def test_more_than_one_broker_is_refused_for_now(brokers: int) -> None:
+@pytest.mark.parametrize("brokers", [0, -1])
+def test_a_cluster_without_brokers_is_refused(brokers: int) -> None:
     with pytest.raises(ConfigError, match="brokers"):
         EmbeddedCluster(brokers)
 

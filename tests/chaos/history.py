@@ -222,10 +222,10 @@ class History:
         return history
 
     def values_at(self) -> dict[Place, dict[int, set[Value]]]:
-        """Return the values that sends and reads name for each offset."""
+        """Return the values that sends and reads name for each offset; sends with acks=1 may lose theirs to others."""
         found: dict[Place, dict[int, set[Value]]] = defaultdict(lambda: defaultdict(set))
         for send in self.sends:
-            if send.outcome == OK and send.offset is not None:
+            if send.outcome == OK and send.offset is not None and send.kind != ONE:
                 found[send.place][send.offset].add(send.value)
         for read in self.reads:
             if read.value is not None:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_MOST_NODES = 1
-
 
 class EmbeddedCluster:
     """A Kafka cluster to test with.
@@ -93,8 +91,6 @@ class EmbeddedCluster:
             controllers=controllers,
             config=config,
         )
-        if len(self._layout.nodes) > _MOST_NODES:
-            raise ConfigError(f"brokers is {brokers}: a cluster has one broker for now (replication is not there yet)")
         self._processes = processes
         self._pid = os.getpid()
         self._closed = False
@@ -259,7 +255,9 @@ class EmbeddedCluster:
     def restart(self, node: int | None = None) -> None:
         """Stop all nodes, or one, cleanly, if they run, and start them again on the same data and ports."""
         self._check_process()
-        in_parallel([each.stop for each in self._chosen(node) if each.alive])
+        stopping = [each for each in self._chosen(node) if each.alive]
+        for group in ([each for each in stopping if each in self._brokers], stopping):
+            in_parallel([each.stop for each in group])
         self.start(node)
 
     def pause(self, node: int) -> None:
@@ -374,7 +372,8 @@ class EmbeddedCluster:
         try:
             if self._control is not None:
                 self._control.close()
-            in_parallel([node.runner.stop for node in self._nodes if node.state != "new"])
+            for group in (self._brokers, [node for node in self._nodes if node not in self._brokers]):
+                in_parallel([node.runner.stop for node in group if node.state != "new"])
         finally:
             self._links.close()
             self._configs.close()

@@ -131,7 +131,8 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, f
                 break
             writer.write(data)
             await writer.drain()
-        writer.write_eof()
+        if not writer.transport.is_closing():  # else the other end has closed the connection
+            writer.write_eof()
     finally:
         reading.cancel()
 

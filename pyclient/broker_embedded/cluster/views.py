@@ -80,18 +80,21 @@ class Views:
         return controller_of(self.each("GET", "/broker").values())
 
     def wait_joined(self, ids: Iterable[int], timeout: float) -> None:
-        """Wait until all brokers that run see the brokers with these ids, and a controller."""
+        """Wait until the brokers with these ids are unfenced, and all brokers that run know that, and a controller."""
         wanted = set(ids)
 
         def look() -> dict[str, Any]:
             answers = self.each("GET", "/broker")
-            missing = {node_id: sorted(wanted - set(answer["brokers"])) for node_id, answer in answers.items()}
+            joined = [[node_id, answer["broker_epoch"]] for node_id, answer in answers.items() if node_id in wanted]
             return {
+                "not_unfenced": sorted(wanted - {node_id for node_id, epoch in joined if epoch is not None}),
                 "without_controller": [each for each, answer in answers.items() if answer["controller_id"] is None],
-                "not_seen_by": {node_id: ids for node_id, ids in missing.items() if ids},
+                "behind": [
+                    each for each, answer in answers.items() if any(one not in answer["brokers"] for one in joined)
+                ],
             }
 
-        until(look, lambda seen: not seen["without_controller"] and not seen["not_seen_by"], timeout)
+        until(look, lambda seen: not any(seen.values()), timeout)
 
     def group(self, group_id: str) -> dict[str, Any]:
         """Return a group; one that does not exist is Dead."""

@@ -28,10 +28,7 @@ class ProducerIds:
         self._block: Future[AllocateProducerIdsResponse] | None = None
 
     async def next(self) -> int:
-        """Return an id. Raise the error with which the controller refuses a new block.
-
-        `CoordinatorLoadInProgress` is raised if no controller answers in time.
-        """
+        """Return an id. Raise `CoordinatorLoadInProgress`, as Kafka does, while the controller gives no new block."""
         while self._next == self._end:
             if self._block is None:  # those who come meanwhile wait for the same block
                 request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
@@ -41,8 +38,9 @@ class ProducerIds:
                 response = await self._block
             except KafkaTimeout as error:  # clients try again
                 raise CoordinatorLoadInProgress(f"no producer ids yet: {error}") from error
-            if response.error_code:
-                raise from_code(response.error_code, "the controller gave no producer ids")
+            if response.error_code:  # such as a stale broker epoch: this broker is registering again
+                refusal = from_code(response.error_code, "the controller gave no producer ids")
+                raise CoordinatorLoadInProgress(f"no producer ids yet: {refusal!r}")
         self._next += 1
         return self._next - 1
 

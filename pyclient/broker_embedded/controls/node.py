@@ -7,12 +7,15 @@ import logging
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from pyclient.broker_embedded.controller.broker_lifecycle import BrokerState
 from pyclient.broker_embedded.controls import views
 from pyclient.broker_embedded.controls.endpoint import Endpoint, NotNow, NotThere, Values, flag_of, seconds_of, text_of
 from pyclient.config.addresses import parse_address
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.controller.image import BrokerImage
     from pyclient.broker_embedded.controls.controls import Controls
     from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
 
@@ -37,14 +40,28 @@ def state_of(controls: Controls) -> dict[str, Any]:
         "bootstrap_servers": controls.host.address,
         "data_dir": controls.host.config.data_dir,
         "control_url": controls.url,
-        "controller_id": None if node is None else node.node_id,
+        "controller_id": None if node is None else node.node_id if node.quorum is None else node.quorum.leader_id,
         "controller_epoch": -1 if node is None else node.metadata_epoch,
-        "brokers": [] if node is None else [each.node_id for each in node.image.brokers.values() if not each.fenced],
+        "broker_epoch": None if node is None else _running_epoch(node),
+        "brokers": [] if node is None else [[each.node_id, each.epoch] for each in _unfenced(node)],
         "connections": 0 if node is None else len(node.connections),
         "requests_in_slices": 0 if node is None else len(node.request_slices),
         "time_ms": None if node is None else node.clock.time_ms(),
         "advanced_seconds": None if node is None else node.clock.shift,
     }
+
+
+def _unfenced(node: BrokerNode) -> list[BrokerImage]:
+    return [each for each in node.image.brokers.values() if not each.fenced]
+
+
+def _running_epoch(node: BrokerNode) -> int | None:
+    """Return the epoch of the node's present life as a broker; None until it is unfenced."""
+    membership = node.membership
+    if membership is None:
+        return next((each.epoch for each in _unfenced(node) if each.node_id == node.node_id), None)
+    lifecycle = None if membership.lifecycle is None else membership.lifecycle.lifecycle
+    return lifecycle.epoch if lifecycle is not None and lifecycle.state is BrokerState.RUNNING else None
 
 
 async def start(controls: Controls, _name: str, _values: Values) -> Any:

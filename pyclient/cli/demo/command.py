@@ -43,7 +43,7 @@ _ENOUGH_BROKERS = 3  # to serve on when one is killed
 @click.option(
     "--brokers",
     type=click.IntRange(1),
-    default=1,
+    default=3,
     show_default=True,
     help="Brokers of the embedded cluster; with 3 or more, two nodes are killed on the way.",
 )

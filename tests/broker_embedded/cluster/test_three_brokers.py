@@ -1,0 +1,234 @@
+"""Three brokers in threads: they replicate, elect, and come back; leaders move, links are cut, brokers come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.errors import ClientError, ConfigError, KafkaTimeout
+from tests.broker_embedded.faults.http_control import Http
+
+FAST = {"replica.lag.time.max.ms": 500, "replica.fetch.wait.max.ms": 100}
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[EmbeddedCluster]:
+    """Three brokers for all tests of the file."""
+    with EmbeddedCluster(3, config=FAST, control_port=0) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(three: EmbeddedCluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A topic with one partition on all brokers."""
+    name = f"t{abs(hash(request.node.nodeid))}"
+    create(three, name)
+    yield name
+    three.repair()
+
+
+def create(cluster: EmbeddedCluster, name: str, partitions: int = 1) -> None:
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(name, partitions)])
+    for partition in range(partitions):
+        cluster.wait_isr(name, partition, 3)
+
+
+def send(cluster: EmbeddedCluster, topic: str, *values: bytes) -> list[int]:
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, delivery_timeout_ms=60_000) as producer:
+        return [each.result(60).offset for each in [producer.send(topic, value, partition=0) for value in values]]
+
+
+def read(cluster: EmbeddedCluster, topic: str) -> list[bytes]:
+    place = TopicPartition(topic, 0)
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([place])
+        end = consumer.end_offsets([place])[place]
+        found: list[bytes] = []
+        while len(found) < end:
+            found += [record.value for record in consumer.poll(30)]
+        return found
+
+
+def other_than(cluster: EmbeddedCluster, *nodes: int | None) -> int:
+    return next(each.id for each in cluster.brokers if each.id not in nodes)
+
+
+def test_a_topic_is_on_all_brokers_and_what_is_sent_is_read(three: EmbeddedCluster, topic: str) -> None:
+    assert three.bootstrap_servers.count(",") == 2
+    assert send(three, topic, b"a", b"b", b"c") == [0, 1, 2]
+    assert read(three, topic) == [b"a", b"b", b"c"]
+    assert three.controller_id in (1, 2, 3)
+
+
+def test_when_the_leader_is_killed_another_leads_and_nothing_is_lost(three: EmbeddedCluster, topic: str) -> None:
+    send(three, topic, b"before")
+    leader = three.leader_of(topic, 0)
+    three.kill(leader)
+    assert send(three, topic, b"after") == [1]
+    assert three.leader_of(topic, 0) not in (leader, None)
+    assert read(three, topic) == [b"before", b"after"]
+    three.start()
+    assert sorted(three.wait_isr(topic, 0, 3)) == [1, 2, 3]
+
+
+def test_when_the_controller_is_killed_another_is_elected(three: EmbeddedCluster, topic: str) -> None:
+    controller = three.controller_id
+    three.kill(controller)
+    create_while_down = f"{topic}-later"
+    with Admin(three.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(create_while_down, 1, 2)])
+    assert three.controller_id not in (controller, None)
+    assert send(three, create_while_down, b"x") == [0]
+
+
+def test_with_two_brokers_down_nothing_is_acknowledged_until_one_is_back(three: EmbeddedCluster, topic: str) -> None:
+    leader = three.leader_of(topic, 0)
+    followers = [each.id for each in three.brokers if each.id != leader]
+    for node in followers:
+        three.kill(node)
+    with Producer(bootstrap_servers=three.bootstrap_servers, delivery_timeout_ms=60_000) as producer:
+        future = producer.send(topic, b"waits", partition=0)
+        with pytest.raises(KafkaTimeout):
+            future.result(1.0)
+        three.start(followers[0])
+        assert future.result(60).offset == 0
+    three.start()
+    assert read(three, topic) == [b"waits"]
+
+
+def test_a_leader_moves_to_an_in_sync_replica(three: EmbeddedCluster, topic: str) -> None:
+    target = other_than(three, three.leader_of(topic, 0))
+    three.move_leader(topic, 0, target)
+    assert three.leader_of(topic, 0) == target
+    assert send(three, topic, b"x") == [0]
+    with pytest.raises(ConfigError, match="cannot lead"):
+        three.move_leader(topic, 0, 9)
+
+
+def test_a_frozen_follower_leaves_the_isr_and_returns(three: EmbeddedCluster, topic: str) -> None:
+    frozen = three.freeze_follower(topic, 0)
+    send(three, topic, b"x")
+    assert frozen not in three.wait_isr(topic, 0, 2)
+    three.heal()
+    assert frozen in three.wait_isr(topic, 0, 3)
+
+
+def test_a_leader_that_is_cut_off_acknowledges_nothing_and_is_replaced(three: EmbeddedCluster, topic: str) -> None:
+    leader = three.leader_of(topic, 0)
+    assert leader is not None
+    for broker in three.brokers:
+        if broker.id != leader:
+            three.cut(leader, broker.id)
+    assert send(three, topic, b"x") == [0]
+    three.heal()
+    assert sorted(three.wait_isr(topic, 0, 3)) == [1, 2, 3]
+    assert read(three, topic) == [b"x"]
+
+
+def test_a_paused_node_is_replaced_and_returns(three: EmbeddedCluster, topic: str) -> None:
+    leader = three.leader_of(topic, 0)
+    assert leader is not None
+    three.pause(leader)
+    assert send(three, topic, b"x") == [0]
+    three.resume(leader)
+    assert sorted(three.wait_isr(topic, 0, 3)) == [1, 2, 3]
+
+
+def test_nodes_that_are_not_there_are_named(three: EmbeddedCluster, topic: str) -> None:
+    for call in (three.kill, three.pause, three.restart, three.stop, three.remove_broker):
+        with pytest.raises(ConfigError, match="there is no node 7: the cluster has 1, 2, 3"):
+            call(7)
+    with pytest.raises(ConfigError, match="no node 7"):
+        three.cut(1, 7)
+    with pytest.raises(ConfigError, match="two different ends"):
+        three.cut(1, 1)
+    with pytest.raises(ConfigError, match=r"no partition .*-5"):
+        three.leader_of(topic, 5)
+    with pytest.raises(ConfigError, match="voter"):
+        three.remove_broker(1)
+
+
+def test_one_node_has_no_links() -> None:
+    with EmbeddedCluster() as cluster, pytest.raises(ConfigError, match="one node"):
+        cluster.cut(1, 2)
+
+
+def test_the_cluster_is_controlled_by_http(three: EmbeddedCluster, topic: str) -> None:
+    assert three.control_url is not None
+    control = Http(three.control_url)
+    status, answer = control.ask("GET", "/cluster")
+    assert status == 200
+    assert [node["state"] for node in answer["nodes"]] == ["running"] * 3
+    status, answer = control.ask("GET", f"/cluster/leader?topic={topic}&partition=0")
+    assert (status, answer["leader"]) == (200, three.leader_of(topic, 0))
+    assert control.ask("POST", "/cluster/kill", {"node": answer["leader"]})[0] == 200
+    assert three.node(answer["leader"]).state == "down"
+    assert control.ask("POST", "/cluster/start")[0] == 200
+    status, answer = control.ask("GET", f"/cluster/wait-isr?topic={topic}&partition=0&size=3&timeout=30")
+    assert (status, sorted(answer["isr"])) == (200, [1, 2, 3])
+    assert control.ask("GET", f"/nodes/2/topics/{topic}")[1]["topic"] == topic
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "expected"),
+    [
+        ("POST", "/cluster/kill", {"node": 9}, 400, "there is no node 9"),
+        ("POST", "/cluster/pause", {}, 400, "node: it is needed"),
+        ("POST", "/cluster/cut", {"a": 1, "c": 2}, 400, "c: POST /cluster/cut has no such field"),
+        ("GET", "/cluster/kill", None, 405, "only POST"),
+        ("GET", "/clusters", None, 404, "/cluster"),
+        ("GET", "/nodes/x/topics", None, 404, "/nodes/ID/"),
+        ("GET", "/nodes/9/topics", None, 400, "there is no node 9"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    three: EmbeddedCluster, method: str, path: str, body: Any, status: int, expected: str
+) -> None:
+    assert three.control_url is not None
+    answered, answer = Http(three.control_url).ask(method, path, body)
+    assert answered == status
+    assert expected in answer["error"]["message"]
+
+
+def test_a_broker_joins_and_leaves(three: EmbeddedCluster) -> None:
+    broker = three.add_broker()
+    assert broker.id == 4
+    with Admin(three.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("with-four", assignments={0: [4, 1, 2]})])
+    three.wait_isr("with-four", 0, 3)
+    assert three.leader_of("with-four", 0) == 4
+    send(three, "with-four", b"x")
+    three.remove_broker(4)
+    assert 4 not in three.wait_isr("with-four", 0, 3)
+    assert read(three, "with-four") == [b"x"]
+    assert [each.id for each in three.brokers] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+def test_a_cluster_comes_back_with_all_data(tmp_path: Path, processes: bool) -> None:
+    with EmbeddedCluster(3, data_dir=tmp_path, processes=processes) as cluster:
+        create(cluster, "kept")
+        send(cluster, "kept", b"1", b"2")
+        cluster.kill()
+        with pytest.raises(ClientError):
+            cluster.leader_of("kept", 0)
+        cluster.start()
+        send(cluster, "kept", b"3")
+    with EmbeddedCluster(3, data_dir=tmp_path, processes=processes) as cluster:
+        assert read(cluster, "kept") == [b"1", b"2", b"3"]
+
+
+def test_dedicated_controllers_serve_no_clients() -> None:
+    with EmbeddedCluster(1, controllers=3) as cluster:
+        assert [node.id for node in cluster.nodes] == [1, 3000, 3001, 3002]
+        assert cluster.controller_id in (3000, 3001, 3002)
+        with Admin(cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("t", 1, 1)])
+        cluster.kill(cluster.controller_id)
+        assert send(cluster, "t", b"x") == [0]

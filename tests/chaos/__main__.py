@@ -1,0 +1,33 @@
+"""`python -m tests.chaos --seed 1 --seconds 360`: chaos runs; prints a report and fails if anything was violated."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+from pathlib import Path
+
+from tests.chaos.nemeses import FAULTS
+from tests.chaos.run import run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
+    parser.add_argument("--seconds", type=float, default=360.0)
+    parser.add_argument("--fault-seconds", type=float, default=4.0, help="how long a fault lasts")
+    parser.add_argument("--only", action="append", choices=sorted(FAULTS), help="only these faults")
+    parser.add_argument("--history", type=Path, help="write what happened to this file")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.ERROR)
+    sys.stdout.write(f"seed {options.seed}\n")
+    result = run(options.seed, options.seconds, options.only, options.fault_seconds)
+    sys.stdout.write(f"{result.report()}\n")
+    if options.history is not None:
+        result.history.write(options.history)
+    return 1 if result.violations or result.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""The faults of a chaos run: each does its harm to a cluster, waits, and undoes it."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pyclient.broker_embedded import EmbeddedCluster
+from tests.chaos.history import Fault
+from tests.chaos.workload import Notes
+
+_LOG: Final = re.compile(r"\d{20}\.log")
+_HEALING_SECONDS: Final = 60.0
+
+
+class Nemesis:
+    """Does one fault after the other, by a seed. `topic` is the busy one, whose leaders are the targets."""
+
+    def __init__(self, cluster: EmbeddedCluster, notes: Notes, topic: str, partitions: int, seed: int) -> None:
+        self.cluster, self.notes, self.topic, self.partitions = cluster, notes, topic, partitions
+        self.random = random.Random(seed)
+        self.ids = [node.id for node in cluster.nodes]
+
+    def strike(self, name: str, seconds: float) -> None:
+        """Do the fault with a name, which lasts about that long, and wait until the replicas are in sync again."""
+        began = time.monotonic()
+        FAULTS[name](self, seconds)
+        self.cluster.heal()
+        for node in self.cluster.nodes:
+            node.resume()
+        self.cluster.start()
+        self.notes.add(Fault(name, began, time.monotonic(), majority=name not in WITHOUT_MAJORITY))
+
+    def wait_in_sync(self) -> None:
+        """Wait until all replicas of the busy topic are in sync."""
+        deadline = time.monotonic() + _HEALING_SECONDS
+        for partition in range(self.partitions):
+            self.cluster.wait_isr(self.topic, partition, 3, timeout=max(0.0, deadline - time.monotonic()))
+
+    # N1
+
+    def kill_leader(self, seconds: float) -> None:
+        self._down([self._leader()], seconds)
+
+    def kill_follower(self, seconds: float) -> None:
+        leader = self._leader()
+        self._down([self.random.choice([each for each in self.ids if each != leader])], seconds)
+
+    def kill_controller(self, seconds: float) -> None:
+        self._down([self._controller()], seconds)
+
+    def kill_majority(self, seconds: float) -> None:
+        self._down(self.random.sample(self.ids, 2), seconds)
+
+    def kill_all(self, seconds: float) -> None:
+        self._down(self.ids, seconds / 4)
+
+    def _down(self, ids: list[int], seconds: float) -> None:
+        for node_id in ids:
+            self.cluster.kill(node_id)
+        time.sleep(seconds * self.random.random())  # how long the fault lasts
+
+    # N2
+
+    def pause_leader(self, seconds: float) -> None:
+        self._frozen([self._leader()], seconds)
+
+    def pause_controller(self, seconds: float) -> None:
+        self._frozen([self._controller()], seconds)
+
+    def pause_majority(self, seconds: float) -> None:
+        self._frozen(self.random.sample(self.ids, 2), seconds)
+
+    def _frozen(self, ids: list[int], seconds: float) -> None:
+        for node_id in ids:
+            self.cluster.pause(node_id)
+        time.sleep(seconds)  # how long the fault lasts
+
+    # N3
+
+    def isolate_leader(self, seconds: float) -> None:
+        self._isolated(self._leader(), seconds)
+
+    def isolate_controller(self, seconds: float) -> None:
+        self._isolated(self._controller(), seconds)
+
+    def _isolated(self, node_id: int, seconds: float) -> None:
+        """Cut a node off from the others; clients still reach it."""
+        for other in self.ids:
+            if other != node_id:
+                self.cluster.cut(node_id, other)
+        time.sleep(seconds)  # how long the fault lasts
+
+    def one_way_cut(self, seconds: float) -> None:
+        a, b = self.random.sample(self.ids, 2)
+        self.cluster.cut(a, b, one_way=True)
+        time.sleep(seconds)  # how long the fault lasts
+
+    def majority_ring(self, seconds: float) -> None:
+        """Two nodes do not see each other, and the third sees both."""
+        a, b = self.random.sample(self.ids, 2)
+        self.cluster.cut(a, b)
+        time.sleep(seconds)  # how long the fault lasts
+
+    # N5
+
+    def slow_follower(self, seconds: float) -> None:
+        leader = self._leader()
+        follower = self.random.choice([each for each in self.ids if each != leader])
+        self.cluster.slow(leader, follower, latency_ms=self.random.choice([20, 200, 1500]), bandwidth=None)
+        time.sleep(seconds)  # how long the fault lasts
+
+    def frozen_follower(self, seconds: float) -> None:
+        self.cluster.freeze_follower(self.topic, self.random.randrange(self.partitions))
+        time.sleep(seconds)  # how long the fault lasts
+
+    # N7, N8, N9: one node loses what no other node has lost
+
+    def lose_unsynced(self, _seconds: float) -> None:
+        """Crash a node together with its operating system: some of its last bytes are not on the disk."""
+        self._damaged(_cut_tail)
+
+    def torn_tail(self, _seconds: float) -> None:
+        """The end of a log is zeros or half a batch."""
+        self._damaged(_tear_tail)
+
+    def flipped_bit(self, _seconds: float) -> None:
+        """One bit of a log's last segment, or of an index, is another one."""
+        self._damaged(_flip)
+
+    def _damaged(self, damage: Callable[[Path, random.Random], None]) -> None:
+        self.wait_in_sync()
+        node = self.cluster.node(self.random.choice(self.ids))
+        node.kill()
+        for directory in sorted(Path(node.data_dir).glob(f"{self.topic}-*")):
+            damage(directory, self.random)
+        node.start()
+        self.cluster.start()
+        self.wait_in_sync()
+
+    # N11
+
+    def rolling_restart(self, _seconds: float) -> None:
+        for node_id in self.ids:
+            self.cluster.restart(node_id)
+            self.wait_in_sync()
+
+    def _leader(self) -> int:
+        leader = self.cluster.leader_of(self.topic, self.random.randrange(self.partitions))
+        return self.random.choice(self.ids) if leader is None else leader
+
+    def _controller(self) -> int:
+        controller = self.cluster.controller_id
+        return self.random.choice(self.ids) if controller is None else controller
+
+
+FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
+    "kill leader": Nemesis.kill_leader,
+    "kill follower": Nemesis.kill_follower,
+    "kill controller": Nemesis.kill_controller,
+    "kill majority": Nemesis.kill_majority,
+    "kill all": Nemesis.kill_all,
+    "pause leader": Nemesis.pause_leader,
+    "pause controller": Nemesis.pause_controller,
+    "pause majority": Nemesis.pause_majority,
+    "isolate leader": Nemesis.isolate_leader,
+    "isolate controller": Nemesis.isolate_controller,
+    "one-way cut": Nemesis.one_way_cut,
+    "majority ring": Nemesis.majority_ring,
+    "slow follower": Nemesis.slow_follower,
+    "frozen follower": Nemesis.frozen_follower,
+    "lose unsynced": Nemesis.lose_unsynced,
+    "torn tail": Nemesis.torn_tail,
+    "flipped bit": Nemesis.flipped_bit,
+    "rolling restart": Nemesis.rolling_restart,
+}
+WITHOUT_MAJORITY: Final = frozenset({"kill majority", "kill all", "pause majority"})
+
+
+def plan(seed: int, count: int, names: list[str] | None = None) -> list[str]:
+    """Return the names of faults in a random order, each once before any twice."""
+    chosen = random.Random(seed)
+    made: list[str] = []
+    while len(made) < count:
+        several = sorted(names or FAULTS)
+        chosen.shuffle(several)
+        made += several
+    return made[:count]
+
+
+def _last_segment(directory: Path) -> Path | None:
+    found = sorted(path for path in directory.iterdir() if _LOG.fullmatch(path.name))
+    return found[-1] if found and found[-1].stat().st_size else None
+
+
+def _cut_tail(directory: Path, chosen: random.Random) -> None:
+    path = _last_segment(directory)
+    if path is not None:
+        size = path.stat().st_size
+        os.truncate(path, max(0, size - chosen.randint(0, min(size, 20_000))))
+
+
+def _tear_tail(directory: Path, chosen: random.Random) -> None:
+    path = _last_segment(directory)
+    if path is not None:
+        content = path.read_bytes()
+        at = max(0, len(content) - chosen.randint(1, min(len(content), 400)))
+        path.write_bytes(content[:at] + bytes(len(content) - at if chosen.random() < 0.5 else 0))
+
+
+def _flip(directory: Path, chosen: random.Random) -> None:
+    path = _last_segment(directory)
+    index = [*directory.glob("*.index"), *directory.glob("*.timeindex")]
+    if index and chosen.random() < 0.3:
+        path = chosen.choice(index)
+    if path is not None and path.stat().st_size:
+        content = bytearray(path.read_bytes())
+        content[chosen.randrange(max(0, len(content) - 20_000), len(content))] ^= 1 << chosen.randrange(8)
+        path.write_bytes(content)

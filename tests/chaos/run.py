@@ -1,0 +1,203 @@
+"""One chaos run: a cluster of three processes, clients at work, faults one after the other, and what came of it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyclient import Admin, NewTopic
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.errors import KafkaError
+from pyclient.records import iter_batches
+from tests.chaos.checkers import check, lost_by_one
+from tests.chaos.history import COMMITTED, IDEMPOTENT, OK, ONE, PLAIN, Batch, History, Place, ReplicaState
+from tests.chaos.nemeses import Nemesis, plan
+from tests.chaos.workload import (
+    DELIVERY_SECONDS,
+    Member,
+    Notes,
+    OurReader,
+    OurSender,
+    TheirReader,
+    TheirSender,
+    Worker,
+)
+
+TOPIC: Final = "busy"
+CONTROL: Final = "one-ack"
+PARTITIONS: Final = 4
+RECOVERY_SECONDS: Final = 20.0
+_DRAIN_SECONDS: Final = 200.0
+_LOOK_SECONDS: Final = 0.2
+
+
+@dataclass
+class Result:
+    """What a run came to: its history, the violations by checker, and what failed in clients and cluster."""
+
+    seed: int
+    history: History
+    violations: dict[str, list[str]]
+    failures: list[str]
+    faults: list[str]
+    seconds: float
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(send.outcome == OK and send.kind != ONE for send in self.history.sends)
+
+    @property
+    def lost_by_one(self) -> int:
+        return len(lost_by_one(self.history))
+
+    def report(self) -> str:
+        """Return a table of the run."""
+        history = self.history
+        lines = [
+            f"seed {self.seed}, {self.seconds:.0f} s, {len(self.faults)} faults",
+            f"acknowledged {self.acknowledged}, of {len(history.sends)} sends; reads {len(history.reads)}",
+            f"lost {len(self.violations.get('lost', []))}, duplicated {len(self.violations.get('duplicated', []))}, "
+            f"lost with acks=1 {self.lost_by_one}",
+            f"{'fault':<20} {'lasted':>8} {'longest gap':>12} {'to the first ack':>17}",
+        ]
+        times = sorted(send.ended for send in history.sends if send.outcome == OK and send.kind != ONE)
+        for fault in history.faults:
+            near = [at for at in times if fault.began - 0.5 <= at <= fault.ended + RECOVERY_SECONDS]
+            longest = max((b - a for a, b in itertools.pairwise(near)), default=0.0)
+            first = next((at - fault.ended for at in times if at >= fault.ended), float("nan"))
+            lines.append(f"{fault.name:<20} {fault.ended - fault.began:>6.1f} s {longest:>10.2f} s {first:>15.2f} s")
+        for name, found in self.violations.items():
+            lines.append(f"VIOLATED {name}: {len(found)}")
+            lines += [f"  {each}" for each in found[:5]]
+        lines += [f"FAILED {each}" for each in self.failures[:10]]
+        return "\n".join(lines)
+
+
+class Watching(Worker):
+    """Notes what each node says of the partitions of some topics, several times a second."""
+
+    def __init__(self, notes: Notes, cluster: EmbeddedCluster, topics: Iterable[str]) -> None:
+        super().__init__("watching", notes)
+        self.cluster, self.topics = cluster, list(topics)
+        self._lives: dict[int, int] = {}
+        self._pids: dict[int, int | None] = {}
+
+    def work(self) -> None:
+        while not self.stopping.wait(_LOOK_SECONDS):
+            for node in self.cluster.brokers:
+                for topic in self.topics:
+                    pid = node.pid
+                    try:
+                        seen = node.call("GET", f"/topics/{topic}")["partitions"] if node.reachable else []
+                    except KafkaError:
+                        continue  # it was killed or frozen meanwhile
+                    if node.pid == pid:  # else nobody knows in which life it has answered
+                        self._note(node.id, pid, topic, seen)
+
+    def _note(self, node_id: int, pid: int | None, topic: str, partitions: list[dict[str, object]]) -> None:
+        if self._pids.get(node_id) != pid:
+            self._pids[node_id] = pid
+            self._lives[node_id] = self._lives.get(node_id, 0) + 1
+        at = time.monotonic()
+        self.notes.add(*(_state(node_id, self._lives[node_id], topic, at, each) for each in partitions))
+
+
+def _state(node_id: int, life: int, topic: str, at: float, seen: dict[str, object]) -> ReplicaState:
+    numbers = {name: int(str(seen[name])) for name in ("leader", "leader_epoch", "high_watermark", "end_offset")}
+    isr, replicas = (tuple(seen[name]) for name in ("isr", "replicas"))  # type: ignore[arg-type]
+    return ReplicaState(
+        node=node_id,
+        life=life,
+        place=Place(topic, int(str(seen["partition"]))),
+        at=at,
+        isr=isr,
+        replicas=replicas,
+        stable_offset=numbers["high_watermark"],
+        **numbers,
+    )
+
+
+def run(seed: int, seconds: float, names: list[str] | None = None, fault_seconds: float = 4.0) -> Result:
+    """Run a cluster with faults for about that long, then let it heal, read everything, and check the history."""
+    notes, began = Notes(), time.monotonic()
+    struck: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="pyclient-chaos-") as data_dir:
+        with EmbeddedCluster(3, processes=True, data_dir=data_dir, config=SETTINGS) as cluster:
+            servers = cluster.bootstrap_servers
+            with Admin(servers) as admin:
+                admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3), NewTopic(CONTROL, PARTITIONS, 3)])
+            workers = _workers(notes, servers, cluster, seed)
+            nemesis = Nemesis(cluster, notes, TOPIC, PARTITIONS, seed)
+            nemesis.wait_in_sync()
+            for worker in workers:
+                worker.start()
+            time.sleep(2.0)  # the first records: faults must meet a cluster at work
+            try:
+                for name in plan(seed, 10_000, names):
+                    if time.monotonic() - began > seconds:
+                        break
+                    struck.append(name)
+                    nemesis.strike(name, fault_seconds)
+                    time.sleep(nemesis.random.random() * 3)  # without faults, also while replicas catch up
+                nemesis.wait_in_sync()
+            except Exception as error:  # a finding: the cluster does not heal
+                notes.fail(f"the cluster in {struck[-1:]}", error)
+            time.sleep(2.0)  # the last records, after everything is healed
+            _end(workers, notes)
+            _drain(notes, servers)
+        notes.add(*_batches(Path(data_dir)))
+    violations = check(notes.history, delivery_timeout=DELIVERY_SECONDS, recovery=RECOVERY_SECONDS)
+    return Result(seed, notes.history, violations, notes.failures, struck, time.monotonic() - began)
+
+
+SETTINGS: Final = {"offsets.topic.num.partitions": 2, "replica.lag.time.max.ms": 2_000}
+
+
+def _workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed: int) -> list[Worker]:
+    topics = {TOPIC: PARTITIONS}
+    return [
+        OurSender("ours-idempotent", notes, servers, TOPIC, PARTITIONS, IDEMPOTENT, seed),
+        OurSender("ours-plain", notes, servers, TOPIC, PARTITIONS, PLAIN, seed + 1),
+        TheirSender("theirs-idempotent", notes, servers, TOPIC, PARTITIONS, IDEMPOTENT, seed + 2),
+        OurSender("ours-one", notes, servers, CONTROL, PARTITIONS, ONE, seed + 3),
+        OurReader("ours-reading", notes, servers, topics, COMMITTED),
+        TheirReader("theirs-reading", notes, servers, topics),
+        Member("member-1", notes, servers, TOPIC, "group"),
+        Member("member-2", notes, servers, TOPIC, "group"),
+        Watching(notes, cluster, topics),
+    ]
+
+
+def _end(workers: list[Worker], notes: Notes) -> None:
+    """Stop the producers, and the others when all sends have an outcome."""
+    senders = [worker for worker in workers if isinstance(worker, (OurSender, TheirSender))]
+    for group in (senders, [worker for worker in workers if worker not in senders]):
+        for worker in group:
+            worker.stop()
+        for worker in group:
+            worker.join(DELIVERY_SECONDS + 30)
+
+
+def _drain(notes: Notes, servers: str) -> None:
+    try:
+        OurReader("drain", notes, servers, {TOPIC: PARTITIONS, CONTROL: PARTITIONS}, COMMITTED).drain(_DRAIN_SECONDS)
+    except Exception as error:  # a finding: not everything can be read
+        notes.fail("drain", error)
+
+
+def _batches(data_dir: Path) -> Iterable[Batch]:
+    """Yield the batches in the logs of all nodes, which were stopped in order."""
+    for directory in sorted(data_dir.glob("node-*/*-*")):
+        match = re.fullmatch(rf"({TOPIC}|{CONTROL})-(\d+)", directory.name)
+        if match is None:
+            continue
+        place, node = Place(match[1], int(match[2])), int(directory.parent.name.removeprefix("node-"))
+        for path in sorted(directory.glob("*.log")):
+            for _position, header in iter_batches(path.read_bytes()):
+                yield Batch(node, place, header.base_offset, header.next_offset - 1, header.crc)

@@ -1,0 +1,342 @@
+"""Producers and consumers of a chaos run, of ours and of confluent-kafka, each in a thread; they note what they saw."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import confluent_kafka
+
+from pyclient import Consumer, Producer, RebalanceListener, TopicPartition
+from pyclient.errors import KafkaError
+from tests.chaos.history import (
+    COMMITTED,
+    FAIL,
+    IDEMPOTENT,
+    INFO,
+    OK,
+    ONE,
+    PLAIN,
+    UNCOMMITTED,
+    Commit,
+    History,
+    Place,
+    Read,
+    Send,
+    Value,
+    parsed,
+    payload,
+)
+
+DELIVERY_SECONDS: Final = 60.0
+RATE: Final = 60  # records a second of each producer
+SIZE: Final = 200
+ISOLATION: Final = {COMMITTED: "read_committed", UNCOMMITTED: "read_uncommitted"}
+_KINDS: Final[dict[str, dict[str, Any]]] = {
+    IDEMPOTENT: {"acks": "all", "enable_idempotence": True},
+    PLAIN: {"acks": "all", "enable_idempotence": False},
+    ONE: {"acks": "1", "enable_idempotence": False},
+}
+
+
+class Notes:
+    """The history, written by many threads, and what has failed in them."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.failures: list[str] = []
+        self._lock = threading.Lock()
+
+    def add(self, *events: Any) -> None:
+        with self._lock:
+            self.history.add(*events)
+
+    def fail(self, who: str, error: BaseException) -> None:
+        with self._lock:
+            self.failures.append(f"{who}: {error!r}")
+
+
+class Worker:
+    """A thread that works until it is told to stop."""
+
+    def __init__(self, name: str, notes: Notes) -> None:
+        self.name = name
+        self.notes = notes
+        self.stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait for its end; one that is stuck is a failure."""
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            self.notes.fail(self.name, TimeoutError(f"still at work after {seconds:g} s"))
+
+    def _run(self) -> None:
+        try:
+            self.work()
+        except Exception as error:  # a finding of the run
+            self.notes.fail(self.name, error)
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class Sending(Worker):
+    """Sends numbered values to random partitions of a topic, at a steady rate."""
+
+    def __init__(
+        self, name: str, notes: Notes, servers: str, topic: str, partitions: int, kind: str, seed: int
+    ) -> None:
+        super().__init__(name, notes)
+        self.servers, self.topic, self.partitions, self.kind = servers, topic, partitions, kind
+        self.random = random.Random(seed)
+        self._outcomes: dict[int, tuple[Value, Place, float, int]] = {}
+
+    def places(self) -> Iterable[tuple[Value, Place]]:
+        """Yield what to send next, at the rate, until the end."""
+        number, began = 0, time.monotonic()
+        while not self.stopping.is_set():
+            place = Place(self.topic, self.random.randrange(self.partitions))
+            yield Value(self.name, number), place
+            number += 1
+            self.stopping.wait(max(0.0, began + number / RATE - time.monotonic()))
+
+    def note(self, value: Value, place: Place, began: float, outcome: str, offset: int | None, error: str) -> None:
+        self.notes.add(Send(value, place, self.kind, outcome, offset, began, time.monotonic(), error=error))
+
+
+class OurSender(Sending):
+    """A producer of ours."""
+
+    def work(self) -> None:
+        options = _KINDS[self.kind]
+        with Producer(
+            bootstrap_servers=self.servers,
+            client_id=self.name,
+            delivery_timeout_ms=round(DELIVERY_SECONDS * 1000),
+            request_timeout_ms=5_000,
+            linger_ms=2,
+            **options,
+        ) as producer:
+            for value, place in self.places():
+                self._send(producer, value, place)
+
+    def _send(self, producer: Producer, value: Value, place: Place) -> None:
+        began = time.monotonic()
+
+        def done(future: Any) -> None:
+            error = future.exception(0)
+            if error is None:
+                self.note(value, place, began, OK, future.result(0).offset, "")
+            else:
+                outcome = INFO if getattr(error, "maybe_persisted", True) else FAIL
+                self.note(value, place, began, outcome, None, repr(error))
+
+        content = payload(value, place, SIZE)
+        try:
+            future = producer.send(place.topic, content, partition=place.partition)
+        except KafkaError as error:
+            self.note(value, place, began, FAIL, None, repr(error))
+        else:
+            future.add_done_callback(done)
+
+
+class TheirSender(Sending):
+    """A producer of confluent-kafka."""
+
+    def work(self) -> None:
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": self.servers,
+                "client.id": self.name,
+                "log_level": 0,
+                "acks": "all",
+                "enable.idempotence": self.kind == IDEMPOTENT,
+                "delivery.timeout.ms": round(DELIVERY_SECONDS * 1000),
+                "request.timeout.ms": 5_000,
+                "linger.ms": 2,
+                "topic.metadata.refresh.interval.ms": 1_000,
+                "reconnect.backoff.max.ms": 500,
+            }
+        )
+        for value, place in self.places():
+            self._send(producer, value, place)
+            producer.poll(0)
+        producer.flush(DELIVERY_SECONDS + 5)
+
+    def _send(self, producer: Any, value: Value, place: Place) -> None:
+        began = time.monotonic()
+
+        def done(error: Any, message: Any) -> None:
+            if error is None:
+                self.note(value, place, began, OK, message.offset(), "")
+            else:
+                self.note(value, place, began, INFO, None, str(error))
+
+        producer.produce(place.topic, payload(value, place, SIZE), partition=place.partition, on_delivery=done)
+
+
+class OurReader(Worker):
+    """A consumer of ours with all partitions of some topics, from the beginning."""
+
+    def __init__(self, name: str, notes: Notes, servers: str, topics: dict[str, int], isolation: str) -> None:
+        super().__init__(name, notes)
+        self.servers, self.topics, self.isolation = servers, topics, isolation
+
+    def work(self) -> None:
+        polls = 0
+        with self.consumer() as consumer:
+            while not self.stopping.is_set():
+                polls += 1
+                self.notes.add(*self.reads(consumer.poll(0.2), polls))
+
+    def consumer(self) -> Consumer[Any, Any]:
+        consumer: Consumer[Any, Any] = Consumer(
+            bootstrap_servers=self.servers,
+            client_id=self.name,
+            auto_offset_reset="earliest",
+            isolation_level=ISOLATION[self.isolation],  # type: ignore[arg-type]
+            request_timeout_ms=5_000,
+            fetch_max_wait_ms=50,
+        )
+        consumer.assign(
+            [TopicPartition(topic, index) for topic, count in self.topics.items() for index in range(count)]
+        )
+        return consumer
+
+    def reads(self, records: Iterable[Any], poll: int) -> list[Read]:
+        """Return what a poll has returned."""
+        found = []
+        for record in records:
+            said = parsed(record.value)
+            value, says = said or (None, None)
+            place = Place(record.topic, record.partition)
+            found.append(Read(self.name, poll, place, record.offset, value, says, self.isolation, at=time.monotonic()))
+        return found
+
+    def drain(self, seconds: float) -> None:
+        """Read everything to the ends, in the caller's thread."""
+        deadline = time.monotonic() + seconds
+        with self.consumer() as consumer:
+            ends = consumer.end_offsets(consumer.assignment(), timeout=seconds)
+            polls = 0
+            while any(consumer.position(place, timeout=seconds) < end for place, end in ends.items()):
+                polls += 1
+                self.notes.add(*self.reads(consumer.poll(1.0), polls))
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{self.name}: not at the ends {ends} after {seconds:g} s")
+
+
+class TheirReader(Worker):
+    """A consumer of confluent-kafka with all partitions of some topics, from the beginning."""
+
+    def __init__(self, name: str, notes: Notes, servers: str, topics: dict[str, int]) -> None:
+        super().__init__(name, notes)
+        self.servers, self.topics = servers, topics
+
+    def work(self) -> None:
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "client.id": self.name,
+                "log_level": 0,
+                "group.id": f"group-of-{self.name}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "topic.metadata.refresh.interval.ms": 1_000,
+                "reconnect.backoff.max.ms": 500,
+                "fetch.wait.max.ms": 50,
+            }
+        )
+        consumer.assign(
+            [
+                confluent_kafka.TopicPartition(topic, index, confluent_kafka.OFFSET_BEGINNING)
+                for topic, count in self.topics.items()
+                for index in range(count)
+            ]
+        )
+        polls = 0
+        while not self.stopping.is_set():
+            polls += 1
+            for message in consumer.consume(500, 0.2):
+                if message.error() is None:
+                    value, says = parsed(message.value()) or (None, None)
+                    place = Place(message.topic(), message.partition())
+                    self.notes.add(
+                        Read(self.name, polls, place, message.offset(), value, says, COMMITTED, at=time.monotonic())
+                    )
+        consumer.close()
+
+
+class Member(Worker, RebalanceListener):
+    """A member of a group, which commits after each poll."""
+
+    def __init__(self, name: str, notes: Notes, servers: str, topic: str, group: str) -> None:
+        super().__init__(name, notes)
+        self.servers, self.topic, self.group = servers, topic, group
+        self._jumped: set[tuple[str, int]] = set()
+
+    def on_assigned(self, partitions: Iterable[Any]) -> None:
+        self._jumped |= {(each.topic, each.partition) for each in partitions}
+
+    def work(self) -> None:
+        with Consumer[Any, Any](
+            bootstrap_servers=self.servers,
+            client_id=self.name,
+            group_id=self.group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            partition_assignment_strategy="cooperative-sticky",
+            isolation_level="read_committed",
+            session_timeout_ms=6_000,
+            heartbeat_interval_ms=500,
+            request_timeout_ms=5_000,
+            fetch_max_wait_ms=50,
+        ) as consumer:
+            consumer.subscribe([self.topic], listener=self)
+            polls = 0
+            while not self.stopping.is_set():
+                polls += 1
+                self._note(consumer.poll(0.2), polls)
+                self._commit(consumer)
+
+    def _note(self, records: Iterable[Any], poll: int) -> None:
+        found = []
+        for record in records:
+            value, says = parsed(record.value) or (None, None)
+            at = (record.topic, record.partition)
+            jumped = at in self._jumped
+            self._jumped.discard(at)
+            found.append(
+                Read(
+                    self.name,
+                    poll,
+                    Place(*at),
+                    record.offset,
+                    value,
+                    says,
+                    COMMITTED,
+                    jumped=jumped,
+                    at=time.monotonic(),
+                )
+            )
+        self.notes.add(*found)
+
+    def _commit(self, consumer: Consumer[Any, Any]) -> None:
+        positions = {place: consumer.position(place, timeout=5) for place in consumer.assignment()}
+        try:
+            consumer.commit(dict(positions), timeout=5)
+        except KafkaError:
+            return  # the member was put out of the group, or its coordinator is away: the next poll joins again
+        for place, offset in positions.items():
+            self.notes.add(Commit(self.group, self.name, 0, Place(*place), offset, offset, at=time.monotonic()))
