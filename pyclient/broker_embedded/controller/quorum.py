@@ -40,6 +40,7 @@ _APPLIED_AT_ONCE: Final = 1 << 18
 """Bytes of committed batches that are applied in one step, some milliseconds."""
 
 _LONGEST_WAIT: Final = 0.5
+_AWAY: Final = 0.05
 
 
 class Answered(NamedTuple):
@@ -320,8 +321,12 @@ class Quorum:
                 return
             except (errors.ProtocolError, ValueError) as refused:
                 log.error("node %d: the answer of node %d is refused: %s", self._node.node_id, node_id, refused)
-        elif isinstance(error, errors.ConnectionFailed) and isinstance(request, raft.Fetch):
-            self._drive(lambda now: self.raft.leader_lost(node_id, now))
+        elif isinstance(error, errors.ConnectionFailed):
+            if isinstance(request, raft.Fetch):
+                self._drive(lambda now: self.raft.leader_lost(node_id, now))
+            # A node that is away is asked a few times a second, not every `retry.backoff.ms`.
+            self._node.schedule(_AWAY, lambda: self._drive(lambda now: self.raft.failed(node_id, request, now)))
+            return
         self._drive(lambda now: self.raft.failed(node_id, request, now))
 
     def _answer(self, effect: raft.Answer) -> None:

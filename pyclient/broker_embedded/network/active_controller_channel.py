@@ -101,11 +101,13 @@ class ActiveControllerChannel:
         A node that was cut off or is paused never answers.
         """
         quorum = self._node.quorum
-        while not (await asyncio.wait({sent}, timeout=_LOOK))[0]:
-            if quorum is None or quorum.leader_id not in (leader, None):
-                sent.cancel()
-                raise errors.ConnectionFailed(f"node {leader} is no longer the active controller")
-        return sent.result()
+        try:
+            while not (await asyncio.wait({sent}, timeout=_LOOK))[0]:
+                if quorum is None or quorum.leader_id not in (leader, None):
+                    raise errors.ConnectionFailed(f"node {leader} is no longer the active controller")
+            return sent.result()
+        finally:
+            sent.cancel()  # of no effect once it is done
 
 
 def _is_refused(response: Any) -> bool:
