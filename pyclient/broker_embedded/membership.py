@@ -146,6 +146,7 @@ class ClusterMembership:
             node.start_replication(lambda: self._connect("fetcher"), self.to_controller)
             node.serve_clients()
             self.lifecycle = LifecycleLoop(node, lifecycle_of(node, registration_of(node)), self.to_controller)
+            self.to_controller.when_lost(self.lifecycle.connection_lost)
             self.lifecycle.ready_to_unfence()
 
     def metadata_changed(self, delta: MetadataDelta) -> None:

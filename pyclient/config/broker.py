@@ -555,7 +555,7 @@ PROFILES: Final[dict[str, dict[str, str]]] = {
         "group.consumer.session.timeout.ms": "10000",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "100",
-        "internal.broker.closed.connection.grace.ms": "150",
+        "internal.broker.closed.connection.grace.ms": "60",
         "internal.group.session.cap.ms": "10000",
         "internal.partial.frame.timeout.ms": "5000",
         "offsets.topic.num.partitions": "4",

@@ -138,3 +138,27 @@ def test_the_link_replaces_addresses() -> None:
                 await channels.to(7, "elsewhere", 1).send(MetadataRequest(topics=[]), 0.5)
 
         asyncio.run(main())
+
+
+def test_the_end_of_a_connection_is_told_unless_this_node_ended_it() -> None:
+    lost: list[int] = []
+
+    async def scenario(channels: NodeChannels) -> None:
+        first = asyncio.Event()
+
+        def on_lost() -> None:
+            lost.append(1)
+            first.set()
+
+        channels.on_lost = on_lost
+        with EmbeddedCluster() as cluster:
+            await channels.to(1, *address_of(cluster)).send(describe(), 5.0)
+            assert not lost
+        await asyncio.wait_for(first.wait(), 30)
+        with EmbeddedCluster() as cluster:
+            await channels.to(2, *address_of(cluster)).send(describe(), 5.0)
+            channels.close()
+            await asyncio.sleep(0)
+
+    run(scenario)
+    assert lost == [1]

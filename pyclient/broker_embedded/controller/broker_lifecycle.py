@@ -228,6 +228,10 @@ class LifecycleLoop:
         """The node has applied more of the metadata."""
         self._tell(self.lifecycle.metadata_applied)
 
+    def connection_lost(self) -> None:
+        """The connection for heartbeats ended."""
+        self._tell(self.lifecycle.connection_lost)
+
     def _tell(self, event: Callable[[float], None]) -> None:
         event(self._node.clock.monotonic())
         self._step()

@@ -49,6 +49,10 @@ class ActiveControllerChannel:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def when_lost(self, callback: Callable[[], object]) -> None:
+        """Call `callback` whenever the connection for heartbeats ends."""
+        self._heartbeats.on_lost = callback
+
     def pause(self) -> None:
         """Neither write nor read until `resume`."""
         for channels in self._all:

@@ -163,6 +163,7 @@ class NodeChannel:
         self._backoff = 0.0
         self._versions.clear()
         self._connection = connection
+        connection.on_closed.append(lambda _ended: self._lost())
         if self._paused:
             self.pause()
         waiting, self._unsent = self._unsent, []
@@ -171,6 +172,11 @@ class NodeChannel:
             each.timer.cancel()
             if not each.future.done():
                 self._submit(each.request, each.future, max(each.deadline - now, 0.001))
+
+    def _lost(self) -> None:
+        """Tell that the connection ended, unless this node ended it."""
+        if not self._closed:
+            self._channels.on_lost()
 
     def _submit(self, request: Request[Any], future: Future[Any], timeout: float) -> None:
         connection = self._connection
@@ -238,6 +244,8 @@ class NodeChannels:
             socket_connection_setup_timeout_ms=_SETUP_MS,
             receive_message_max_bytes=_LARGEST_RESPONSE,
         )
+        self.on_lost: Callable[[], object] = lambda: None
+        """Called when a connection has ended."""
         self._channels: dict[tuple[int, str, int], NodeChannel] = {}
         self._paused = False
         self._closed = False
