@@ -22,6 +22,8 @@ from pyclient.broker_embedded import EmbeddedCluster
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+RUN = ("fault-injection", "transactions")
+"""The documents in docs/ with code that tests run."""
 ADDRESS = "localhost:9092"
 """The address in the examples, which tests replace by that of their cluster."""
 
@@ -40,6 +42,7 @@ def blocks(text: str) -> dict[tuple[str, str], str]:
 
 BLOCKS = blocks(README)
 FAULTS = blocks((ROOT / "docs" / "fault-injection.md").read_text())
+TRANSACTIONS = blocks((ROOT / "docs" / "transactions.md").read_text())
 CLIENTS = {
     "Produce": "orders 0\ndelivered: True\n2 of 2\n",
     "Consume": "b'three apples'\nb'two pears'\nb'a plum'\nb'a quince'\nTrue\n",
@@ -61,7 +64,8 @@ def test_every_code_block_of_documents_is_tested() -> None:
     tested = {("python", heading) for heading in ("pyclient", *CLIENTS, "A broker in a test")}
     assert set(BLOCKS) == tested | {("sh", heading) for heading in ("Install", "Two commands", "Command line")}
     assert set(FAULTS) == {("python", "From Python"), ("sh", "Over HTTP")}
-    others = set((ROOT / "docs").glob("**/*.md")) - {ROOT / "docs" / "fault-injection.md"}
+    assert set(TRANSACTIONS) == {("python", "Transactions"), ("python", "Exactly once from topic to topic")}
+    others = set((ROOT / "docs").glob("**/*.md")) - {ROOT / "docs" / f"{name}.md" for name in RUN}
     assert [path.name for path in sorted(others) if blocks(path.read_text())] == []
 
 
@@ -184,3 +188,27 @@ def test_commands_and_files_named_in_readme_exist() -> None:
     assert {"demo", "test"} <= named
     for path in re.findall(r"\]\(([A-Z]+\.md)\)|`(examples/\w+\.py)`", README):
         assert (ROOT / (path[0] or path[1])).exists(), path
+
+
+def test_transactions_of_the_document_run() -> None:
+    stop = threading.Event()
+    with EmbeddedCluster() as cluster:
+        code = {
+            heading: text.replace(ADDRESS, cluster.bootstrap_servers) for (_, heading), text in TRANSACTIONS.items()
+        }
+        exec(code["Transactions"], {})
+        with Producer(cluster.bootstrap_servers) as producer:
+            producer.send_many("orders", [b"a", b"b"])
+        names: dict[str, Any] = {}
+        exec(code["Exactly once from topic to topic"], names)
+        worker = threading.Thread(target=names["bill"], args=(stop,))
+        worker.start()
+        found: list[bytes | None] = []
+        options = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+        with Consumer(bootstrap_servers=cluster.bootstrap_servers, config=options) as consumer:
+            consumer.assign([("invoices", 0)])
+            while len(found) < 3:
+                found += [record.value for record in consumer.poll(10.0)]
+        stop.set()
+        worker.join()
+    assert found == [b"...", b"A", b"B"]
