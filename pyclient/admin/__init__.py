@@ -5,6 +5,7 @@ from pyclient.admin.async_admin import AsyncAdmin
 from pyclient.admin.config import AdminConfig, AdminOptions
 from pyclient.admin.groups import GroupDescription, GroupListing, GroupMember
 from pyclient.admin.topics import NewTopic, TopicDescription
+from pyclient.admin.transaction_calls import ProducerDescription, TransactionDescription, TransactionListing
 
 __all__ = [
     "Admin",
@@ -15,5 +16,8 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "NewTopic",
+    "ProducerDescription",
     "TopicDescription",
+    "TransactionDescription",
+    "TransactionListing",
 ]

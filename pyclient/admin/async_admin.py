@@ -12,6 +12,7 @@ from pyclient.admin.config import AdminConfig, AdminOptions
 from pyclient.admin.groups import GroupDescription, GroupListing
 from pyclient.admin.runners import AsyncRunner
 from pyclient.admin.topics import NewTopic, TopicDescription, new_topics, unique_names
+from pyclient.admin.transaction_calls import ProducerDescription, TransactionDescription, TransactionListing
 from pyclient.cluster.client import ClusterHealth
 from pyclient.config import resolve
 from pyclient.config.reference import document
@@ -20,6 +21,8 @@ from pyclient.types import OffsetAndMetadata, TopicPartition
 
 class AsyncAdmin:
     """Creates, lists, describes, grows and deletes topics; lists, describes and deletes groups.
+
+    It also lists, describes and fences transactional producers.
 
     >>> async with AsyncAdmin("localhost:9092") as admin:  # doctest: +SKIP
     ...     await admin.create_topics([NewTopic("orders", partitions=6)])
@@ -116,6 +119,53 @@ class AsyncAdmin:
         Raise `UnknownMemberId` if the group has members, `UnknownTopicOrPartition` for a missing topic or partition.
         """
         await self._runner.run(self._client.alter_group_offsets, group_id, offsets, timeout)
+
+    async def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int | None = None,
+        pattern: str | None = None,
+        timeout: float | None = None,
+    ) -> list[TransactionListing]:
+        """Return the transactional ids of all coordinators, optionally only some (KIP-664).
+
+        Those in `states` (`Ongoing`, `CompleteCommit`, ...), of `producer_ids`, with a transaction open for
+        `longer_than_ms` (KIP-994), or whose id matches the RE2 `pattern` (KIP-1152).
+        """
+        return await self._runner.run(
+            self._client.list_transactions, states, producer_ids, longer_than_ms, pattern, timeout
+        )
+
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, TransactionDescription]:
+        """Return the state, producer and partitions of transactional ids.
+
+        Raise `TransactionalIdNotFound` if one does not exist.
+        """
+        return await self._runner.run(self._client.describe_transactions, unique_names(transactional_ids), timeout)
+
+    async def fence_producers(self, transactional_ids: Iterable[str], *, timeout: float | None = None) -> None:
+        """Shut out the present producers with these transactional ids, and abort their transactions."""
+        await self._runner.run(self._client.fence_producers, unique_names(transactional_ids), timeout)
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        """Return the producers that the leaders of partitions know, with the open transaction of each."""
+        return await self._runner.run(self._client.describe_producers, partitions, timeout)
+
+    async def abort_transaction(
+        self, partition: TopicPartition, producer: ProducerDescription, *, timeout: float | None = None
+    ) -> None:
+        """End a hanging transaction in one partition, of which no coordinator knows.
+
+        `producer` is what `describe_producers` found there. If its coordinator knows the transaction, use
+        `fence_producers`: this one would end a part of it.
+        """
+        await self._runner.run(self._client.abort_transaction, partition, producer, timeout)
 
     def health(self) -> ClusterHealth:
         """Return the known and the connected nodes, the age of the metadata, and the last failure of each address."""

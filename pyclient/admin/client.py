@@ -18,6 +18,12 @@ from pyclient.admin.topics import (
     description,
     raise_errors,
 )
+from pyclient.admin.transaction_calls import (
+    ProducerDescription,
+    TransactionCalls,
+    TransactionDescription,
+    TransactionListing,
+)
 from pyclient.backoff import Backoff
 from pyclient.clock import SYSTEM_CLOCK, Clock, Rng
 from pyclient.cluster.client import ClusterClient, ClusterHealth
@@ -58,6 +64,7 @@ class AdminClient:
             before_retry=self._cluster.check_reachable,
         )
         self._groups = GroupCalls(self._cluster, self._retry_policy)
+        self._transactions = TransactionCalls(self._cluster, self._retry_policy)
         self._started = False
 
     async def create_topics(
@@ -147,6 +154,45 @@ class AdminClient:
     ) -> None:
         deadline = await self._start_call(timeout)
         await self._groups.alter_offsets(group_id, offsets, deadline)
+
+    async def list_transactions(
+        self,
+        states: Iterable[str],
+        producer_ids: Iterable[int],
+        longer_than_ms: int | None,
+        pattern: str | None,
+        timeout: float | None,
+    ) -> list[TransactionListing]:
+        deadline = await self._start_call(timeout)
+        return await self._transactions.list(states, producer_ids, longer_than_ms, pattern, deadline)
+
+    async def describe_transactions(
+        self, transactional_ids: Sequence[str], timeout: float | None
+    ) -> dict[str, TransactionDescription]:
+        deadline = await self._start_call(timeout)
+        return await self._transactions.describe(transactional_ids, deadline)
+
+    async def fence_producers(self, transactional_ids: Sequence[str], timeout: float | None) -> None:
+        deadline = await self._start_call(timeout)
+        await self._transactions.fence(transactional_ids, deadline)
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], timeout: float | None
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        deadline = await self._start_call(timeout)
+        return await self._transactions.producers(partitions, deadline)
+
+    async def abort_transaction(
+        self, partition: TopicPartition, producer: ProducerDescription, timeout: float | None
+    ) -> None:
+        deadline = await self._start_call(timeout)
+        await self._transactions.abort(
+            TopicPartition(*partition),
+            producer.producer_id,
+            producer.producer_epoch,
+            max(0, producer.coordinator_epoch),
+            deadline,
+        )
 
     def health(self) -> ClusterHealth:
         return self._cluster.health()
