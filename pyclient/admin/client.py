@@ -164,7 +164,7 @@ class AdminClient:
         timeout: float | None,
     ) -> list[TransactionListing]:
         deadline = await self._start_call(timeout)
-        return await self._transactions.list(states, producer_ids, longer_than_ms, pattern, deadline)
+        return await self._transactions.listings(states, producer_ids, longer_than_ms, pattern, deadline)
 
     async def describe_transactions(
         self, transactional_ids: Sequence[str], timeout: float | None

@@ -85,7 +85,7 @@ class TransactionCalls:
         self._cluster = cluster
         self._retry_policy = retry_policy
 
-    async def list(
+    async def listings(
         self,
         states: Iterable[str],
         producer_ids: Iterable[int],

@@ -82,3 +82,15 @@ def test_fenced_producer_loses_its_transaction(
         with Consumer(bootstrap_servers=servers) as all_of_it:
             ends = all_of_it.end_offsets([PLACE])
         assert reader.end_offsets([PLACE]) == ends  # nothing is open
+
+
+def test_transaction_is_ended_in_one_partition(servers: str, admin: Any, producer: Producer) -> None:
+    def found() -> Any:
+        mine = producer.health()["producer_id"]
+        [each] = [each for each in admin(servers, "describe_producers", [PLACE])[PLACE] if each.producer_id == mine]
+        return each
+
+    hanging = found()
+    admin(servers, "abort_transaction", PLACE, hanging)
+    assert (hanging.transaction_start_offset is None, found().transaction_start_offset) == (False, None)
+    producer.abort_transaction()
