@@ -68,7 +68,9 @@ def found(plant: Plant, seed: int) -> tuple[bool, str]:
         except subprocess.TimeoutExpired:
             return False, "the run did not end"
     violated = [line.removeprefix("VIOLATED ") for line in ran.stdout.splitlines() if line.startswith("VIOLATED ")]
-    if any(line.split(":")[0] in plant.finds for line in violated):
+    if "failed" in plant.finds:  # clients that could not go on, or a cluster that did not heal
+        violated += [line for line in ran.stdout.splitlines() if line.startswith("FAILED ")]
+    if any(line.split(":")[0] in plant.finds or line.startswith("FAILED ") for line in violated):
         return True, "; ".join(violated)
     return False, f"{ran.stdout[-1500:]}{ran.stderr[-1500:]}"
 
