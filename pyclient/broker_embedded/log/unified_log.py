@@ -90,7 +90,8 @@ class UnifiedLog:
         self.local = local
         self.start_offset = loaded.start_offset
         self.replicated = high_watermark is not None
-        self.high_watermark = local.end_offset if high_watermark is None else min(high_watermark, local.end_offset)
+        known = local.end_offset if high_watermark is None else min(high_watermark, local.end_offset)
+        self.high_watermark = max(known, self.start_offset)
         self.producers = loaded.producers
         self.damage = loaded.damage
         self.failure: str | None = None
@@ -405,6 +406,7 @@ class UnifiedLog:
         """Set the log's start to `offset`. Never moves back."""
         self.start_offset = max(offset, self.start_offset)
         self.local.files.truncate_epochs(start=self.start_offset)
+        self.advance_high_watermark(self.start_offset)
 
     def truncate_to(self, offset: int) -> None:
         """Remove everything from `offset` on; a batch that contains `offset` is removed whole, and the log ends there.
@@ -435,7 +437,7 @@ class UnifiedLog:
 
     def _end_at(self, offset: int) -> None:
         self.cleaned_to = min(self.cleaned_to, offset)
-        self.high_watermark = min(self.high_watermark, offset) if self.replicated else offset
+        self.high_watermark = max(self.start_offset, min(self.high_watermark, offset)) if self.replicated else offset
         self.local.end_at(offset)
         self._end_awaiting_flush()
 

@@ -269,6 +269,16 @@ def test_a_replicated_log_shows_only_what_is_committed(fixture: Any) -> None:
     assert heard == [0, 0, 1, 2]
 
 
+def test_the_high_watermark_is_not_below_the_start(fixture: Any) -> None:
+    log = fixture.open(high_watermark=0)
+    for value in (b"a", b"b", b"c"):
+        fixture.append(log, value)
+    log.advance_start(1)
+    assert log.high_watermark == 1
+    log.truncate_fully_and_start_at(7)
+    assert (log.start_offset, log.high_watermark, log.end_offset) == (7, 7, 7)
+
+
 def test_copies_keep_the_leaders_offsets_and_epochs(fixture: Any, new_fixture: Any) -> None:
     other = new_fixture()
     leader, follower = other.open(), fixture.open(high_watermark=0)
