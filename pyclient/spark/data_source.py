@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from pyclient.spark.exactly_once import ExactlyOnceWriter
+
 
 class KafkaDataSource(DataSource):
     """Reads from and writes to Kafka, in batches and streams.
@@ -77,7 +79,7 @@ class KafkaDataSource(DataSource):
 
         if overwrite:
             raise ConfigError("mode overwrite is not possible: records in Kafka cannot be replaced; use append")
-        return BatchSink(self._batch_writer(schema))
+        return BatchSink(*self._batch_writer(schema, "batch"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of a streaming query."""
@@ -87,15 +89,17 @@ class KafkaDataSource(DataSource):
             raise ConfigError("output mode complete is not possible: records in Kafka cannot be replaced")
         if not sink.ARROW_STREAMS:
             raise ConfigError("streams are written with pyspark 4.1 or later; before, use foreachBatch with write()")
-        return sink.StreamSink(self._batch_writer(schema))
+        return sink.StreamSink(*self._batch_writer(schema, "stream"))
 
-    def _batch_writer(self, schema: StructType) -> BatchWriter:
+    def _batch_writer(self, schema: StructType, query: Query) -> tuple[BatchWriter | ExactlyOnceWriter, str | None]:
         from pyclient.spark.columns import check_sink
+        from pyclient.spark.exactly_once import ExactlyOnceWriter
 
-        options = sink_options(self.options)
+        options = sink_options(self.options, query)
         resolve(ProducerConfig, {}, with_defaults(options.client))
         check_sink({field.name: field.dataType.simpleString() for field in schema.fields}, options.topic)
-        return BatchWriter(options.topic, options.flush_timeout, options.client)
+        made = ExactlyOnceWriter if options.exactly_once else BatchWriter
+        return made(options.topic, options.flush_timeout, options.client), options.write_id
 
     def _source(self, query: Query) -> SourceOptions:
         options = source_options(self.options, query)

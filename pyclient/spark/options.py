@@ -40,7 +40,10 @@ SOURCE: Final = (
     "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "includeHeaders", "columns",
     "pushFilters", "commitGroupId",
 )  # fmt: skip
-SINK: Final = ("topic", "flushTimeoutMs", "includeHeaders", "checkpointLocation", "queryName")
+SINK: Final = (
+    "topic", "flushTimeoutMs", "includeHeaders", "checkpointLocation", "queryName", "exactlyOnce", "writeId",
+)  # fmt: skip
+_WRITE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _SOURCE_REFUSED: Final = {
     "auto.offset.reset": "use startingOffsets: a query keeps its own offsets",
     "enable.auto.commit": "offsets are in the checkpoint: use commitGroupId to show progress in a group",
@@ -92,10 +95,15 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of a query that writes; `topic` goes before a column of that name."""
+    """The options of a query that writes; `topic` goes before a column of that name.
+
+    `write_id` identifies a batch, or goes before the id of a streaming query, when rows are to be written exactly once.
+    """
 
     topic: str | None
     flush_timeout: float
+    exactly_once: bool
+    write_id: str | None
     client: Mapping[str, str] = field(repr=False)
     """Options of `Producer` by Kafka's names."""
 
@@ -154,11 +162,18 @@ def source_options(given: Mapping[str, str], query: Query) -> SourceOptions:
     return read
 
 
-def sink_options(given: Mapping[str, str]) -> SinkOptions:
+def sink_options(given: Mapping[str, str], query: Query) -> SinkOptions:
     """Return the options of a query that writes; raise one `ConfigError` with everything that is wrong with them."""
     options = _Options(given, SINK, _SINK_REFUSED)
     flush_timeout = (options.count("flushTimeoutMs") or 150_000) / 1000
-    write = SinkOptions(options.text("topic"), flush_timeout, options.client(None))
+    exactly_once, write_id = options.flag("exactlyOnce", False), options.text("writeId")
+    if write_id is not None and not _WRITE_ID.fullmatch(write_id):
+        options.problem(f"writeId={write_id} is not possible: it takes up to 200 letters, digits, dots, _ and -")
+    if exactly_once and query == "batch" and write_id is None:
+        options.problem("exactlyOnce needs writeId for a batch: a name of this write, by which a repetition is known")
+    write = SinkOptions(options.text("topic"), flush_timeout, exactly_once, write_id, options.client(None))
+    if exactly_once:
+        options.check_transactions(write)
     options.raise_problems()
     return write
 
@@ -299,6 +314,18 @@ class _Options:
                     end = ending.values.get(partition, start)
                     if 0 <= end < start:
                         self.problem(f"{partition} starts at {start}, after its end {end}")
+
+    def check_transactions(self, write: SinkOptions) -> None:
+        """Note options of the client that exclude transactions of the sink's own."""
+        for name in ("transactional.id", "transactional_id"):
+            if name in write.client:
+                self.problem(f"kafka.{name} is not accepted with exactlyOnce: each task has an id of its own")
+        timeout = write.client.get("transaction.timeout.ms", "900000")
+        if timeout.isascii() and timeout.isdigit() and int(timeout) <= write.flush_timeout * 1000:
+            self.problem(
+                f"kafka.transaction.timeout.ms={timeout} is too short for flushTimeoutMs="
+                f"{write.flush_timeout * 1000:.0f}: the coordinator would abort what a task still delivers"
+            )
 
     def check_same(self, what: str, bound: Bound, partitions: tuple[TopicPartition, ...]) -> None:
         """Note partitions that only one of two options names."""

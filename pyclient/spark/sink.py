@@ -1,14 +1,17 @@
-"""The writers of `format("pyclient")`: every task delivers its rows before it ends (at least once)."""
+"""The writers of `format("pyclient")`: every task delivers its rows before it ends, at least or exactly once."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from pyclient.errors import ConfigError
+from pyclient.spark.exactly_once import ExactlyOnceWriter
 from pyclient.spark.writing import BatchWriter
 
 try:
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.spark")
 
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+
 
 @dataclass
 class Written(WriterCommitMessage):
@@ -34,12 +40,16 @@ class Written(WriterCommitMessage):
 class BatchSink(DataSourceArrowWriter):
     """Writes a DataFrame."""
 
-    def __init__(self, writer: BatchWriter) -> None:
+    def __init__(self, writer: BatchWriter | ExactlyOnceWriter, write_id: str | None) -> None:
         self._writer = writer
+        self._write_id = write_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Deliver a task's rows."""
-        return Written(self._writer.write(iterator))
+        if isinstance(self._writer, BatchWriter):
+            return Written(self._writer.write(iterator))
+        assert self._write_id is not None, "the options of a batch were checked"
+        return Written(self._writer.write(iterator, self._write_id, _task().partitionId(), 0).rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log the number of rows; they are delivered already."""
@@ -55,12 +65,17 @@ if ARROW_STREAMS:
     class StreamSink(DataSourceStreamArrowWriter):
         """Writes the micro-batches of a query."""
 
-        def __init__(self, writer: BatchWriter) -> None:
+        def __init__(self, writer: BatchWriter | ExactlyOnceWriter, write_id: str | None) -> None:
             self._writer = writer
+            self._write_id = write_id
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
             """Deliver a task's rows of a micro-batch."""
-            return Written(self._writer.write(iterator))
+            if isinstance(self._writer, BatchWriter):
+                return Written(self._writer.write(iterator))
+            task = _task()
+            query, batch = _local(task, QUERY_ID), _local(task, BATCH_ID)
+            return Written(self._writer.write(iterator, self._write_id or query, task.partitionId(), int(batch)).rows)
 
         def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, Spark's name
             """Log the number of rows; they are delivered already."""
@@ -69,6 +84,22 @@ if ARROW_STREAMS:
         def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
             """Log how many rows of the failed micro-batch stay in Kafka: its replay writes them again."""
             log.warning("batch %d failed after %d rows were written; its replay repeats them", batchId, _rows(messages))
+
+
+def _task() -> Any:
+    task = TaskContext.get()
+    assert task is not None, "Spark runs writers in tasks"
+    return task
+
+
+def _local(task: Any, name: str) -> str:
+    value = task.getLocalProperty(name)
+    if value is None:
+        raise ConfigError(
+            f"this release of Spark does not give tasks the property {name}, so that a repeated "
+            "batch would not be known"
+        )
+    return str(value)
 
 
 def _rows(messages: list[WriterCommitMessage | None]) -> int:

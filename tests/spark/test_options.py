@@ -145,15 +145,15 @@ def test_durations(text: str, seconds: float) -> None:
 
 def test_the_sink_takes_sparks_options() -> None:
     given = {**SERVERS, "topic": "t", "kafka.acks": "all", "checkpointlocation": "/c", "queryname": "q"}
-    read = sink_options(given)
+    read = sink_options(given, "batch")
     assert (read.topic, read.client) == ("t", {"bootstrap.servers": "h:9092", "acks": "all"})
     with pytest.raises(errors.ConfigError, match=r"kafka\.key\.serializer is not accepted"):
-        sink_options({**SERVERS, "kafka.key.serializer": "x"})
+        sink_options({**SERVERS, "kafka.key.serializer": "x"}, "batch")
     with pytest.raises(errors.ConfigError, match="unknown option topics"):
-        sink_options({**SERVERS, "topics": "t"})
+        sink_options({**SERVERS, "topics": "t"}, "batch")
 
 
 def test_options_do_not_show_what_the_client_gets() -> None:
     given = {**SUBSCRIBED, "kafka.ssl.key.password": "hunter2"}
     assert "hunter2" not in repr(source_options(given, "batch"))
-    assert "hunter2" not in repr(sink_options({**SERVERS, "kafka.ssl.key.password": "hunter2"}))
+    assert "hunter2" not in repr(sink_options({**SERVERS, "kafka.ssl.key.password": "hunter2"}, "batch"))

@@ -1,0 +1,182 @@
+"""The exactly-once sink: a repeated batch is recognised, an older attempt is fenced, other rows are an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclient import OffsetAndMetadata, Producer, errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.spark.exactly_once import Checksum, ExactlyOnceWriter, Marker, ReplayDiffers
+from pyclient.spark.options import sink_options
+from tests.spark.conftest import create, needs_java, read_all
+
+cells = st.none() | st.binary(max_size=5)
+rows_of = st.lists(st.tuples(cells, cells), max_size=12)
+SERVERS = {"kafka.bootstrap.servers": "h:9092"}
+
+
+def batch_of(rows: list[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
+    keys, values = [key for key, _ in rows], [value for _, value in rows]
+    return pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
+
+
+def checksum_of(*batches: pa.RecordBatch) -> tuple[int, int]:
+    checksum = Checksum()
+    for batch in batches:
+        checksum.add(batch)
+    return checksum.rows, checksum.value()
+
+
+@given(rows_of, st.integers(0, 12))
+def test_a_checksum_does_not_depend_on_how_rows_are_divided(rows: list[Any], cut: int) -> None:
+    whole = batch_of(rows)
+    assert checksum_of(whole) == checksum_of(batch_of(rows[:cut]), whole.slice(min(cut, len(rows))))
+
+
+@given(rows_of, rows_of)
+def test_a_checksum_tells_rows_apart(one: list[Any], other: list[Any]) -> None:
+    assert (checksum_of(batch_of(one)) == checksum_of(batch_of(other))) == (one == other)
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**32 - 1))
+def test_a_marker_is_kept_in_an_offset(batch: int, rows: int, checksum: int) -> None:
+    marker = Marker(batch, rows, checksum)
+    assert Marker.of_offset(marker.to_offset()) == marker
+
+
+@pytest.mark.parametrize("metadata", ["", "5", "x 0", "5 x"])
+def test_an_offset_of_something_else_is_refused(metadata: str) -> None:
+    with pytest.raises(errors.ConfigError, match="another write id"):
+        Marker.of_offset(OffsetAndMetadata(3, metadata))
+
+
+def test_options_of_exactly_once() -> None:
+    assert sink_options({**SERVERS, "exactlyonce": "true"}, "stream").exactly_once
+    for given_options, query, said in (
+        ({"exactlyonce": "true"}, "batch", "needs writeId"),
+        ({"writeid": "a b"}, "batch", "writeId=a b"),
+        ({"exactlyonce": "true", "kafka.transactional.id": "x"}, "stream", "an id of its own"),
+        ({"exactlyonce": "true", "kafka.transaction.timeout.ms": "1000"}, "stream", "is too short"),
+    ):
+        with pytest.raises(errors.ConfigError, match=said):
+            sink_options({**SERVERS, **given_options}, query)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def servers(kafka_cluster: EmbeddedCluster) -> str:
+    return kafka_cluster.bootstrap_servers
+
+
+def writer(servers: str, topic: str) -> ExactlyOnceWriter:
+    return ExactlyOnceWriter(topic, 30.0, {"bootstrap.servers": servers})
+
+
+def values(servers: str, topic: str) -> list[bytes | None]:
+    return [record.value for record in read_all(servers, topic, 1, isolation_level="read_committed")]
+
+
+class TestWithoutSpark:
+    ROWS = batch_of([(b"k", b"a"), (None, b"b")])
+
+    def test_a_repeated_batch_is_written_once(self, servers: str) -> None:
+        topic = create(servers, "once-repeated", 1)
+        sink = writer(servers, topic)
+        first = sink.write([self.ROWS], "repeated", 0, 7)
+        assert first == Marker(7, 2, checksum_of(self.ROWS)[1])
+        assert sink.write([self.ROWS.slice(0, 1), self.ROWS.slice(1)], "repeated", 0, 7) == first
+        assert sink.write([self.ROWS], "repeated", 0, 6) == first  # an older batch is done, too
+        sink.write([self.ROWS], "repeated", 0, 8)
+        sink.write([self.ROWS], "repeated", 1, 7)  # another partition of the same query
+        assert values(servers, topic) == [b"a", b"b"] * 3
+
+    def test_a_repetition_with_other_rows_is_an_error(self, servers: str) -> None:
+        topic = create(servers, "once-differs", 1)
+        sink = writer(servers, topic)
+        sink.write([self.ROWS], "differs", 0, 0)
+        with pytest.raises(ReplayDiffers, match=r"2 rows .* repeats it with 1 rows"):
+            sink.write([self.ROWS.slice(1)], "differs", 0, 0)
+        assert values(servers, topic) == [b"a", b"b"]
+
+    def test_a_failed_attempt_leaves_nothing_to_be_read(self, servers: str) -> None:
+        topic = create(servers, "once-fails", 1)
+        sink = writer(servers, topic)
+
+        def breaks() -> Iterator[pa.RecordBatch]:
+            yield self.ROWS
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            sink.write(breaks(), "fails", 0, 0)
+        sink.write([self.ROWS], "fails", 0, 0)
+        assert values(servers, topic) == [b"a", b"b"]
+
+    def test_an_older_attempt_that_hangs_is_fenced(self, servers: str) -> None:
+        topic = create(servers, "once-fenced", 1)
+        sink = writer(servers, topic)
+        with Producer(servers, transactional_id="pyclient-sink-fenced-0") as zombie:
+            zombie.init_transactions()
+            zombie.begin_transaction()
+            zombie.send(topic, b"zombie").result(30)
+            sink.write([self.ROWS], "fenced", 0, 0)
+            with pytest.raises(errors.KafkaError):
+                zombie.commit_transaction()
+        assert values(servers, topic) == [b"a", b"b"]
+
+
+class TestInSpark:
+    pytestmark = needs_java
+
+    @pytest.mark.slow
+    def test_a_stream_whose_tasks_fail_and_repeat_writes_each_row_once(
+        self, spark: Any, servers: str, tmp_path: Path
+    ) -> None:
+        source, sink = create(servers, "once-source", 2), create(servers, "once-sink", 1)
+        with Producer(servers) as producer:
+            producer.send_many(source, [str(number).encode() for number in range(200)])
+        marks = tmp_path / "failed"
+        marks.mkdir()
+
+        def fail_once(batches: Any) -> Any:
+            """Fail the first attempt of each task after its rows were handed to the sink."""
+            from pyspark import TaskContext
+
+            yield from batches
+            task = TaskContext.get()
+            mark = marks / f"{task.getLocalProperty('streaming.sql.batchId')}-{task.partitionId()}"
+            if not mark.exists():
+                mark.touch()
+                raise RuntimeError("this attempt fails")
+
+        def run() -> None:
+            df = spark.readStream.format("pyclient").option("kafka.bootstrap.servers", servers)
+            df = (
+                df.option("subscribe", source).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 100)
+            )
+            df = df.load().select("key", "value").mapInArrow(fail_once, "key binary, value binary")
+            query = df.writeStream.format("pyclient").option("kafka.bootstrap.servers", servers).option("topic", sink)
+            query = query.option("exactlyOnce", "true").option("checkpointLocation", str(tmp_path / "checkpoint"))
+            query.trigger(availableNow=True).start().awaitTermination()
+
+        for _attempt in range(20):  # local Spark does not repeat a task: the query is started again, as by a user
+            try:
+                run()
+            except Exception as error:
+                assert "this attempt fails" in str(error)
+            else:
+                break
+        assert sorted(int(value or b"") for value in values(servers, sink)) == list(range(200))
+
+    def test_a_batch_is_written_once_by_its_write_id(self, spark: Any, servers: str) -> None:
+        topic = create(servers, "once-batch", 1)
+        df = spark.range(50).selectExpr("cast(id as string) as value").repartition(2)
+        for _ in range(2):
+            write = df.write.format("pyclient").option("kafka.bootstrap.servers", servers).option("topic", topic)
+            write.option("exactlyOnce", "true").option("writeId", "fifty").mode("append").save()
+        assert sorted(int(value or b"") for value in values(servers, topic)) == list(range(50))
