@@ -547,7 +547,7 @@ PROFILES: Final[dict[str, dict[str, str]]] = {
         "broker.session.timeout.ms": "1000",
         "controller.quorum.election.backoff.max.ms": "100",
         "controller.quorum.election.timeout.ms": "200",
-        "controller.quorum.fetch.timeout.ms": "800",
+        "controller.quorum.fetch.timeout.ms": "1500",
         "group.consumer.assignment.interval.ms": "0",
         "group.consumer.heartbeat.interval.ms": "200",
         "group.consumer.min.heartbeat.interval.ms": "50",

@@ -512,7 +512,8 @@ class BrokerConnection:
             self.stream.close()
             return
         foreseen = isinstance(error, errors.BrokerError | OSError)  # such as a disk failure: no bug, so no traceback
-        log.error(
+        log.log(
+            logging.INFO if isinstance(error, errors.NotController) else logging.ERROR,  # the other one will be asked
             "%s: %s version %d failed: %s",
             self.stream.peername,
             route.name,
