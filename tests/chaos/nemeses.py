@@ -119,6 +119,15 @@ class Nemesis:
         self.cluster.freeze_follower(self.topic, self.random.randrange(self.partitions))
         time.sleep(seconds)  # how long the fault lasts
 
+    def frozen_follower_dead_leader(self, seconds: float) -> None:
+        """A follower falls behind, and then the leader is killed: the follower may not lead."""
+        self.wait_in_sync()
+        partition = self.random.randrange(self.partitions)
+        self.cluster.freeze_follower(self.topic, partition)
+        self.cluster.wait_isr(self.topic, partition, 2)
+        leader = self.cluster.leader_of(self.topic, partition)
+        self._down([self._leader() if leader is None else leader], seconds)
+
     # N7, N8, N9: one node loses what no other node has lost
 
     def lose_unsynced(self, _seconds: float) -> None:
@@ -174,12 +183,15 @@ FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
     "majority ring": Nemesis.majority_ring,
     "slow follower": Nemesis.slow_follower,
     "frozen follower": Nemesis.frozen_follower,
+    "dead leader with a frozen follower": Nemesis.frozen_follower_dead_leader,
     "lose unsynced": Nemesis.lose_unsynced,
     "torn tail": Nemesis.torn_tail,
     "flipped bit": Nemesis.flipped_bit,
     "rolling restart": Nemesis.rolling_restart,
 }
-WITHOUT_MAJORITY: Final = frozenset({"kill majority", "kill all", "pause majority"})
+WITHOUT_MAJORITY: Final = frozenset(
+    {"kill majority", "kill all", "pause majority", "dead leader with a frozen follower"}
+)
 
 
 def plan(seed: int, count: int, names: list[str] | None = None) -> list[str]:

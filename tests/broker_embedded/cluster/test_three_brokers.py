@@ -40,7 +40,8 @@ def create(cluster: EmbeddedCluster, name: str, partitions: int = 1) -> None:
 
 
 def send(cluster: EmbeddedCluster, topic: str, *values: bytes) -> list[int]:
-    with Producer(bootstrap_servers=cluster.bootstrap_servers, delivery_timeout_ms=60_000) as producer:
+    servers = cluster.bootstrap_servers
+    with Producer(bootstrap_servers=servers, delivery_timeout_ms=60_000, request_timeout_ms=2_000) as producer:
         return [each.result(60).offset for each in [producer.send(topic, value, partition=0) for value in values]]
 
 
@@ -210,7 +211,7 @@ def test_a_broker_joins_and_leaves(three: EmbeddedCluster) -> None:
     assert [each.id for each in three.brokers] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["threads", "processes"])
 def test_a_cluster_comes_back_with_all_data(tmp_path: Path, processes: bool) -> None:
     with EmbeddedCluster(3, data_dir=tmp_path, processes=processes) as cluster:
         create(cluster, "kept")
@@ -224,6 +225,7 @@ def test_a_cluster_comes_back_with_all_data(tmp_path: Path, processes: bool) -> 
         assert read(cluster, "kept") == [b"1", b"2", b"3"]
 
 
+@pytest.mark.slow
 def test_dedicated_controllers_serve_no_clients() -> None:
     with EmbeddedCluster(1, controllers=3) as cluster:
         assert [node.id for node in cluster.nodes] == [1, 3000, 3001, 3002]
