@@ -52,6 +52,8 @@ class Settings:
     inputs: int | None = None
     """No further round begins after so many."""
     defect: str = "none"
+    stop_at: str | None = None
+    """A kind of finding after which no more is looked for."""
 
 
 @dataclass(slots=True)
@@ -115,7 +117,7 @@ class Campaign:
         good: dict[str, Any] = {}
         try:
             left = settings.seconds
-            while left > 0 and (settings.inputs is None or self._traffic.tally.inputs < settings.inputs):
+            while left > 0 and not self._has_enough():
                 seconds = min(left, settings.round_seconds)
                 left -= seconds
                 self._round(seconds)
@@ -140,6 +142,11 @@ class Campaign:
         )
 
     # -- rounds
+
+    def _has_enough(self) -> bool:
+        settings = self._settings
+        found = any(finding.kind == settings.stop_at for finding in self._findings.found.values())
+        return found or (settings.inputs is not None and self._traffic.tally.inputs >= settings.inputs)
 
     def _round(self, seconds: float) -> None:
         self._rounds += 1
@@ -171,7 +178,7 @@ class Campaign:
 
     def _send_for(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while (now := time.monotonic()) < until:
+        while (now := time.monotonic()) < until and not self._has_enough():
             self._restart_if_ended()
             try:
                 self._traffic.run(min(until, now + _SLICE), Mixture())

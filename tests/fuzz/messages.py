@@ -141,7 +141,7 @@ class MessageGenerator:
         if isinstance(kind, Nested):
             return self._part(kind.cls, api, version)
         if isinstance(kind, Text):
-            return lambda: rng.choice(("", "text", "fuzz-0", "classic-0", None))
+            return lambda: rng.choice(("", "text", "fuzz-0", "classic-0"))
         if isinstance(kind, RecordData):
             return self._records
         if isinstance(kind, Fixed):
@@ -283,6 +283,8 @@ _DESTRUCTIVE: Final = frozenset(
 _TOPIC_OPTIONS: Final = tuple(TOPIC_OPTIONS)
 _GROUP_OPTIONS: Final = tuple(GROUP_OPTIONS)
 
+_TRANSACTIONAL_IDS: Final = ("tx-0", "tx-1", "tx-2")
+
 _Draw = Callable[[MessageGenerator], Any]
 
 
@@ -333,6 +335,13 @@ _FIELDS: Final[dict[tuple[str, str], _Draw]] = {
     ("", "producer_id"): MessageGenerator.producer_id,
     ("", "producer_epoch"): MessageGenerator.producer_epoch,
     ("", "transactional_id"): lambda making: making.pick(None, None, None, None, "tx-0", ""),
+    ("", "v3_and_below_transactional_id"): lambda making: making.pick(*_TRANSACTIONAL_IDS),
+    ("", "transactional_ids[]"): lambda making: making.pick(*_TRANSACTIONAL_IDS),
+    ("InitProducerId", "transactional_id"): lambda making: making.pick(None, None, *_TRANSACTIONAL_IDS),
+    **{
+        (api, "transactional_id"): lambda making: making.pick(*_TRANSACTIONAL_IDS)
+        for api in ("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit")
+    },
     ("", "transaction_timeout_ms"): lambda making: making.pick(1, 60_000),
     ("", "acks"): lambda making: making.pick(-1, -1, 1, 0),
     ("", "timeout_ms"): lambda making: making.pick(0, 1, 1000, 30_000),

@@ -7,11 +7,13 @@ import copy
 import os
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from pyclient.broker_embedded import dispatch
-from pyclient.broker_embedded.dispatch import Handler, RequestContext
+from pyclient.broker_embedded import handlers
+from pyclient.broker_embedded.dispatch import RequestContext
+from pyclient.broker_embedded.served_apis import SERVED
 from tests.fuzz.good_client import TOPIC
 
 _kept: Final[list[Any]] = []
@@ -75,19 +77,13 @@ what the handler does first."""
 
 
 def plant(name: str) -> None:
-    """Build one of `DEFECTS` into this process's broker."""
+    """Build one of `DEFECTS` into this process's broker, before it has served a request."""
     api, _text, mistake = DEFECTS[name]
-    handler_of = dispatch.handler_of
+    module: Any = import_module(f"{handlers.__name__}.{SERVED[api].module}")
+    handler = module.handle
 
-    def spoiled(asked: str) -> Handler:
-        handler = handler_of(asked)
-        if asked != api:
-            return handler
+    def handle(request: Any, context: RequestContext) -> Any:
+        answer = mistake(request, context)
+        return handler(request, context) if answer is None else answer
 
-        def handle(request: Any, context: RequestContext) -> Any:
-            answer = mistake(request, context)
-            return handler(request, context) if answer is None else answer
-
-        return handle
-
-    dispatch.handler_of = spoiled
+    module.handle = handle
