@@ -369,6 +369,7 @@ SCENARIOS: Final = tuple(
         derived("AlterReplicaLogDirs"),
         derived("AlterPartitionReassignments", "ListPartitionReassignments", "DescribeQuorum", "DescribeCluster"),
         derived("UpdateFeatures", "AlterClientQuotas", "DescribeClientQuotas", "AlterUserScramCredentials"),
+        derived("UnregisterBroker"),
         derived("DescribeUserScramCredentials", "DescribeAcls", "CreateAcls", "DeleteAcls", "InitProducerId"),
         _topics(),
         _deletions(),

@@ -149,6 +149,7 @@ WORK: Final[dict[str, Fields]] = {
     "UpdateFeatures": {
         "feature_updates": [{"feature": "group.version", "max_version_level": 1, "upgrade_type": 1}],
     },
+    "UnregisterBroker": {"broker_id": 9},
     "DescribeProducers": _NUMBERS,
     "DescribeTopicPartitions": {"topics": [{"name": TOPIC}], "response_partition_limit": 10},
 }
@@ -165,6 +166,7 @@ IN_STEPS: Final = {"SyncGroup", "Heartbeat", "LeaveGroup", "DeleteGroups", "Dele
 OTHERWISE: Final = {
     **dict.fromkeys(("DescribeAcls", "CreateAcls", "DeleteAcls"), errors.SecurityDisabled.code),
     "ElectLeaders": errors.ElectionNotNeeded.code,
+    "UnregisterBroker": errors.BrokerIdNotRegistered.code,
 }
 """The expected errors of a single-broker cluster without ACLs."""
 
