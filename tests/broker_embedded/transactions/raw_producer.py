@@ -39,9 +39,9 @@ class RawProducer:
         for key, kind in ((transactional_id, 1), (GROUP, 0)):
             assert client.call(FindCoordinatorRequest(key=key, key_type=kind), 3).error_code == 0
 
-    def init(self, *, timeout_ms: int = 60_000) -> int:
+    def init(self) -> int:
         """Get an id and epoch; return the error code."""
-        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms)
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=60_000)
         answer = self.client.call(request, 5)
         if not answer.error_code:
             self._now(answer)

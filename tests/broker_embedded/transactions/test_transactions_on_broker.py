@@ -134,10 +134,9 @@ def test_a_successor_aborts_and_fences(node: Node, connect: Any, version: int) -
 @both
 def test_a_timed_out_transaction_is_aborted(node: Node, connect: Any, version: int) -> None:
     client = connect(node)
-    producer = RawProducer(client, version=version)
-    assert producer.init(timeout_ms=1) == 0
-    write_all(producer, 0)
+    producer = begun(client, version, 0)
     assert producer.commit_offset(1) == 0
+    node.on_loop(lambda: node.node.clock.advance(61))
     node.until(lambda: all(entry.metadata.state.label == "CompleteAbort" for entry in node.node.transactions))
     assert committed_values(client) == ([], True)
     assert committed_offset(client) == (-1, 0)
