@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from pyclient import Consumer, Producer, errors
+from pyclient import Admin, Consumer, NewTopic, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-RUN = ("fault-injection", "transactions")
+RUN = ("cluster", "fault-injection", "spark", "transactions")
 """The documents in docs/ with code that tests run."""
 ADDRESS = "localhost:9092"
 """The address in the examples, which tests replace by that of their cluster."""
@@ -43,6 +43,9 @@ def blocks(text: str) -> dict[tuple[str, str], str]:
 BLOCKS = blocks(README)
 FAULTS = blocks((ROOT / "docs" / "fault-injection.md").read_text())
 TRANSACTIONS = blocks((ROOT / "docs" / "transactions.md").read_text())
+CLUSTER = blocks((ROOT / "docs" / "cluster.md").read_text())
+SPARK = blocks((ROOT / "docs" / "spark.md").read_text())
+"""Run by tests/spark/test_document.py, which has a Spark session."""
 CLIENTS = {
     "Produce": "orders 0\ndelivered: True\n2 of 2\n",
     "Consume": "b'three apples'\nb'two pears'\nb'a plum'\nb'a quince'\nTrue\n",
@@ -65,6 +68,9 @@ def test_every_code_block_of_documents_is_tested() -> None:
     assert set(BLOCKS) == tested | {("sh", heading) for heading in ("Install", "Two commands", "Command line")}
     assert set(FAULTS) == {("python", "From Python"), ("sh", "Over HTTP")}
     assert set(TRANSACTIONS) == {("python", "Transactions"), ("python", "Exactly once from topic to topic")}
+    assert set(SPARK) == {("python", "Kafka from Spark")}
+    kinds = [("python", "A cluster of several brokers"), ("python", "An example per failure"), ("bash", "Over HTTP")]
+    assert list(CLUSTER) == kinds
     others = set((ROOT / "docs").glob("**/*.md")) - {ROOT / "docs" / f"{name}.md" for name in RUN}
     assert [path.name for path in sorted(others) if blocks(path.read_text())] == []
 
@@ -179,6 +185,16 @@ def test_curl_example_runs() -> None:
                     producer.send("orders", b"an apple").result(30)
         assert "state=Empty" in address
         ask(method, address, body)  # the member has left; before, it may have rejoined
+
+
+def test_cluster_examples_run(tmp_path: Path) -> None:
+    assert run("-c", CLUSTER["python", "A cluster of several brokers"], cwd=tmp_path).stdout == "0\n"
+    with EmbeddedCluster(brokers=3, control_port=0) as cluster:
+        with Admin(cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("orders", 1, 3)])
+        exec(CLUSTER["python", "An example per failure"], {"cluster": cluster})
+        for request in requests_of(CLUSTER["bash", "Over HTTP"], str(cluster.control_url)):
+            ask(*request)
 
 
 def test_commands_and_files_named_in_readme_exist() -> None:
