@@ -80,13 +80,13 @@ def test_leaders_are_killed_while_records_are_sent(processes: bool) -> None:
 def test_old_leader_drops_what_no_other_replica_has() -> None:
     with EmbeddedCluster(brokers=3, config={"replica.lag.time.max.ms": 60_000}) as cluster:
         create(cluster)
-        with Producer(cluster.bootstrap_servers) as producer:
-            producer.send(TOPIC, b"committed").result(60)
-        leader = leader_of(cluster)
-        followers = [node for node in (1, 2, 3) if node != leader]
-        for node in followers:
-            cluster.cut(leader, node)
         with Producer(cluster.bootstrap_servers, acks=1, enable_idempotence=False) as producer:
+            producer.send(TOPIC, b"committed").result(60)  # it knows the leader from now on
+            until(lambda: cluster.wait_topic(TOPIC)["partitions"][0]["high_watermark"] == 1)
+            leader = leader_of(cluster)
+            followers = [node for node in (1, 2, 3) if node != leader]
+            for node in followers:
+                cluster.cut(leader, node)
             producer.send(TOPIC, b"lost").result(60)
         cluster.kill(leader)
         cluster.heal()
