@@ -47,7 +47,7 @@ def test_refused_block_is_asked_for_again() -> None:
         controller = Controller()
         controller.error = errors.StaleBrokerEpoch.code
         ids = ProducerIds(7, lambda: 40, controller)
-        with pytest.raises(errors.StaleBrokerEpoch):
+        with pytest.raises(errors.CoordinatorLoadInProgress, match="StaleBrokerEpoch"):
             await ids.next()
         controller.error = 0
         assert await ids.next() == 103
