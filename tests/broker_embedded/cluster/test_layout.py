@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -161,9 +163,18 @@ def test_a_port_on_which_somebody_listens_is_not_reserved() -> None:
             ReservedPort("127.0.0.1", port)
 
 
+def first_of_free_ports(count: int) -> int:
+    """Return the first of some ports in a row that are free, below those that the system gives away."""
+    for first in range(15_000 + os.getpid() % 5000, 32_000, count):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+    raise AssertionError(f"there are no {count} free ports in a row")
+
+
 def test_brokers_have_ports_in_a_row_and_controllers_any(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        first = free.getsockname()[1]
+    first = first_of_free_ports(3)
     configs = NodeConfigs(host="127.0.0.1", port=65534, profile="test", as_version=None)
     with pytest.raises(ConfigError, match="ports above 65535"):
         configs.open(Layout.build(3), str(tmp_path))
