@@ -13,8 +13,8 @@ from typing import Final
 
 from pyclient import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.errors import KafkaError
-from pyclient.records import iter_batches
+from pyclient.errors import CorruptRecord, KafkaError
+from pyclient.records import check_crc, iter_batches
 from tests.chaos.checkers import check, lost_by_one
 from tests.chaos.history import COMMITTED, IDEMPOTENT, OK, ONE, PLAIN, Batch, History, Place, ReplicaState
 from tests.chaos.nemeses import Nemesis, plan
@@ -199,5 +199,11 @@ def _batches(data_dir: Path) -> Iterable[Batch]:
             continue
         place, node = Place(match[1], int(match[2])), int(directory.parent.name.removeprefix("node-"))
         for path in sorted(directory.glob("*.log")):
-            for _position, header in iter_batches(path.read_bytes()):
-                yield Batch(node, place, header.base_offset, header.next_offset - 1, header.crc)
+            content = path.read_bytes()
+            for position, header in iter_batches(content):
+                try:
+                    check_crc(content, position, header)
+                    crc = header.crc
+                except CorruptRecord:
+                    crc = -1 - node  # unlike that of any other replica
+                yield Batch(node, place, header.base_offset, header.next_offset - 1, crc)
