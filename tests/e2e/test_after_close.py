@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 import pytest
 
-from pyclient import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
-from pyclient.admin import NewTopic
+from pyclient import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, GroupMetadata, Producer, TopicPartition
+from pyclient.admin import NewTopic, ProducerDescription
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.errors import ClosedError
 
@@ -18,11 +19,17 @@ GOES_ON = {"close", "closed", "health", "metrics", "wakeup"}
 NOT_FOR_USERS = {"after_fork"}
 
 PRODUCER: dict[str, tuple[Any, ...]] = {
+    "abort_transaction": (),
+    "begin_transaction": (),
+    "commit_transaction": (),
     "flush": (),
+    "init_transactions": (),
     "partitions_for": ("orders",),
     "purge": (),
     "send": ("orders", b"value"),
     "send_many": ("orders", [b"value"]),
+    "send_offsets_to_transaction": ({PLACE: 0}, GroupMetadata("billing")),
+    "transaction": (),
 }
 CONSUMER: dict[str, tuple[Any, ...]] = {
     "assign": (PLACE,),
@@ -32,6 +39,7 @@ CONSUMER: dict[str, tuple[Any, ...]] = {
     "commit_async": (),
     "committed": (),
     "end_offsets": (PLACE,),
+    "group_metadata": (),
     "lag": (),
     "offsets_for_times": ({PLACE: 0},),
     "partitions_for": ("orders",),
@@ -48,16 +56,21 @@ CONSUMER: dict[str, tuple[Any, ...]] = {
     "unsubscribe": (),
 }
 ADMIN: dict[str, tuple[Any, ...]] = {
+    "abort_transaction": (PLACE, ProducerDescription(1, 0, -1, 0, -1, None)),
     "alter_group_offsets": ("billing", {PLACE: 0}),
     "create_partitions": ({"orders": 2},),
     "create_topics": ([NewTopic("new")],),
     "delete_groups": (["billing"],),
     "delete_topics": (["orders"],),
     "describe_groups": (["billing"],),
+    "describe_producers": ([PLACE],),
     "describe_topics": (["orders"],),
+    "describe_transactions": (["payments"],),
+    "fence_producers": (["payments"],),
     "list_group_offsets": ("billing",),
     "list_groups": (),
     "list_topics": (),
+    "list_transactions": (),
 }
 TABLES: dict[type[Any], dict[str, tuple[Any, ...]]] = {
     Producer: PRODUCER,
@@ -77,11 +90,15 @@ def servers() -> Iterator[str]:
 
 def make(cls: type[Any], servers: str) -> Any:
     if issubclass(cls, (Consumer, AsyncConsumer)):
-        return cls("orders", bootstrap_servers=servers, group_id="billing")
+        return cls("orders", bootstrap_servers=servers, group_id="billing", enable_auto_commit=False)
     return cls(servers)
 
 
 async def finished(result: Any) -> Any:
+    if isinstance(result, AbstractContextManager):
+        return result.__enter__()
+    if isinstance(result, AbstractAsyncContextManager):
+        return await result.__aenter__()
     return await result if isinstance(result, Coroutine) else result
 
 
