@@ -130,7 +130,8 @@ def unordered_sends(history: History) -> Iterator[str]:
             if offset is not None:
                 found[send.value.producer, send.place].append((send, offset))
     for (_producer, place), sends in found.items():
-        for (earlier, low), (later, high) in itertools.pairwise(sends):
+        in_order = sorted(sends, key=lambda each: each[0].value.number)  # not by when their outcomes came
+        for (earlier, low), (later, high) in itertools.pairwise(in_order):
             if low >= high:
                 yield f"{place}: {earlier.value} is at {low}, {later.value}, which was sent later, at {high}"
 
