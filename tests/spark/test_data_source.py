@@ -204,17 +204,13 @@ class TestStreams:
         assert set(committed) == {TopicPartition(source, 0), TopicPartition(source, 1)}
 
     def test_new_partitions_are_read_from_their_start(self, spark: Any, servers: str, tmp_path: Path) -> None:
-        source = create(servers, "stream-grows", 1)
-        seen: list[bytes] = []
+        source, sink = create(servers, "stream-grows", 1), create(servers, "stream-grown", 1)
 
         def run() -> None:
             df = spark.readStream.format("pyclient").option("kafka.bootstrap.servers", servers)
             df = df.option("subscribe", source).option("startingOffsets", "earliest").load()
-
-            def keep(batch: Any, _number: int) -> None:
-                seen.extend(row.value for row in batch.select("value").collect())
-
-            query = df.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path))
+            query = df.select("value").writeStream.format("pyclient").option("kafka.bootstrap.servers", servers)
+            query = query.option("topic", sink).option("checkpointLocation", str(tmp_path))
             query.trigger(availableNow=True).start().awaitTermination()
 
         with Producer(servers) as producer:
@@ -225,4 +221,4 @@ class TestStreams:
         with Producer(servers) as producer:
             producer.send(source, b"b", partition=1)
         run()
-        assert [bytes(value) for value in seen] == [b"a", b"b"]
+        assert [record.value for record in read_all(servers, sink, 1)] == [b"a", b"b"]
