@@ -124,7 +124,7 @@ class ClusterMembership:
         self.to_controller.resume()
         self.quorum.resume()
 
-    # What the quorum tells
+    # Callbacks of the quorum
 
     def controller_changed(self) -> None:
         """Take up or give up the work of the active controller."""

@@ -50,7 +50,7 @@ _SERVED: Final = (
     Option("add.partitions.to.txn.retry.backoff.ms", INT, 20, "the pause between two of its attempts", 1),
     Option("auto.create.topics.enable", BOOLEAN, True, "whether asking for an unknown topic creates it"),
     Option("auto.leader.rebalance.enable", BOOLEAN, True, "whether preferred leaders are elected again by themselves"),
-    Option("broker.heartbeat.interval.ms", INT, 2_000, "how often a broker tells the controller that it is alive", 1),
+    Option("broker.heartbeat.interval.ms", INT, 2_000, "how often a broker sends a heartbeat to the controller", 1),
     Option("broker.rack", STRING, None, "the rack of this broker"),
     Option("broker.session.timeout.ms", INT, 9_000, "when the controller fences a broker that is silent", 1),
     Option("connection.failed.authentication.delay.ms", INT, 100, "how late a refused login is answered", 0),

@@ -161,7 +161,7 @@ class ClientConfig:
     )
     sasl_mechanism: SaslMechanism | None = option(
         None,
-        doc="How this client proves who it is; needed with SASL_PLAINTEXT and SASL_SSL.",
+        doc="How this client authenticates; needed with SASL_PLAINTEXT and SASL_SSL.",
         aliases=("sasl_mechanisms",),
     )
     sasl_username: str | None = option(

@@ -1,4 +1,4 @@
-"""Read the SASL options of clients: the login modules of `sasl_jaas_config`, and who supplies OAuth tokens."""
+"""Read the SASL options of clients: the login modules of `sasl_jaas_config`, and the provider of OAuth tokens."""
 
 from __future__ import annotations
 

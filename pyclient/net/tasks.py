@@ -83,7 +83,7 @@ def _seen(future: asyncio.Future[T]) -> None:
 async def in_daemon_thread(name: str, call: Callable[[], T]) -> T:
     """Return the result of a call that blocks, made in a daemon thread of its own.
 
-    One that hangs blocks neither the loop nor the interpreter's exit. Its outcome is dropped if nobody waits any more.
+    One that hangs blocks neither the loop nor the interpreter's exit. Its outcome is dropped after a cancellation.
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()

@@ -292,7 +292,7 @@ class Sender:
         return batch
 
     def _in_transaction(self, queue: PartitionQueue, transactions: TransactionManager) -> bool:
-        """Return True if the partition belongs to the transaction; its numbers begin anew with each epoch."""
+        """Return True if the partition belongs to the transaction; its sequence numbers start at 0 in each epoch."""
         sequence, ids = queue.sequence, self.producer_ids
         if (sequence.producer_id, sequence.epoch) != (ids.producer_id, ids.epoch) and not queue.outstanding:
             sequence = queue.sequence = PartitionSequence()

@@ -81,8 +81,8 @@ class TransactionEvent(Enum):
     ENDED = "the transaction has ended, and the next one may use the present epoch"
     ENDED_WITH_EPOCH = "the transaction has ended, and its epoch with it"
     FAILED = "the transaction cannot be committed"
-    NO_ANSWER = "nobody waits any longer for the answer to the commit"
-    GIVEN_UP = "nobody waits any longer for the abort"
+    NO_ANSWER = "the wait for the answer to the commit has timed out"
+    GIVEN_UP = "the wait for the abort has timed out"
     RESOLVE = "the outcome of the last commit is asked for before the next transaction"
     FATAL = "the producer cannot go on"
 
@@ -188,7 +188,7 @@ class TransactionManager:
         self._call(TransactionEvent.RESOLVE)
 
     def begin(self) -> None:
-        """Begin a transaction; the coordinator is not told before the first record or offset."""
+        """Begin a transaction; no request is sent before the first record or offset."""
         self._call(TransactionEvent.BEGIN)
         self.version = self.cluster_version
 

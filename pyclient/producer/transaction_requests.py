@@ -182,7 +182,7 @@ def consequence_of(code: int) -> Consequence:
 def consequence_for_records(error: KafkaError) -> Consequence:
     """Return what the failure of a batch means for its transaction.
 
-    A leader's INVALID_PRODUCER_EPOCH is not final (KIP-588): the coordinator tells if this producer is fenced.
+    A leader's INVALID_PRODUCER_EPOCH is not final (KIP-588): the coordinator decides whether the producer is fenced.
     """
     if isinstance(error, _FATAL_FOR_RECORDS):
         return Consequence.FATAL

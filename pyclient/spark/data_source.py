@@ -68,8 +68,8 @@ class KafkaDataSource(DataSource):
         _check_schema(schema, options)
         if not ADMISSION_CONTROL and (options.max_offsets is not None or options.min_offsets is not None):
             raise ConfigError(
-                "maxOffsetsPerTrigger and minOffsetsPerTrigger need pyspark 4.2 or later: earlier ones do not tell "
-                "a Python source where a micro-batch begins"
+                "maxOffsetsPerTrigger and minOffsetsPerTrigger need pyspark 4.2 or later: earlier ones do not pass "
+                "the start of a micro-batch to a Python source"
             )
         return stream_reader(options)
 

@@ -40,7 +40,7 @@ class OffsetRange:
 class Bound:
     """Where a query begins or ends.
 
-    `kind` is "earliest" or "latest", "offsets" with `values` (EARLIEST and LATEST may stand for a number), "times" with
+    `kind` is "earliest" or "latest", "offsets" with `values` (numbers, EARLIEST or LATEST), "times" with
     `values` in epoch milliseconds, or "time" with one `time_ms` for all partitions.
     """
 
@@ -136,8 +136,8 @@ def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, in
     return found
 
 
-def behind(offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> Offsets:
-    """Return by how many offsets each partition is behind the latest."""
+def lag_of(offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> Offsets:
+    """Return the lag of each partition, in offsets."""
     return {partition: max(0, stop - offsets.get(partition, 0)) for partition, stop in latest.items()}
 
 

@@ -41,7 +41,7 @@ class RangeReader:
     fail_on_data_loss: bool
 
     def read(self, piece: OffsetRange | None) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a range; None, Spark's stand-in for no ranges at all, has none.
+        """Yield the records of a range; None, which Spark passes if there are no ranges, has none.
 
         Raise `DataLoss`, and `KafkaTimeout` if no broker answers for the time of kafkaConsumer.pollTimeoutMs.
         """
@@ -86,7 +86,7 @@ class RangeReader:
                 )
 
     def _after_loss(self, consumer: Consumer[Any, Any], at: TopicPartition, position: int, piece: OffsetRange) -> int:
-        """Seek behind what is lost and return where; raise `DataLoss` if the query is to fail."""
+        """Seek to the first record after the lost ones and return its offset; raise `DataLoss` with failOnDataLoss."""
         first, end = consumer.beginning_offsets([at])[at], consumer.end_offsets([at])[at]
         following = min(first, piece.stop) if position < first else piece.stop
         text = (

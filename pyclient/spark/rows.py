@@ -17,7 +17,7 @@ _NONE: Final = type(None)
 
 
 class Columns(NamedTuple):
-    """Rows for one topic, and for one partition if that is given; None stands for a column of nulls."""
+    """Rows for one topic, and for one partition if that is given; None is a column of nulls."""
 
     topic: str
     partition: int | None

@@ -32,7 +32,7 @@ BATCH_ID: Final = "streaming.sql.batchId"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver: how many rows it has delivered."""
+    """The commit message of a task: the number of rows that it has delivered."""
 
     rows: int
 

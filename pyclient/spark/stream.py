@@ -13,7 +13,7 @@ from pyclient.admin import Admin
 from pyclient.errors import KafkaError
 from pyclient.spark.clients import admin_options
 from pyclient.spark.offset_reader import OffsetReader
-from pyclient.spark.offsets import OffsetRange, Offsets, behind, from_json, limited, split, to_json
+from pyclient.spark.offsets import OffsetRange, Offsets, from_json, lag_of, limited, split, to_json
 from pyclient.spark.reading import DataLoss
 from pyclient.spark.source import range_reader
 from pyclient.types import TopicPartition
@@ -32,7 +32,7 @@ else:
 
 log = logging.getLogger("pyclient.spark")
 
-_FRESH: Final = 0.05  # seconds for which an idle query is told the same ends: Spark asks about 90 times a second
+_FRESH: Final = 0.05  # seconds for which an idle query gets the same ends: Spark asks about 90 times a second
 _TOPICS_FRESH: Final = 5.0  # seconds for which the partitions are taken to be the same
 
 
@@ -78,7 +78,7 @@ class Planner:
         for partition in start.keys() - latest.keys():
             latest[partition] = start[partition]  # it is gone, or not known at the moment
         starts = self._with_new(start, latest)
-        waiting = sum(behind(starts, latest).values())
+        waiting = sum(lag_of(starts, latest).values())
         if waiting == 0:
             return start if starts == start else starts
         now = monotonic()

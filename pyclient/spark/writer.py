@@ -64,7 +64,7 @@ def write_partition(
     """Return a function for `DataFrame.foreachPartition` that writes the partition's rows to Kafka.
 
     Columns are those of Spark's own sink: `value` (the only one required), `key`, `topic`, `partition`, `headers`,
-    and `timestamp` beside them; text is sent as UTF-8. `topic` here goes before the column. All other arguments are
+    and `timestamp`; text is sent as UTF-8. `topic` here goes before the column. All other arguments are
     options of `Producer` by Kafka's name (`acks`, `linger_ms`, `compression_type`, ...); `config` is a Kafka-style
     dictionary. A secret can be given as `env:NAME` or `file:PATH`, which is read on the executor.
     The task fails with `WriteFailed`, which counts them, if rows are not delivered; Spark then retries it, so a row may

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pyclient import TopicPartition
 from pyclient.spark.offsets import (
     OffsetRange,
-    behind,
     from_json,
+    lag_of,
     limited,
     parse_offsets,
     parse_partitions,
@@ -95,7 +95,7 @@ def test_a_limited_batch_advances_and_stays_inside_the_log(
     until = limited(start, end, limit)
     assert until.keys() == end.keys()
     assert all(start[at] <= until[at] <= end[at] for at in end)
-    waiting = sum(behind(start, end).values())
+    waiting = sum(lag_of(start, end).values())
     taken = sum(until[at] - start[at] for at in end)
     assert taken <= limit + len(places)  # small partitions get one offset more
     assert taken >= min(1, waiting)
@@ -112,4 +112,4 @@ def test_a_limit_is_split_in_proportion() -> None:
 
 def test_lag_is_by_partition() -> None:
     at, new = TopicPartition("t", 0), TopicPartition("t", 1)
-    assert behind({at: 7}, {at: 10, new: 4}) == {at: 3, new: 4}
+    assert lag_of({at: 7}, {at: 10, new: 4}) == {at: 3, new: 4}

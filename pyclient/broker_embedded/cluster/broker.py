@@ -55,7 +55,7 @@ class Broker:
 
     @property
     def crashed(self) -> bool:
-        """Return True if it is down although nobody has ended it."""
+        """Return True if it is down without having been stopped or killed."""
         return self._runner is not None and not self._runner.alive and self._runner.crashed
 
     @property

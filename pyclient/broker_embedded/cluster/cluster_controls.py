@@ -1,6 +1,6 @@
 """The controls of a cluster of several nodes over HTTP: those of each node, and what concerns several of them.
 
-Calls of `EmbeddedCluster` block, so that each runs in a thread of its own beside the server's loop.
+Calls of `EmbeddedCluster` block, so that each runs in a thread of its own and the server's loop stays free.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class EmbeddedCluster:
     def client_options(self, user: str, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
         """Return the options of a client that authenticates itself as that user.
 
-        Raises `ConfigError` for a user who was not given to the cluster.
+        Raise `ConfigError` for a user that is not in `users`.
         """
         if user not in self._users:
             raise ConfigError(f"user {user!r} is not one of this cluster's, which are {sorted(self._users)}")

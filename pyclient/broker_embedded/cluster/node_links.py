@@ -1,6 +1,6 @@
 """The network between the nodes of a cluster, for tests: links are cut, healed and slow.
 
-Nodes reach each other directly until the first call; from then on over proxies, of which each node is told.
+Nodes reach each other directly until the first call; from then on over proxies, whose addresses each node receives.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class NodeLinks:
         return self._links
 
     def _tell(self) -> None:
-        """Tell the nodes that run; the others are told at their start."""
+        """Send the addresses to the running nodes; the others receive them at their start."""
         for broker in self._brokers:
             if broker.reachable:
                 broker.call("POST", "/links", {"addresses": self.addresses(broker.id)})

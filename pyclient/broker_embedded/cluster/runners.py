@@ -53,7 +53,7 @@ class Runner(Protocol):
 
     @property
     def crashed(self) -> bool:
-        """Return True if it has ended, and was not told to."""
+        """Return True if it has ended without a call of `stop` or `kill`."""
 
     @property
     def hosting(self) -> bool:
@@ -118,7 +118,7 @@ class ThreadRunner:
 
     @property
     def crashed(self) -> bool:
-        """Return False: a thread ends only when it is told to."""
+        """Return False: a thread ends only by `stop` or `kill`."""
         return False
 
     @property
@@ -211,7 +211,7 @@ class ProcessRunner:
 
     @property
     def crashed(self) -> bool:
-        """Return True if the process has ended by itself, or was killed by somebody else."""
+        """Return True if the process has ended without a call of `stop` or `kill`."""
         return not self.alive and not self._ending
 
     @property

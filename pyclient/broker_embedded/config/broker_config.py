@@ -211,7 +211,7 @@ def _check_security(security: str, users: Mapping[str, str], *, alone: bool) -> 
             raise ConfigError("users are given, and security is 'PLAINTEXT': set security='SASL_PLAINTEXT'")
         return
     if not users:
-        raise ConfigError(f"security is {security!r} without users: nobody could connect")
+        raise ConfigError(f"security is {security!r} without users: no client could connect")
     if not alone:
         raise ConfigError(f"security is {security!r}: only a cluster of one node has a SASL listener for now")
     for user, password in users.items():

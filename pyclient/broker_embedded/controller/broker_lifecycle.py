@@ -1,6 +1,6 @@
 """A broker's life in its cluster: registration, heartbeats, controlled shutdown.
 
-`BrokerLifecycle` is pure: it says what to send to the controller and when, and is told the answer or the failure.
+`BrokerLifecycle` is pure: it says what to send to the controller and when, and takes the answer or the failure.
 `LifecycleLoop` sends.
 """
 

@@ -335,7 +335,7 @@ class ClusterControl:
         return node if contact + self.timeout < now else None
 
     def connection_ended(self, connection: object, now: float, grace: float) -> None:
-        """Note that a connection ended: the brokers that spoke on it last have `grace` seconds to speak again.
+        """Note that a connection ended: brokers whose last request came over it have `grace` seconds for another one.
 
         The connection of a process that is killed ends at once, long before its session would.
         """
@@ -347,7 +347,7 @@ class ClusterControl:
     def not_reached(self, node: int, now: float, grace: float) -> None:
         """Note that a broker that has not spoken to this controller yet takes no connection.
 
-        The broker that was the active controller and was killed spoke to nobody but itself.
+        A killed broker that was the active controller had no connection to another one.
         """
         session = self.sessions.get(node)
         if session is not None and session.metadata_offset < 0:

@@ -1,4 +1,4 @@
-"""What changed in the metadata: gathered while records are applied to an image, for those who act on changes."""
+"""Changes of the metadata, gathered while records are applied to an image, for the parts of a node that act on them."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class MetadataImage:
         return made
 
     def become(self, other: MetadataImage) -> None:
-        """Take over the contents of another image; those who read this one see them from now on."""
+        """Take over the contents of another image; every reader of this one sees them from now on."""
         for name, value in vars(other).items():
             own = getattr(self, name)
             if isinstance(own, dict):  # kept: others refer to it

@@ -38,7 +38,7 @@ class Election(Enum):
 
 
 class Elected(NamedTuple):
-    """The outcome of an election; -1 if nobody can lead. `unclean` if committed records may be lost."""
+    """The outcome of an election; -1 if no replica can lead. `unclean` if committed records may be lost."""
 
     leader: int
     unclean: bool
@@ -47,7 +47,7 @@ class Elected(NamedTuple):
 class ElectionRules(NamedTuple):
     """What an election depends on besides the partition.
 
-    `acceptable` tells whether a broker is alive and may lead. With `elr` the replicas that leave an ISR below
+    `acceptable` returns True for a broker that is alive and may lead. With `elr` the replicas that leave an ISR below
     `min_isr` stay eligible as leaders. `level` is the metadata.version. `directory` returns the log directory of a new
     replica on a broker.
     """
@@ -127,7 +127,7 @@ class PartitionChange:
     # ---- elections
 
     def _elect(self, replicas: Sequence[int], isr: Sequence[int], elr: Sequence[int]) -> Elected:
-        """Return who leads. The present leader stays as long as it is valid."""
+        """Return the leader. The present one stays as long as it is valid."""
         candidates = [self._before.leader, *replicas]
         if self.election is Election.PREFERRED:
             candidates = [*replicas[:1], *candidates]
@@ -167,7 +167,7 @@ class PartitionChange:
         return None if directories == self._before.directories else directories
 
     def _new_last_known(self, leader: int, isr: Sequence[int] | None) -> list[int] | None:
-        """Return the last known leader when the ISR becomes empty, and nobody when the partition has a leader."""
+        """Return the last known leader when the ISR becomes empty, and none when the partition has a leader."""
         before = self._before
         after = before.leader if leader == NO_LEADER_CHANGE else leader
         if self._rules.elr and isr is not None and not isr and before.leader != NO_LEADER:

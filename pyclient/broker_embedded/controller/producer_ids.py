@@ -30,7 +30,7 @@ class ProducerIds:
     async def next(self) -> int:
         """Return an id. Raise `CoordinatorLoadInProgress`, as Kafka does, while the controller gives no new block."""
         while self._next == self._end:
-            if self._block is None:  # those who come meanwhile wait for the same block
+            if self._block is None:  # later calls wait for the same block
                 request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
                 self._block = self._to_controller.send(request, _TIMEOUT)
                 self._block.add_done_callback(self._received)

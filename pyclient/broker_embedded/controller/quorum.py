@@ -111,7 +111,7 @@ class Quorum:
         self._generator: SnapshotGenerator | None = None
         self._applied_epoch = opened.replay.epoch
         self._committed = self.applied
-        self._leader_end = -1  # the high watermark that the leader has told
+        self._leader_end = -1  # the high watermark in the leader's last response
         self._flushing_to = 0
         self._timer: Timer | None = None
         self._closed = False
@@ -175,7 +175,7 @@ class Quorum:
         self._drive(self.raft.start)
 
     def stop(self, *, clean: bool) -> None:
-        """Take no part any more; a leader that stops in order tells the others first."""
+        """Leave the quorum; a leader that stops in order sends EndQuorumEpoch first."""
         if self._closed:
             return
         if clean:
@@ -363,7 +363,7 @@ class Quorum:
     # The disk
 
     def _flush(self) -> bool:
-        """Begin to sync the log if there is need. Return True if it is on the disk already, and the core was told."""
+        """Sync the log in the background. Return True if it is on the disk already; the core then knows."""
         end = self.log.end_offset
         if self.raft.state.log.flushed_end >= end or self._flushing_to:
             return False
@@ -438,8 +438,8 @@ class Quorum:
 
     def _is_up_to_date(self, *, leads: bool) -> bool:
         """Tell whether a record of the present leader is applied, and with it all that was committed before."""
-        told = self._committed if leads else self._leader_end
-        return told > 0 and self.applied >= max(told, self._committed) and self._applied_epoch == self.epoch > 0
+        known = self._committed if leads else self._leader_end
+        return known > 0 and self.applied >= max(known, self._committed) and self._applied_epoch == self.epoch > 0
 
     def _halt(self) -> None:
         self._closed = True

@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch v0-1: a new leader of the metadata quorum tells of its epoch."""
+"""BeginQuorumEpoch v0-1: a new leader of the metadata quorum announces its epoch."""
 
 from __future__ import annotations
 

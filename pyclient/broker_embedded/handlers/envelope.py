@@ -45,7 +45,7 @@ async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeR
 
 
 async def _settled(answer: Any) -> Any:
-    """Return the response behind a handler's result, which may be steps or awaitable."""
+    """Return the response of a handler, whose result may be steps or awaitable."""
     while True:
         if type(answer) is GeneratorType:
             answer = await _in_steps(answer)

@@ -1,7 +1,7 @@
 """WriteTxnMarkers 1-2: write the markers of ended transactions to partitions that this node leads.
 
-Transaction coordinators send it, and administrators who abort a hanging transaction. Version 2 has the version of the
-transaction, by which a late marker is told from a repeated one (KIP-1228).
+Transaction coordinators send it, and tools that abort a hanging transaction. Version 2 has the version of the
+transaction, by which a late marker differs from a repeated one (KIP-1228).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.2
 _LOOK: Final = 0.1
-"""Seconds between two looks at who leads the quorum while a response is waited for."""
+"""Seconds between two checks of the quorum's leader while a response is pending."""
 _HEARTBEATS: Final = frozenset({"BrokerRegistrationRequest", "BrokerHeartbeatRequest"})
 _OF_CLIENTS: Final = "EnvelopeRequest"
 

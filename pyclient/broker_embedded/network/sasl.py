@@ -30,7 +30,7 @@ _API_VERSIONS: Final = 18
 _LARGEST_FRAME: Final = 64 * 1024
 """Bytes of a request before the client is known."""
 _SECONDS: Final = 30.0
-"""Within which a new client must have proved who it is."""
+"""Seconds within which a new connection must be authenticated."""
 
 
 class Step(NamedTuple):
@@ -115,8 +115,8 @@ class ScramServer:
     def _final(self, message: bytes, first: scram.ClientFirst, nonce: str, answer: bytes) -> Step:
         final = scram.ClientFinal.decode(message)
         signed = scram.auth_message(first.bare, answer, final.without_proof)
-        nobody = scram.Keys(bytes(32), bytes(32))  # the same work for an unknown user
-        signature = scram.verify(self._mechanism, self._keys or nobody, final.proof, signed)
+        unknown = scram.Keys(bytes(32), bytes(32))  # the same work for an unknown user
+        signature = scram.verify(self._mechanism, self._keys or unknown, final.proof, signed)
         if self._keys is None or signature is None or final.nonce != nonce:
             raise self._failure()
         return Step(scram.server_final(signature), first.user)

@@ -6,7 +6,7 @@ what they need is on the disk (`Durable`, declared where a handler is declared),
 the logs of their partitions are open.
 
 On a node with other nodes, `ReplicaManager` leads and follows the partitions with several replicas as the metadata say.
-`Partition` decides, without I/O, who is in sync and where the high watermark is; `AlterPartitionManager` proposes
+`Partition` decides, without I/O, on in-sync replicas and the high watermark; `AlterPartitionManager` proposes
 changes of the in-sync replicas to the controller; a `ReplicaFetcher` for each leading node copies its partitions, and
 `following.py` decides what to do with its answers; `delayed_produce.py` holds answers to acks=all.
 """

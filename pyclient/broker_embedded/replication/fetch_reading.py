@@ -50,7 +50,7 @@ class Reading:
     Partitions are read in the order of `wanted`, and the first one with data gives at least one batch whatever the
     limits are. Partitions that do not exist come last in the response. One whose log is not open yet is waited for like
     one without data; when the wait is over, the client gets a retriable error. A follower reads up to the end of the
-    log, and its fetch offsets tell how far it is.
+    log, and its fetch offsets show how far it is.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Reading:
             return None
 
     def _for_follower(self, topic: str, wanted: Wanted, epoch: int) -> UnifiedLog:
-        """Return the log for a follower, whose fetch offset tells how far it is unless the logs diverge."""
+        """Return the log for a follower, whose fetch offset shows how far it is unless the logs diverge."""
         log = self._node.partitions.leader(topic, wanted.partition, epoch)[0]
         hosted = self._node.partitions.hosted(topic, wanted.partition)
         if hosted is None:

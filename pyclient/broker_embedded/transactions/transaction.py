@@ -68,7 +68,7 @@ _END_AT_REST: Final[dict[tuple[int, TransactionState, bool, bool], str]] = {
 
 
 class _Pending(NamedTuple):
-    """A state that is being written, who is answered then (None: nobody), and what. `outcome` None: the new ids."""
+    """A state that is being written, the request to answer then (None: none), and the outcome (None: the new ids)."""
 
     target: TransactionMetadata
     reply: Any = None

@@ -1,6 +1,6 @@
 """Verify, before a batch begins a transaction in a partition, that the partition belongs to it (KIP-890).
 
-Without it a batch that arrives after the end of its transaction would begin one that nobody ends, and readers of
+Without it a batch that arrives after the end of its transaction would begin one that no client ends, and readers of
 committed data would wait there for ever.
 """
 

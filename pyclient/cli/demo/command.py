@@ -102,7 +102,7 @@ def _start_cluster(report: Report, stack: ExitStack, brokers: int) -> EmbeddedCl
 
 @contextmanager
 def _killing(report: Report, cluster: EmbeddedCluster | None, what: str, after: int) -> Iterator[Callable[[int], None]]:
-    """Yield what is told how many records have passed; a node of a cluster of several is killed on the way."""
+    """Yield a function that takes the number of records so far; a node of a cluster of several is killed meanwhile."""
     if cluster is None or len(cluster.brokers) < _ENOUGH_BROKERS:
         yield lambda _records: None
         return

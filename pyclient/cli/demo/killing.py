@@ -59,5 +59,5 @@ class Killing:
             self._cluster.start(node)
             self._seconds = perf_counter() - began
             self._note = f"node {node} killed (SIGKILL) after {self._after:,} records, and started again"
-        except Exception as error:  # told by `finish`, in the main thread
+        except Exception as error:  # raised by `finish`, in the main thread
             self._problem = repr(error)

@@ -1,4 +1,4 @@
-"""Authenticate a connection by SASL (SaslHandshake and SaslAuthenticate), with errors that tell causes apart."""
+"""Authenticate a connection by SASL (SaslHandshake and SaslAuthenticate), with an error for each cause."""
 
 from __future__ import annotations
 

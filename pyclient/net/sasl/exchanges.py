@@ -49,7 +49,7 @@ class ScramExchange:
     """SCRAM: both sides prove that they know the password, without sending it."""
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: str, salted: Salted) -> None:
-        """`nonce` is new for each exchange, and nobody can guess it."""
+        """`nonce` is random and new for each exchange."""
         self._mechanism = mechanism
         self._password = password
         self._salted = salted

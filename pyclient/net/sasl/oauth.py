@@ -94,7 +94,7 @@ class TokenSource:
 
 
 def read_token(given: Any) -> Token:
-    """Return the token that a provider gave: a string, or a tuple with its end and the extensions behind it.
+    """Return the token that a provider gave: a string, or a tuple of it, its end and the extensions.
 
     The end is in seconds since 1970; without it, that in the token is taken if it is a JWT. What confluent-kafka's
     callbacks return, (token, end, principal, extensions), is understood. Raise `ValueError` for anything else.

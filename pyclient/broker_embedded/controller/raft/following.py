@@ -73,7 +73,7 @@ class Following:
     def on_leader_lost(self, node: int, now: float) -> None:
         """Stop believing in a leader that is gone, at a random time so that voters rarely begin an election together.
 
-        Others who still hear from it reject the pre-vote.
+        Voters that still receive its responses reject the pre-vote.
         """
         state = self.state
         role = state.role
