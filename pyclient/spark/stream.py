@@ -80,7 +80,7 @@ class Planner:
         starts = self._with_new(start, latest)
         waiting = sum(lag_of(starts, latest).values())
         if waiting == 0:
-            return start if starts == start else starts
+            return starts
         now = monotonic()
         too_few = options.min_offsets is not None and waiting < options.min_offsets
         if limited_batch and self._target is None and too_few and now - self._batch_since < options.max_delay:
