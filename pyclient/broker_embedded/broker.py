@@ -18,6 +18,7 @@ from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RES
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPlan
 from pyclient.broker_embedded.log.alter_log_dirs import ReplicaAlterLogDirs
+from pyclient.broker_embedded.log.data_directory import cluster_of
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.broker_embedded.log.manager import LogManager
@@ -422,7 +423,7 @@ class BrokerNode:
             fs=self.fs,
             clock=self.clock,
             node_id=self.node_id,
-            cluster_id=config.cluster_id,
+            cluster_id=cluster_of(self.fs, config.data_dir, config.cluster_id, given=config.cluster_id_given),
             defaults=config.log_defaults(),
             rng=self.rng,
         )

@@ -28,7 +28,6 @@ from pyclient.records.payload import Payload, open_batch
 from pyclient.types import TopicPartition
 
 RawRecord = Record[bytes | None, bytes | None]
-OFFSET_MAX: Final = 2**63 - 1
 _MAGIC: Final = 2  # of batches that are not message sets
 _offset_of = attrgetter("offset")
 
@@ -197,11 +196,6 @@ class _Aborted:
     upcoming: list[tuple[int, int]]  # (first offset, producer id), the nearest last
     open: set[int]
 
-    @property
-    def next_offset(self) -> int:
-        """The offset of the next aborted transaction: before it, everything is committed while none is `open`."""
-        return self.upcoming[-1][0] if self.upcoming else OFFSET_MAX
-
     def covers(self, batch: FetchedBatch) -> bool:
         header = batch.header
         while self.upcoming and self.upcoming[-1][0] <= header.last_offset:
@@ -229,9 +223,9 @@ def parse_records(
     position, next_offset = 0, fetch_offset
     try:
         while True:
-            if not aborts.open:
+            if not aborts.upcoming and not aborts.open:
                 position, next_offset = find_batches(
-                    FetchedBatch, topic, partition, data, position, next_offset, batches, aborts.next_offset
+                    FetchedBatch, topic, partition, data, position, next_offset, batches
                 )
             following = next(iter_batches(data, position), None)
             if following is None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import tomllib
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 
 from pyclient import Admin, Consumer, NewTopic, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.log.checkpoints import render_identity
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -53,6 +55,7 @@ CLIENTS = {
     "asyncio": "0\nb'an event'\n",
 }
 """The output of the client examples, in order."""
+MIXED = "Nodes of Apache Kafka in the same cluster"
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -69,8 +72,8 @@ def test_every_code_block_of_documents_is_tested() -> None:
     assert set(FAULTS) == {("python", "From Python"), ("sh", "Over HTTP")}
     assert set(TRANSACTIONS) == {("python", "Transactions"), ("python", "Exactly once from topic to topic")}
     assert set(SPARK) == {("python", "Kafka from Spark")}
-    kinds = [("python", "A cluster of several brokers"), ("python", "An example per failure"), ("bash", "Over HTTP")]
-    assert list(CLUSTER) == kinds
+    runs = [("python", heading) for heading in ("A cluster of several brokers", "An example per failure", MIXED)]
+    assert list(CLUSTER) == [*runs[:2], ("properties", MIXED), runs[2], ("bash", "Over HTTP")]
     others = set((ROOT / "docs").glob("**/*.md")) - {ROOT / "docs" / f"{name}.md" for name in RUN}
     assert [path.name for path in sorted(others) if blocks(path.read_text())] == []
 
@@ -195,6 +198,18 @@ def test_cluster_examples_run(tmp_path: Path) -> None:
         exec(CLUSTER["python", "An example per failure"], {"cluster": cluster})
         for request in requests_of(CLUSTER["bash", "Over HTTP"], str(cluster.control_url)):
             ask(*request)
+
+
+def test_broker_of_the_document_joins_a_cluster(tmp_path: Path) -> None:
+    with EmbeddedCluster(brokers=1, controllers=1) as cluster:
+        identity = render_identity(cluster_id=cluster.cluster_id, node_id=7, directory_id=uuid.uuid4())
+        (tmp_path / "meta.properties").write_bytes(identity)
+        code = CLUSTER["python", MIXED]
+        own = {"3000@127.0.0.1:9093": cluster.controller_quorum_voters, "/var/lib/pyclient-7": tmp_path}
+        for written, real in own.items():
+            assert written in code
+            code = code.replace(written, str(real))
+        assert re.fullmatch(r"127\.0\.0\.1:\d+\n", run("-c", code, cwd=tmp_path).stdout)
 
 
 def test_commands_and_files_named_in_readme_exist() -> None:

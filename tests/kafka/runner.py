@@ -21,7 +21,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.kafka.jars import VERSIONS, NoKafka, why_not
 from tests.kafka.tools import command, finish
@@ -44,9 +44,16 @@ STOP_TIMEOUT: Final = 60.0
 _JVM: Final = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
 
 
+class Quorum(NamedTuple):
+    """The controllers of a cluster that a node joins: the cluster's id, and `controller.quorum.voters`."""
+
+    cluster_id: str
+    voters: str
+
+
 @dataclass
 class _Node:
-    """One broker and controller in a process of its own."""
+    """One node in a process of its own."""
 
     number: int
     port: int
@@ -76,6 +83,8 @@ class RealKafka:
 
     `{node}` in a setting's value is the node's number: `{"broker.rack": "rack-{node}"}`; `{default}` is what it is
     without the setting: `{"listeners": "{default},SSL://127.0.0.1:9093"}`.
+    The nodes are brokers and controllers with the ids from `first_id`; with `joins` they are brokers only, in the
+    cluster of these controllers.
     New data directories begin with the metadata.version of the release `metadata_of`, or the newest.
     `heap` is Java's size of a node's memory. Node N keeps its data in `nodeN/data` under `directory`, which stays, and
     opens what is there already; without it, under a temporary one that goes with the cluster. Raises `NoKafka` where it
@@ -91,8 +100,11 @@ class RealKafka:
         settings: Mapping[str, str] | None = None,
         directory: Path | None = None,
         metadata_of: str | None = None,
+        joins: Quorum | None = None,
+        first_id: int = 1,
     ) -> None:
         self.version = version
+        self._joins = joins
         self._heap = heap
         self._settings = dict(settings or {})
         self._release = () if metadata_of is None else ("--release-version", metadata_of)
@@ -101,8 +113,12 @@ class RealKafka:
         ports = free_ports(2 * nodes)
         self._nodes = [
             _Node(number, port, controller_port, self.directory / f"node{number}")
-            for number, (port, controller_port) in enumerate(zip(ports[::2], ports[1::2], strict=True), 1)
+            for number, (port, controller_port) in enumerate(zip(ports[::2], ports[1::2], strict=True), first_id)
         ]
+
+        voters = ",".join(f"{node.number}@127.0.0.1:{node.controller_port}" for node in self._nodes)
+        self.quorum = Quorum(_new_cluster_id(), voters) if joins is None else joins
+        """The controllers, for a node that joins this cluster. The id is that of new data directories."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -111,7 +127,10 @@ class RealKafka:
 
     def data_dir(self, node: int = 1) -> Path:
         """Where a node keeps its logs."""
-        return self._nodes[node - 1].data
+        return self._node(node).data
+
+    def _node(self, number: int) -> _Node:
+        return next(node for node in self._nodes if node.number == number)
 
     def __enter__(self) -> RealKafka:
         try:
@@ -126,13 +145,12 @@ class RealKafka:
 
     def start(self) -> None:
         """Format the data directories that are new, start every node, and wait until the cluster serves."""
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "x", 1)
         for node in self._nodes:
             node.data.mkdir(parents=True, exist_ok=True)
             lines = (f"{name}={value}" for name, value in self._properties(node).items())
             node.properties.write_text("\n".join(lines) + "\n")
         new = [node for node in self._nodes if not (node.data / "meta.properties").exists()]
-        for process in [self._format(node, cluster_id) for node in new]:
+        for process in [self._format(node, self.quorum.cluster_id) for node in new]:
             finish(process)
         for node in self._nodes:
             self._launch(node)
@@ -147,16 +165,16 @@ class RealKafka:
         )
 
     def _properties(self, node: _Node) -> dict[str, str]:
-        voters = ",".join(f"{other.number}@127.0.0.1:{other.controller_port}" for other in self._nodes)
         replicas = str(min(3, len(self._nodes)))
         in_sync = "2" if len(self._nodes) >= 3 else "1"
         address = f"PLAINTEXT://127.0.0.1:{node.port}"
+        listeners = address if self._joins else f"{address},CONTROLLER://127.0.0.1:{node.controller_port}"
         defaults = {
-            "process.roles": "broker,controller",
+            "process.roles": "broker" if self._joins else "broker,controller",
             "node.id": str(node.number),
-            "controller.quorum.voters": voters,
+            "controller.quorum.voters": self.quorum.voters,
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"{address},CONTROLLER://127.0.0.1:{node.controller_port}",
+            "listeners": listeners,
             "advertised.listeners": address,
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
@@ -197,24 +215,24 @@ class RealKafka:
 
     def pause(self, node: int) -> None:
         """Stop a node in its tracks, as if its machine hung; its connections stay open."""
-        self._nodes[node - 1].signal(signal.SIGSTOP)
+        self._node(node).signal(signal.SIGSTOP)
 
     def resume(self, node: int) -> None:
         """Let a paused node go on."""
-        self._nodes[node - 1].signal(signal.SIGCONT)
+        self._node(node).signal(signal.SIGCONT)
 
     def kill(self, node: int) -> None:
         """End a node at once, without a chance to tidy up."""
-        _end(self._nodes[node - 1], signal.SIGKILL)
+        _end(self._node(node), signal.SIGKILL)
 
     def stop(self, node: int) -> None:
         """End a node as an operator would: it gives up what it leads, and closes its logs."""
-        _end(self._nodes[node - 1], signal.SIGTERM)
+        _end(self._node(node), signal.SIGTERM)
 
     def restart(self, node: int) -> None:
         """Start a node again that was killed or stopped, and wait until it serves."""
-        self._launch(self._nodes[node - 1])
-        self._wait_until_serving(self._nodes[node - 1])
+        self._launch(self._node(node))
+        self._wait_until_serving(self._node(node))
 
     def close(self) -> None:
         """End every node. Data in a directory of the caller's are closed cleanly and kept."""
@@ -236,6 +254,11 @@ def _end(node: _Node, number: signal.Signals) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _new_cluster_id() -> str:
+    """Return a random id; its text does not begin with a dash, like an option."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "x", 1)
 
 
 def free_ports(count: int) -> list[int]:

@@ -188,6 +188,18 @@ class EmbeddedCluster:
         return self._addresses
 
     @property
+    def cluster_id(self) -> str:
+        """Return the cluster's id, with which the storage of a joining node of Apache Kafka is formatted."""
+        self._check_open()
+        return self._configs.cluster_id
+
+    @property
+    def controller_quorum_voters(self) -> str:
+        """Return `controller.quorum.voters` for nodes that join; empty for a node alone, which no other can join."""
+        self._check_open()
+        return self._configs.quorum_voters
+
+    @property
     def alive(self) -> bool:
         """Return True if all nodes run; False before `start()`, after `kill()`, and when a process has crashed."""
         return all(node.alive for node in self._nodes)
@@ -501,8 +513,7 @@ class EmbeddedCluster:
         """Start nodes, all at once, and wait until they take part; if one cannot, end those of this call again."""
         try:
             in_parallel([node.start for node in starting])
-            if not self._layout.is_one_node:
-                self._wait_joined(starting, timeout)
+            self._wait_joined(starting, timeout)
         except BaseException:
             in_parallel([node.kill for node in starting if node.alive])
             raise
@@ -519,6 +530,10 @@ class EmbeddedCluster:
 
     def _wait_joined(self, starting: list[Broker], timeout: float) -> None:
         """Wait until the brokers see each other, unless too few controllers run to register them."""
+        if self._layout.is_one_node:
+            if starting[0].config.quorum.voters:  # other nodes are its controllers
+                self._views.wait_joined([starting[0].id], timeout)
+            return
         voters = [node for node in self._nodes if node.id in self._layout.voters]
         if 2 * sum(node.reachable for node in voters) > len(voters):
             self._views.wait_joined([node.id for node in starting if node in self._brokers], timeout)

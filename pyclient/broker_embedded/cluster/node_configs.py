@@ -11,6 +11,8 @@ from pyclient.broker_embedded.cluster.layout import Layout, NodePlan
 from pyclient.broker_embedded.cluster.ports import ReservedPort
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.log.checkpoints import uuid_text
+from pyclient.broker_embedded.log.data_directory import cluster_of
+from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.config.addresses import format_address
 from pyclient.errors import ConfigError
 
@@ -75,6 +77,19 @@ class NodeConfigs:
             self._listeners[node.node_id] = ReservedPort(self.host)
         port = self._listeners[node.node_id].port if node.is_broker else 0
         return self._build(layout, node, self._data_dir, port)
+
+    @property
+    def cluster_id(self) -> str:
+        """Return the id of the cluster, which has been started."""
+        known = cluster_of(RealFileSystem(), self._data_dir, self._cluster_id, given=self._cluster_id is not None)
+        if known is None:
+            raise ConfigError(f"{self._data_dir} has no cluster id yet: start the cluster first")
+        return known
+
+    @property
+    def quorum_voters(self) -> str:
+        """Return the voters as in `controller.quorum.voters`; empty for a node alone."""
+        return ",".join(f"{voter}@{self.controller_address(voter)}" for voter in sorted(self._controllers))
 
     def controller_address(self, node_id: int) -> str | None:
         """Return the `host:port` of a node's controller listener; None if it is no voter, or alone."""

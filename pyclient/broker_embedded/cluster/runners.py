@@ -354,7 +354,7 @@ def _command(config: BrokerConfig, control_port: int | None, control_fd: int, li
         command += ["--security", config.security]
     for address, dialled in links.items():
         command += ["--link", f"{address}={dialled}"]
-    if config.cluster_id is not None:
+    if config.cluster_id is not None and config.cluster_id_given:
         command.append(f"--cluster-id={config.cluster_id}")
     if config.other_dirs:
         command += ["--set", f"log.dirs={','.join(config.log_dirs)}"]

@@ -31,7 +31,8 @@ class BrokerConfig:
     `explicit` holds the texts that the profile and the user set (DescribeConfigs calls them static), `values` every
     option's value; `ignored` the texts of the options without effect here, which DescribeConfigs lists, too.
     `data_dir` is the first directory of log.dirs, which has the metadata; `other_dirs` are the rest.
-    `cluster_id` is the cluster that the directories must belong to; None: theirs, or a new one.
+    `cluster_id` is the cluster that the directories belong to; None: theirs, or a new one. Without `cluster_id_given`
+    it follows from the voters, and is that of new directories only.
     `security` is the protocol of the listener for clients; `users` has the passwords of the users that SASL accepts.
     """
 
@@ -48,6 +49,7 @@ class BrokerConfig:
     cluster_id: str | None = None
     security: str = "PLAINTEXT"
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cluster_id_given: bool = False
 
     @classmethod
     def build(
@@ -67,7 +69,7 @@ class BrokerConfig:
 
         With `log.dirs` (several directories, separated by commas) `data_dir` is empty or the first of them.
         `as_version` ("3.9") is the release of Kafka that the node looks like to its clients; None: all versions.
-        Without a `cluster_id`, nodes with `controller.quorum.voters` have one that follows from these.
+        Without a `cluster_id`, new nodes with `controller.quorum.voters` have one that follows from these.
 
         Raises `ConfigError` naming the option, its value and what is allowed.
         """
@@ -112,6 +114,7 @@ class BrokerConfig:
             cluster_id if cluster_id is not None else quorum.cluster_id,
             security,
             dict(users or {}),
+            cluster_id is not None,
         )
         _check_security(security, built.users, alone=not quorum.voters)
         built.cordoned_dirs()

@@ -172,6 +172,17 @@ class MetaProperties(NamedTuple):
     is_new: bool
 
 
+def cluster_of(fs: FileSystem, data_dir: str, cluster_id: str | None, *, given: bool) -> str | None:
+    """Return the cluster that a node belongs to: `cluster_id` if it was given, else that of the directory's identity.
+
+    A directory that is new belongs to `cluster_id`. Raise `ConfigError` for an identity that cannot be read.
+    """
+    path = f"{data_dir}/{checkpoints.META_PROPERTIES}"
+    content = None if given else fs.read(path)
+    stored = None if content is None else checkpoints.parse_identity(content, path).get("cluster.id")
+    return stored or cluster_id
+
+
 def identify(fs: FileSystem, data_dir: str, *, node_id: int, cluster_id: str | None, rng: Rng) -> MetaProperties:
     """Read or write the directory's identity. Raise `ConfigError` if it is another node's or cluster's."""
     path = f"{data_dir}/{checkpoints.META_PROPERTIES}"

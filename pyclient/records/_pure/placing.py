@@ -53,14 +53,12 @@ class PlacedBatch:
 
 
 def find_batches(
-    kind: type[B], topic: str, partition: int, buffer: Buffer, position: int, next_offset: int, found: list[B],
-    until: int = 0,
-) -> tuple[int, int]:  # fmt: skip
+    kind: type[B], topic: str, partition: int, buffer: Buffer, position: int, next_offset: int, found: list[B]
+) -> tuple[int, int]:
     """Append the batches from `position` on to `found`, as instances of `kind`, for a reader at `next_offset`.
 
     Return the position where it stopped and the offset after the last batch. Stop at the end and before a batch that is
-    incomplete, invalid, of an old format, empty, or before `next_offset`. A transactional batch that ends before the
-    offset `until` is appended, and a control batch left out; stop before any other of these.
+    incomplete, invalid, of an old format, transactional, a control batch, empty, or before `next_offset`.
     """
     while True:
         try:
@@ -68,12 +66,10 @@ def find_batches(
         except (CorruptRecord, TruncatedMessage):
             return position, next_offset
         if (
-            header.magic != 2 or position + header.size > len(buffer)
-            or ((header.is_transactional or header.is_control) and header.last_offset >= until)
+            header.magic != 2 or header.is_transactional or header.is_control or position + header.size > len(buffer)
             or header.count <= 0 or not 0 <= header.base_offset < _MAX_BASE_OFFSET or header.next_offset <= next_offset
         ):  # fmt: skip
             return position, next_offset
-        if not header.is_control:
-            found.append(kind(topic, partition, buffer, position, header))
+        found.append(kind(topic, partition, buffer, position, header))
         position += header.size
         next_offset = header.next_offset

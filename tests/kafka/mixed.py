@@ -1,0 +1,138 @@
+"""A cluster with nodes of Apache Kafka and nodes of ours: who leads, and whether all replicas have the same bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from pyclient import Consumer, NewTopic, TopicPartition
+from pyclient.broker_embedded.cluster.partition_moves import PartitionMoves
+from pyclient.broker_embedded.cluster.views import Views
+from tests.kafka import topics
+from tests.kafka.loads import PARTITIONS, PATIENCE, SingleLoad
+from tests.kafka.topics import wait_until
+from tests.producer.faces import SyncFace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pyclient.broker_embedded.cluster.broker import Broker
+
+REPLICATION: Final = {"min.insync.replicas": "2", "segment.bytes": "1048576"}
+
+
+class Mixed:
+    """The nodes: `ours` as the cluster's own handles, and where each node keeps its logs, by its id."""
+
+    def __init__(self, bootstrap_servers: str, ours: Sequence[Broker], directories: Mapping[int, Path]) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.directories = directories
+        self._views = Views(ours)
+        self._moves = PartitionMoves(self._views, self._address)
+        self._ours = ours
+
+    def _address(self) -> str:
+        return next(broker.address for broker in self._ours if broker.reachable)
+
+    def create(self, topic: str, *replicas: int) -> None:
+        """A topic whose partitions have these replicas, the first of which leads."""
+        assignments = dict.fromkeys(range(PARTITIONS), replicas)
+        topics.create(self.bootstrap_servers, NewTopic(topic, assignments=assignments, configs=REPLICATION))
+        self.wait_isr(topic, *replicas)
+
+    def wait_isr(self, topic: str, *replicas: int) -> None:
+        """Until these are the in-sync replicas of every partition."""
+        wanted = set(replicas)
+
+        def reached() -> bool:
+            partitions = self._views.topic(topic)["partitions"]
+            return len(partitions) > 0 and all(set(partition["isr"]) == wanted for partition in partitions)
+
+        wait_until(reached, f"{topic}: the in-sync replicas are not {sorted(wanted)}", PATIENCE)
+
+    def wait_other_leader(self, topic: str, node: int) -> None:
+        """Until every partition has a leader, which is not that node."""
+
+        def reached() -> bool:
+            leaders = [partition["leader"] for partition in self._views.topic(topic)["partitions"]]
+            return len(leaders) > 0 and node not in leaders and -1 not in leaders
+
+        wait_until(reached, f"{topic}: node {node} still leads", PATIENCE)
+
+    def lead(self, topic: str, node: int) -> None:
+        """Make that node the leader of every partition, by reassignment and election."""
+        for partition in self._views.topic(topic)["partitions"]:
+            self._moves.move_leader(topic, partition["partition"], node, PATIENCE)
+
+    def check_equal_logs(self, topic: str, *nodes: int) -> None:
+        """The logs of all replicas have the same bytes, of every partition, at the latest when followers are done."""
+        partitions = [partition["partition"] for partition in self._views.topic(topic)["partitions"]]
+        for partition in partitions:
+            places = [self.directories[node] / f"{topic}-{partition}" for node in nodes]
+            wait_until(
+                lambda places=places: len({*map(_bytes_of, places)}) == 1,  # type: ignore[misc]
+                f"{topic}-{partition}: the logs differ",
+            )
+            assert _bytes_of(places[0])
+
+
+def _bytes_of(directory: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in sorted(directory.glob("*.log")))
+
+
+def load_on(mixed: Mixed, topic: str) -> SingleLoad:
+    """An idempotent producer with acks=all that sends numbers until it is stopped."""
+    options = {"request_timeout_ms": 3000, "delivery_timeout_ms": 120_000, "reconnect_backoff_ms": 20}
+    return SingleLoad(SyncFace(mixed.bootstrap_servers, **options | SingleLoad.options), topic, "mixed")
+
+
+class GroupReader:
+    """A member of a group that reads a topic from a thread, and commits what it has read, until it has everything."""
+
+    def __init__(self, servers: str, topic: str, group: str, protocol: str = "classic") -> None:
+        self.topic = topic
+        self.seen: Counter[bytes] = Counter()
+        self.raised: list[BaseException] = []
+        self.consumer = Consumer(
+            topic,
+            bootstrap_servers=servers,
+            group_id=group,
+            group_protocol=protocol,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        self._goal: int | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while self._goal is None or self.seen.total() < self._goal:
+                records = self.consumer.poll(0.2)
+                self.seen.update(record.value or b"" for record in records)
+                if records:
+                    self.consumer.commit()
+        except BaseException as error:
+            self.raised.append(error)
+
+    def wait_for(self, more: int) -> None:
+        """Until so many records more have come."""
+        goal = self.seen.total() + more
+        wait_until(lambda: self.seen.total() >= goal or bool(self.raised), f"{self.topic}: nothing is read", PATIENCE)
+        assert not self.raised, self.raised
+
+    def check(self, sent: int) -> None:
+        """Every record came once, and is committed."""
+        self._goal = sent
+        self._thread.join(PATIENCE)
+        try:
+            assert not self._thread.is_alive(), f"{self.seen.total()} of {sent} records came: {self.consumer.health()}"
+            assert not self.raised, self.raised
+            assert self.seen == Counter(b"%d" % number for number in range(sent))
+            places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+            committed = self.consumer.committed(places)
+            assert sum(committed[place].offset for place in places) == sent
+        finally:
+            self.consumer.close()

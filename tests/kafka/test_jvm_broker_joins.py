@@ -1,0 +1,91 @@
+"""A broker of Apache Kafka is a member of our cluster: it follows our leaders, leads, and hands leadership back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyclient.broker_embedded import EmbeddedCluster
+from tests.kafka.mixed import GroupReader, Mixed, load_on
+from tests.kafka.needs import skip_without_kafka
+from tests.kafka.runner import Quorum, RealKafka
+
+JVM, OURS, OTHER = 9, 1, 2
+SETTINGS = {
+    "broker.heartbeat.interval.ms": "300",
+    "broker.session.timeout.ms": "6000",
+    "replica.lag.time.max.ms": "4000",
+}
+"""Times of a broker that hears soon of another one that is gone, and is not fenced on a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[EmbeddedCluster]:
+    """Three brokers, which are the controllers, too."""
+    skip_without_kafka()
+    with EmbeddedCluster(brokers=3, processes=True, config=SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def jvm(ours: EmbeddedCluster) -> Iterator[RealKafka]:
+    """A broker of Kafka that is registered with our controllers."""
+    quorum = Quorum(ours.cluster_id, ours.controller_quorum_voters)
+    with RealKafka(joins=quorum, first_id=JVM, heap="256M", settings=SETTINGS) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def mixed(ours: EmbeddedCluster, jvm: RealKafka) -> Mixed:
+    """All four."""
+    directories = {broker.id: Path(broker.data_dir) for broker in ours.brokers} | {JVM: jvm.data_dir(JVM)}
+    return Mixed(f"{ours.bootstrap_servers},{jvm.bootstrap_servers}", ours.brokers, directories)
+
+
+def test_jvm_broker_follows_leads_and_hands_back_under_load(mixed: Mixed, topic: str, group: str) -> None:
+    mixed.create(topic, OURS, JVM, OTHER)
+    load = load_on(mixed, topic)
+    readers = [
+        GroupReader(mixed.bootstrap_servers, topic, f"{group}-{protocol}", protocol)
+        for protocol in ("classic", "consumer")
+    ]
+    for leader in (JVM, OTHER, JVM, OURS):
+        load.wait_for(60)
+        mixed.lead(topic, leader)
+    load.wait_for(60)
+    load.stop()
+    load.check_all_delivered(mixed)
+    for reader in readers:
+        reader.check(len(load.sent))
+    mixed.wait_isr(topic, OURS, OTHER, JVM)
+    mixed.check_equal_logs(topic, OURS, OTHER, JVM)
+    load.face.end()
+
+
+def test_kill_of_the_leading_jvm_broker_and_of_ours_loses_nothing(
+    mixed: Mixed, ours: EmbeddedCluster, jvm: RealKafka, topic: str, group: str
+) -> None:
+    mixed.create(topic, JVM, OURS, OTHER)
+    load = load_on(mixed, topic)
+    reader = GroupReader(mixed.bootstrap_servers, topic, group)
+    reader.wait_for(60)
+    jvm.kill(JVM)
+    mixed.wait_other_leader(topic, JVM)
+    load.wait_for(60)
+    jvm.restart(JVM)
+    mixed.wait_isr(topic, OURS, OTHER, JVM)
+    mixed.lead(topic, OURS)
+    load.wait_for(60)
+    ours.kill(OURS)
+    mixed.wait_other_leader(topic, OURS)
+    load.wait_for(60)
+    ours.start(OURS)
+    mixed.wait_isr(topic, OURS, OTHER, JVM)
+    load.wait_for(60)
+    load.stop()
+    load.check_all_delivered(mixed)
+    reader.check(len(load.sent))
+    mixed.check_equal_logs(topic, OURS, OTHER, JVM)
+    load.face.end()
