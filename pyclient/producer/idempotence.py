@@ -10,7 +10,8 @@ The protocol is KIP-98 and KIP-360. The numbers of a partition move through four
 A new epoch begins only once every request of the partition has ended, so that no batch with old numbers can come in
 between, and once every batch before the missing number has an outcome under its old number, by which the broker knows
 it. Its first batch is sent alone, because a broker without state of a producer accepts any first sequence; so is the
-first batch after `KNOWN_SECONDS` without one, as brokers expire idle producers.
+first batch after `KNOWN_SECONDS` without one, as brokers expire idle producers. In a transaction most epochs begin in
+phase STEADY: see `in_next_epoch`.
 
 A batch is *doubtful* once a request with its present numbers may have been written, else *clean*. A broker that has
 state of the producer writes in sequence only, but remembers one batch after a clean restart, so a doubtful batch that
@@ -50,6 +51,7 @@ MAX_SEQUENCE: Final = 2**31 - 1
 NO_PRODUCER_ID: Final = -1
 EVERYTHING: Final = -1  # the position before all batches
 NOTHING: Final = -1
+NEVER_CONFIRMED: Final = float("-inf")
 KNOWN_SECONDS: Final = 60.0
 """Time after a confirmed batch for which the broker is assumed to know the producer (`producer.id.expiration.ms`: a
 day)."""
@@ -133,7 +135,7 @@ class PartitionSequence:
         self.epoch = -1
         self.next = 0
         self.phase = Phase.NEW
-        self.confirmed_at = 0.0  # monotonic seconds
+        self.confirmed_at = NEVER_CONFIRMED  # monotonic seconds
         self._confirmed = NOTHING  # the last position that the broker confirmed under these numbers
         self._certain = True  # in phase BROKEN: nothing from the missing number on is in the log
         self._given_up = NOTHING  # the last position failed with unknown outcome, unless a later one was confirmed
@@ -142,6 +144,20 @@ class PartitionSequence:
 
     def __repr__(self) -> str:
         return f"<PartitionSequence {self.phase.name} id={self.producer_id} epoch={self.epoch} next={self.next}>"
+
+    def in_next_epoch(self, ids: ProducerIds, now: float) -> PartitionSequence:
+        """Return the numbers of the partition in the next epoch of a transactional producer, which begin at 0.
+
+        A broker that confirmed a batch of this producer id a short time ago accepts nothing but 0 as the first number
+        of a later epoch. Then several batches may be sent at once: if the first is refused, so are the others, and they
+        are sent again in order. Should the broker have lost what it knew, it may take a later batch first, and refuses
+        the first one for good: that aborts the transaction. Otherwise the first batch is sent alone.
+        """
+        following = PartitionSequence()
+        if self.producer_id == ids.producer_id and now - self.confirmed_at <= KNOWN_SECONDS:
+            following.producer_id, following.epoch, following.phase = ids.producer_id, ids.epoch, Phase.STEADY
+            following.confirmed_at = self.confirmed_at
+        return following
 
     def prepare(self, on_wire: int, ids: ProducerIds, outstanding: Sequence[Numbered]) -> bool:
         """Return True if a batch may be sent now, with `on_wire` others in flight; begin a new epoch if it is due.

@@ -16,7 +16,7 @@ from pyclient.errors import (
     OutOfOrderSequenceNumber,
 )
 from pyclient.producer.delivery import Settlement
-from pyclient.producer.idempotence import KNOWN_SECONDS, PartitionSequence, Phase, ProducerIds
+from pyclient.producer.idempotence import KNOWN_SECONDS, Phase, ProducerIds
 from pyclient.producer.metrics import ProducerMetrics
 from pyclient.producer.produce_response import (
     DUPLICATE,
@@ -278,7 +278,7 @@ class Sender:
         if self._idempotent:
             if queue.on_wire and queue.wire_node != node:
                 return None
-            if self.transactions is not None and not self._in_transaction(queue, self.transactions):
+            if self.transactions is not None and not self._in_transaction(queue, self.transactions, now):
                 return None
             sequence = queue.sequence
             steady = sequence.phase is Phase.STEADY
@@ -291,11 +291,11 @@ class Sender:
             return None
         return batch
 
-    def _in_transaction(self, queue: PartitionQueue, transactions: TransactionManager) -> bool:
+    def _in_transaction(self, queue: PartitionQueue, transactions: TransactionManager, now: float) -> bool:
         """Return True if the partition belongs to the transaction; its sequence numbers start at 0 in each epoch."""
         sequence, ids = queue.sequence, self.producer_ids
         if (sequence.producer_id, sequence.epoch) != (ids.producer_id, ids.epoch) and not queue.outstanding:
-            sequence = queue.sequence = PartitionSequence()
+            sequence = queue.sequence = sequence.in_next_epoch(ids, now)
         if sequence.phase is Phase.BROKEN:
             transactions.batch_failed(OutOfOrderSequenceNumber(f"{queue.name}: the topic was created again"))
             return False
@@ -394,9 +394,12 @@ class Sender:
         return settlements + self._decided(queue, now)
 
     def _out_of_order(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> list[Settlement]:
-        """Handle an error by which the broker misses an earlier batch or forgot this one; see `idempotence`."""
+        """Handle an error by which the broker misses an earlier batch or forgot this one; see `idempotence`.
+
+        In a transaction nothing is concluded from later batches: the transaction is aborted.
+        """
         queue, sequence = batch.queue, batch.queue.sequence
-        if batch.doubtful and sequence.is_written(batch.position):
+        if batch.doubtful and self.transactions is None and sequence.is_written(batch.position):
             return self._delivered(batch, PartitionAnswer(DUPLICATE), now)
         batch.last_error = error = error_of(answer, queue.name, node, batch.attempts)
         sequence.doubted()
