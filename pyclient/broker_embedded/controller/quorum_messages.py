@@ -11,7 +11,7 @@ from pyclient.broker_embedded.controller.raft.voters import ReplicaKey
 from pyclient.errors import MalformedMessage
 from pyclient.protocol.messages import begin_quorum_epoch as begin
 from pyclient.protocol.messages import end_quorum_epoch as end
-from pyclient.protocol.messages import fetch, fetch_snapshot, vote
+from pyclient.protocol.messages import fetch, fetch_snapshot, update_raft_voter, vote
 from pyclient.records import check_crc, iter_batches
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class Converter:
                 return self._fetch(message)
             case raft.FetchSnapshot():
                 return self._fetch_snapshot(message)
+            case raft.UpdateVoter():
+                return self._update_voter(message)
 
     def _vote(self, message: raft.Vote) -> vote.VoteRequest:
         partition = vote.VoteRequestPartitionData(
@@ -60,6 +62,21 @@ class Converter:
         )
         topics = [vote.VoteRequestTopicData(topic_name=TOPIC, partitions=[partition])]
         return vote.VoteRequest(cluster_id=self.cluster_id, voter_id=message.voter.id, topics=topics)
+
+    def _update_voter(self, message: raft.UpdateVoter) -> update_raft_voter.UpdateRaftVoterRequest:
+        voter = message.voter
+        return update_raft_voter.UpdateRaftVoterRequest(
+            cluster_id=self.cluster_id,
+            current_leader_epoch=message.epoch,
+            voter_id=voter.key.id,
+            voter_directory_id=voter.key.directory_id,
+            listeners=[
+                update_raft_voter.Listener(name=each.name, host=each.host, port=each.port) for each in voter.endpoints
+            ],
+            kraft_version_feature=update_raft_voter.KRaftVersionFeature(
+                min_supported_version=voter.min_kraft_version, max_supported_version=voter.max_kraft_version
+            ),
+        )
 
     def _begin(self, message: raft.BeginQuorumEpoch) -> begin.BeginQuorumEpochRequest:
         partition = begin.BeginQuorumEpochRequestPartitionData(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.controller.raft.messages import HighWatermark, InstallSnapshot, SaveElection
 from pyclient.broker_embedded.controller.raft.roles import Leader
+from pyclient.broker_embedded.controller.raft.voters import VoterSet
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.raft.messages import Effect
@@ -20,14 +21,14 @@ class PropertyViolated(AssertionError):
 class Properties:
     """Checks every effect of every node against what the whole quorum did so far."""
 
-    def __init__(self, nodes: dict[int, SimulatedNode], voters: tuple[int, ...]) -> None:
+    def __init__(self, nodes: dict[int, SimulatedNode], voters: VoterSet) -> None:
         self._nodes = nodes
-        self._voters = voters
         self._leaders: dict[int, int] = {}
-        self._votes: dict[tuple[int, int], ReplicaKey] = {}
+        self._votes: dict[tuple[ReplicaKey, int], ReplicaKey] = {}
         self._epochs: dict[int, int] = dict.fromkeys(nodes, 0)
         self._high_watermarks: dict[tuple[int, int], int] = {}
         self.committed: list[Entry] = []
+        self._committed_voters = voters
 
     def before(self, node: SimulatedNode, effect: Effect) -> None:
         """Check an effect before it is carried out."""
@@ -38,7 +39,7 @@ class Properties:
                     self._fail(f"monotonic epoch: node {number} goes from {self._epochs[number]} to {state.epoch}")
                 self._epochs[number] = state.epoch
                 if state.voted is not None:
-                    earlier = self._votes.setdefault((number, state.epoch), state.voted)
+                    earlier = self._votes.setdefault((node.key, state.epoch), state.voted)
                     if earlier != state.voted:
                         self._fail(f"one vote: node {number} votes {earlier} and {state.voted} in {state.epoch}")
             case InstallSnapshot():
@@ -48,6 +49,10 @@ class Properties:
                 self._check_high_watermark(node, offset)
             case _:
                 pass
+
+    def forget(self, number: int) -> None:
+        """Expect nothing of what a node had on a disk that was replaced."""
+        self._epochs[number] = 0
 
     def after(self, node: SimulatedNode) -> None:
         """Check a node after its effects were carried out."""
@@ -70,6 +75,12 @@ class Properties:
         if node.applied[max(0, shared - 8) : shared] != self.committed[max(0, shared - 8) : shared]:
             self._fail(f"consistent committed data: node {node.key} applied other entries below {shared}")
         self.committed.extend(node.applied[shared:])
+        for entry in node.applied[shared:]:
+            if isinstance(entry.value, VoterSet):
+                changed = set(entry.value.keys) ^ set(self._committed_voters.keys)
+                if len(changed) > 1:
+                    self._fail(f"one change at a time: {entry.value!r} follows {self._committed_voters!r}")
+                self._committed_voters = entry.value
 
     def at_end(self) -> None:
         """Compare everything that was ever applied."""
@@ -87,11 +98,14 @@ class Properties:
             return
         expected = node.disk.entry(offset - 1)
         have = 0
-        for voter in self._voters:
-            disk = self._nodes[voter].disk
+        voters = node.disk_voters()
+        for voter in voters:
+            disk = self._nodes[voter.key.id].disk
+            if disk.directory_id != voter.key.directory_id:
+                continue
             if disk.start >= offset or (disk.synced >= offset and disk.entry(offset - 1) == expected):
                 have += 1
-        if have <= len(self._voters) // 2:
+        if have <= len(voters) // 2:
             self._fail(f"majority reached high watermark: {offset} of node {node.key} is synced by {have} voters only")
 
     def _check_has_committed(self, node: SimulatedNode) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from pyclient.broker_embedded.controller.raft.election_state import ElectionState
 from pyclient.broker_embedded.controller.raft.messages import (
@@ -11,6 +12,7 @@ from pyclient.broker_embedded.controller.raft.messages import (
     Append,
     AppendLeaderChange,
     AppendRecords,
+    AppendVoters,
     Batch,
     DeleteBefore,
     FetchResponse,
@@ -25,10 +27,11 @@ from pyclient.broker_embedded.controller.raft.messages import (
 )
 from pyclient.broker_embedded.controller.raft.raft import RaftReplica
 from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch, ReplicaLog
-from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, VoterSet, VoterSetHistory
+from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, Voter, VoterSet, VoterSetHistory
+from pyclient.protocol.fields import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from pyclient.broker_embedded.controller.raft.messages import Effect, Response
@@ -39,7 +42,10 @@ PIECE = 2
 
 
 class Entry(NamedTuple):
-    """A record of the simulated log: its epoch, and the proposal that wrote it or None for a leader's first record."""
+    """A record of the simulated log: its epoch, and what it has.
+
+    That is a proposal, a voter set, or None for a leader's first record.
+    """
 
     epoch: int
     value: Any
@@ -55,6 +61,7 @@ class Disk:
     election: ElectionState = field(default_factory=ElectionState)
     snapshots: dict[OffsetAndEpoch, tuple[Entry, ...]] = field(default_factory=dict)
     oldest: OffsetAndEpoch | None = None
+    directory_id: UUID = ZERO_UUID
 
     @property
     def end(self) -> int:
@@ -71,6 +78,16 @@ class Disk:
         del self.entries[kept - self.start :]
         self.synced = self.end
 
+    def history(self, initial: VoterSet, bootstrap: VoterSet | None) -> VoterSetHistory:
+        """Return the voter sets of the log and its snapshot. `bootstrap` is the set that a new cluster begins with."""
+        history = VoterSetHistory(initial)
+        before = self.snapshots[self.oldest] if self.oldest is not None else ()
+        history.restart(self.start, voters_in(before) or bootstrap)
+        for offset, entry in enumerate(self.entries, self.start):
+            if isinstance(entry.value, VoterSet):
+                history.add(offset, entry.value)
+        return history
+
     def view(self) -> ReplicaLog:
         """Return what the core sees of the log after a restart."""
         epochs: list[tuple[int, int]] = []
@@ -83,12 +100,24 @@ class Disk:
         )
 
 
-class SimulatedNode:
-    """Carries out the effects of a replica on its disk, and hands messages to `deliver`."""
+def voters_in(entries: Sequence[Entry]) -> VoterSet | None:
+    """Return the newest voter set among entries."""
+    return next((entry.value for entry in reversed(entries) if isinstance(entry.value, VoterSet)), None)
 
-    def __init__(self, node: int, voters: VoterSet, timeouts: RaftTimeouts, rng: Random) -> None:
-        self.key = ReplicaKey(node)
-        self.disk = Disk()
+
+class SimulatedNode:
+    """Carries out the effects of a replica on its disk, and hands messages to `deliver`.
+
+    `voters` are those of the configuration; with `bootstrap` they are those of a new cluster's first snapshot, which
+    changes may follow, and this node asks the nodes of `bootstrap` for the leader.
+    """
+
+    def __init__(
+        self, node: int, voters: VoterSet, timeouts: RaftTimeouts, rng: Random, *, bootstrap: tuple[int, ...] = ()
+    ) -> None:
+        self.disk = Disk(directory_id=UUID(int=node) if bootstrap else ZERO_UUID)
+        self._bootstrap = bootstrap
+        self.key = ReplicaKey(node, self.disk.directory_id)
         self.raft: RaftReplica | None = None
         self.incarnation = 0
         self.applied: list[Entry] = []
@@ -105,15 +134,38 @@ class SimulatedNode:
         assert self.raft is not None
         return self.raft
 
+    def disk_voters(self) -> VoterSet:
+        """Return the newest voters in the log or its snapshot."""
+        if not self._bootstrap:
+            return self._voters
+        disk = self.disk
+        before = disk.snapshots[disk.oldest] if disk.oldest is not None else ()
+        return voters_in(disk.entries) or voters_in(before) or self._voters
+
     def start(self, now: float) -> None:
         """Start from what is on the disk."""
         view = self.disk.view()
         self.applied = list(self.disk.snapshots[view.oldest_snapshot]) if view.oldest_snapshot is not None else []
-        history = VoterSetHistory(self._voters)
-        self.raft = RaftReplica(self.key, view, history, self.disk.election, self._rng, self._timeouts)
+        initial, first = (VoterSet([]), self._voters) if self._bootstrap else (self._voters, None)
+        others = tuple(node for node in self._bootstrap if node != self.key.id)
+        self.raft = RaftReplica(
+            self.key,
+            view,
+            self.disk.history(initial, first if first is not None and self.key in first else None),
+            self.disk.election,
+            self._rng,
+            self._timeouts,
+            description=Voter(self.key) if self._bootstrap else None,
+            bootstrap=others,
+        )
         self.incarnation += 1
         self.sync_due = False
         self.raft.start(now)
+
+    def replace_disk(self, directory_id: UUID) -> None:
+        """Take an empty disk, which makes it another replica."""
+        self.disk = Disk(directory_id=directory_id)
+        self.key = ReplicaKey(self.key.id, directory_id)
 
     def crash(self) -> None:
         """Stop at once and lose what was not synced."""
@@ -146,6 +198,10 @@ class SimulatedNode:
                 self.sync_due = True
             case AppendLeaderChange(_offset, epoch):
                 disk.entries.append(Entry(epoch, None))
+                self.sync_due = True
+            case AppendVoters(_offset, epoch, voters):
+                disk.entries.append(Entry(epoch, voters))
+                disk.entries.extend([Entry(epoch, None)] * (effect.count - 1))
                 self.sync_due = True
             case Truncate(offset):
                 del disk.entries[offset - disk.start :]
@@ -184,7 +240,8 @@ class SimulatedNode:
         disk.entries.clear()
         disk.oldest = snapshot
         self.applied = list(self.pieces)
-        self.running.snapshot_installed(snapshot, None, now)
+        first = self._voters if self._bootstrap else None
+        self.running.snapshot_installed(snapshot, voters_in(self.pieces) or first, now)
 
     def _filled(self, response: Response, read_from: int | None, snapshot: OffsetAndEpoch | None) -> Response:
         if read_from is not None and isinstance(response, FetchResponse):
@@ -192,7 +249,8 @@ class SimulatedNode:
             batches: list[Batch] = []
             for offset in range(read_from, end):
                 entry = self.disk.entry(offset)
-                batches.append(Batch(offset, offset + 1, entry.epoch, (entry,)))
+                voters = entry.value if isinstance(entry.value, VoterSet) else None
+                batches.append(Batch(offset, offset + 1, entry.epoch, (entry,), voters))
             return FetchResponse(
                 response.error, response.epoch, response.leader_id, response.high_watermark, batches=tuple(batches)
             )

@@ -5,39 +5,49 @@ from __future__ import annotations
 import heapq
 from random import Random
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
-from pyclient.broker_embedded.controller.raft.messages import Answer, Send
+from pyclient.broker_embedded.controller.raft.messages import AddVoter, Answer, RemoveVoter, Send
 from pyclient.broker_embedded.controller.raft.quorum_state import RaftTimeouts
 from pyclient.broker_embedded.controller.raft.roles import Leader
-from pyclient.broker_embedded.controller.raft.voters import VoterSet
+from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.broker_embedded.raft.properties import Properties, PropertyViolated
 from tests.broker_embedded.raft.simulated_node import Entry, SimulatedNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyclient.broker_embedded.controller.raft.messages import Request
+    from pyclient.broker_embedded.controller.raft.messages import Request, VoterChange
 
 TIMEOUTS = RaftTimeouts(election=1.0, fetch=2.0, retry_backoff=0.05, fetch_max_wait=0.5)
 REQUEST_TIMEOUT = 2.0
 
 
 class Simulation:
-    """`voters` voters and `observers` observers; everything random comes from `seed`."""
+    """`voters` voters and `observers` observers; everything random comes from `seed`.
 
-    def __init__(self, seed: int, *, voters: int = 3, observers: int = 0) -> None:
+    With `dynamic` the voters can change (KIP-853): each replica has a directory id, and the log has the voters.
+    """
+
+    def __init__(self, seed: int, *, voters: int = 3, observers: int = 0, dynamic: bool = False) -> None:
         self.rng = Random(seed)
         self.now = 0.0
         self.loss = 0.0
         self.delay = 0.01
         self.cut: set[tuple[int, int]] = set()
         ids = tuple(range(1, voters + 1))
-        voter_set = VoterSet.of(*ids)
+        self.dynamic = dynamic
+        voter_set = VoterSet(Voter(ReplicaKey(node, UUID(int=node))) for node in ids) if dynamic else VoterSet.of(*ids)
+        everyone = range(1, voters + observers + 1)
+        bootstrap = tuple(everyone) if dynamic else ()
         self.nodes = {
-            node: SimulatedNode(node, voter_set, TIMEOUTS, Random(self.rng.getrandbits(64)))
-            for node in range(1, voters + observers + 1)
+            node: SimulatedNode(node, voter_set, TIMEOUTS, Random(self.rng.getrandbits(64)), bootstrap=bootstrap)
+            for node in everyone
         }
-        self.properties = Properties(self.nodes, ids)
+        self.properties = Properties(self.nodes, voter_set)
+        self.changes: list[int] = []
+        """The error codes of the answers to changes of the voters."""
+        self._directories = 1000
         self.proposed = 0
         self.accepted: dict[int, int] = {}
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -167,6 +177,34 @@ class Simulation:
         self.propose()
         self.at(seconds, lambda: self.propose_every(seconds))
 
+    def change_voters(self) -> None:
+        """Ask a node that believes it leads to add a random node that is no voter, or to remove a random voter."""
+        leader = self.leader()
+        if leader is None:
+            return
+        voters = leader.running.state.voters.newest
+        strangers = [
+            node.key for node in self.nodes.values() if node.key not in voters and node.key.id not in voters.ids
+        ]
+        request: VoterChange
+        if strangers and (len(voters) == 1 or self.rng.random() < 0.6):
+            request = AddVoter(Voter(self.rng.choice(strangers)), 2.0, ack_when_committed=self.rng.random() < 0.7)
+        else:
+            request = RemoveVoter(self.rng.choice(voters.keys), 2.0)
+        leader.running.step(lambda response: self.changes.append(response.error), request, self.now)
+        self.settle(leader)
+
+    def replace_disk(self, number: int) -> None:
+        """Kill a node that is no voter, and start it with an empty disk: it is another replica."""
+        node = self.nodes[number]
+        if any(number in each.disk_voters().ids for each in self.nodes.values()):
+            return
+        self.crash(number)
+        self._directories += 1
+        node.replace_disk(UUID(int=self._directories))
+        self.properties.forget(number)
+        self.restart(number)
+
     def crash(self, number: int) -> None:
         """Kill a node."""
         node = self.nodes[number]
@@ -199,7 +237,7 @@ class Simulation:
         rng = self.rng
         number = rng.choice(list(self.nodes))
         node = self.nodes[number]
-        match rng.randrange(10):
+        match rng.randrange(16 if self.dynamic else 10):
             case 0:
                 self.isolate(number)
             case 1:
@@ -228,12 +266,17 @@ class Simulation:
                 leader = self.leader()
                 if leader is not None:
                     self.crash(leader.key.id)
+            case 10:
+                self.replace_disk(number)
+            case _:
+                self.change_voters()
 
 
 def simulate(seed: int, *, faults: int = 12) -> Simulation:
     """Run a quorum through random faults, then heal it and see it commit; raise `PropertyViolated` with the seed."""
     rng = Random(seed)
-    simulation = Simulation(seed, voters=rng.choice((1, 2, 3, 3, 3, 5)), observers=rng.choice((0, 0, 1, 2)))
+    voters, observers = rng.choice((1, 2, 3, 3, 3, 5)), rng.choice((0, 0, 1, 2))
+    simulation = Simulation(seed, voters=voters, observers=observers, dynamic=rng.random() < 0.5)
     try:
         for _ in range(faults):
             for _ in range(rng.randint(1, 3)):
@@ -250,7 +293,15 @@ def simulate(seed: int, *, faults: int = 12) -> Simulation:
 
 def _converges(simulation: Simulation) -> None:
     """A healed quorum elects a leader, commits a new record on every node, and then keeps its leader."""
-    if not simulation.run_while(lambda: simulation.leader() is None, 60):
+
+    def has_no_lasting_leader() -> bool:
+        leader = simulation.leader()
+        if leader is None:
+            return True
+        state = leader.running.state  # a leader that is being removed will resign
+        return leader.key not in state.voters.newest or state.voters.newest_offset >= state.high_watermark
+
+    if not simulation.run_while(has_no_lasting_leader, 60):
         raise PropertyViolated("liveness: no leader within 60 s of the healing")
     goal = len(simulation.properties.committed)
 

@@ -1,7 +1,10 @@
 """Runs a story of the metadata quorum: commands one a line, and after each what the nodes did, in etcd's manner.
 
-nodes 1 2 3          replicas that vote
+nodes 1 2 3          replicas that vote, by the configuration: their set cannot change (kraft.version 0)
+voters 1 2 3         replicas that vote, by the log: their set can change (kraft.version 1)
 observer 4           a replica that only follows
+add 1 4              ask node 1 to make the replica of node 4 a voter
+remove 1 3           ask node 1 to make the voter 3 an observer
 campaign 1           let node 1's wait for a leader end
 elect 1              the same, and deliver everything; print only what the nodes are then
 deliver [1 2]        deliver the messages under way (those from 1 to 2 only), and what follows from them, in turn
@@ -13,17 +16,20 @@ wait 1.5             let time pass; nothing is delivered meanwhile
 crash 1, start 1     kill node 1, start it again
 snapshot 1           let node 1 write a snapshot and delete the log before it
 resign 1             let node 1 give up its leadership
-show                 print every node
+show                 print every node; after its log the voters, if they can change
 """
 
 from __future__ import annotations
 
 from random import Random
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.raft.messages import (
+    AddVoter,
     Answer,
+    AppendVoters,
     BeginQuorumEpoch,
     EndQuorumEpoch,
     Fetch,
@@ -33,14 +39,17 @@ from pyclient.broker_embedded.controller.raft.messages import (
     HighWatermark,
     InstallSnapshot,
     QuorumEpochResponse,
+    RemoveVoter,
     Send,
     Truncate,
+    UpdateVoter,
     Vote,
+    VoterChangeResponse,
     VoteResponse,
 )
 from pyclient.broker_embedded.controller.raft.quorum_state import RaftTimeouts
 from pyclient.broker_embedded.controller.raft.roles import Follower, Prospective, Unattached
-from pyclient.broker_embedded.controller.raft.voters import VoterSet
+from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.broker_embedded.raft.simulated_node import Entry, SimulatedNode
 
 if TYPE_CHECKING:
@@ -74,9 +83,11 @@ class Story:
         self.nodes: dict[int, SimulatedNode] = {}
         self.lines: list[str] = []
         self._under_way: list[Message] = []
+        self._held_requests: dict[int, list[Callable[[], None]]] = {}
         self._cut: set[tuple[int, int]] = set()
         self._held: set[int] = set()
         self._voters = VoterSet.of()
+        self._first: tuple[int, ...] = ()
         self._shown: dict[int, str] = {}
 
     def run(self, command: str) -> list[str]:
@@ -91,6 +102,26 @@ class Story:
     def do_nodes(self, *ids: str) -> None:
         self._voters = VoterSet.of(*map(int, ids))
         self._start_new([int(number) for number in ids])
+
+    def do_voters(self, *ids: str) -> None:
+        self._voters = VoterSet(Voter(ReplicaKey(int(number), UUID(int=int(number)))) for number in ids)
+        self._first = tuple(map(int, ids))
+        self._start_new([int(number) for number in ids])
+
+    def do_add(self, number: str, other: str) -> None:
+        self._change(number, AddVoter(Voter(self.nodes[int(other)].key), 5.0))
+
+    def do_remove(self, number: str, other: str) -> None:
+        self._change(number, RemoveVoter(self.nodes[int(other)].key, 5.0))
+
+    def _change(self, number: str, request: AddVoter | RemoveVoter) -> None:
+        def answered(response: VoterChangeResponse) -> None:
+            name = errors.for_code(response.error).__name__ if response.error else "done"
+            self._say(f"{number} answers: {name}{': ' if response.reason else ''}{response.reason}")
+
+        node = self.nodes[int(number)]
+        node.running.step(answered, request, self.now)
+        self._settle(node)
 
     def do_observer(self, number: str) -> None:
         self._start_new([int(number)])
@@ -170,6 +201,9 @@ class Story:
         self._held.discard(int(number))
         for message in [each for each in self._under_way if each.source == int(number)]:
             self._under_way.remove(message)
+            message.lost()
+        for lost in self._held_requests.pop(int(number), []):
+            lost()
 
     def do_start(self, number: str) -> None:
         node = self.nodes[int(number)]
@@ -193,10 +227,11 @@ class Story:
                 self._say(f"{number} is down")
                 continue
             state = node.raft.state
-            values = "".join(f" {'-' if entry.value is None else entry.value}" for entry in node.applied)
+            values = "".join(f" {_value(entry.value)}" for entry in node.applied)
+            voters = f", voters {_listed(state.voters.newest)}" if self._first else ""
             self._say(
                 f"{number} {type(state.role).__name__} epoch {state.epoch} leader {_or_none(state.leader_id)}, "
-                f"log {state.log.start_offset} to {state.log.end}, committed {state.high_watermark}:{values}"
+                f"log {state.log.start_offset} to {state.log.end}{voters}, committed {state.high_watermark}:{values}"
             )
 
     # The nodes
@@ -204,7 +239,9 @@ class Story:
     def _start_new(self, numbers: list[int]) -> None:
         """Start nodes. Their first search for a leader is lost: it is the same in every story."""
         for number in numbers:
-            self.nodes[number] = SimulatedNode(number, self._voters, RaftTimeouts(), Random(number))
+            self.nodes[number] = SimulatedNode(
+                number, self._voters, RaftTimeouts(), Random(number), bootstrap=self._first
+            )
         for number in numbers:
             self.nodes[number].start(self.now)
             self._settle(self.nodes[number])
@@ -235,6 +272,8 @@ class Story:
             return
         source, target, request = node, self.nodes[message.node], message.request
 
+        held = self._held_requests.setdefault(message.node, [])
+
         def fail() -> None:
             if source.raft is not None:
                 source.raft.failed(target.key.id, request, self.now)
@@ -245,9 +284,11 @@ class Story:
                 source.running.responded(target.key.id, request, response, self.now)
                 self._settle(source)
 
+            held.remove(fail)
             self._under_way.append(Message(target.key.id, source.key.id, _response(response), arrive, fail))
 
         def arrive() -> None:
+            held.append(fail)
             target.running.step(responded, request, self.now)
             self._settle(target)
 
@@ -268,6 +309,16 @@ def _role(node: SimulatedNode) -> str:
     return text
 
 
+def _value(value: Any) -> str:
+    if isinstance(value, VoterSet):
+        return f"[{_listed(value)}]"
+    return "-" if value is None else str(value)
+
+
+def _listed(voters: VoterSet) -> str:
+    return " ".join(map(str, voters.ids))
+
+
 def _or_none(leader: int | None) -> str:
     return "none" if leader is None else str(leader)
 
@@ -276,6 +327,8 @@ def _effect(effect: Effect) -> str:
     match effect:
         case HighWatermark(offset):
             return f"commits up to {offset}"
+        case AppendVoters(offset, _epoch, voters):
+            return f"appends the voters {_listed(voters)} at {offset}"
         case Truncate(offset):
             return f"truncates to {offset}"
         case InstallSnapshot(snapshot):
@@ -298,6 +351,8 @@ def _request(request: Request) -> str:
             return f"Fetch epoch {request.epoch} from {request.offset}/{request.last_epoch}"
         case FetchSnapshot():
             return f"FetchSnapshot {request.snapshot} from byte {request.position}"
+        case UpdateVoter():
+            return f"UpdateRaftVoter epoch {request.epoch}"
 
 
 def _response(response: Response) -> str:
@@ -319,6 +374,8 @@ def _response(response: Response) -> str:
             return f"{text}{records} records, committed {response.high_watermark}"
         case FetchSnapshotResponse():
             return f"{text}{len(response.data)} of {response.size} bytes"
+        case VoterChangeResponse():
+            return text
 
 
 def _name(response: Any) -> str:

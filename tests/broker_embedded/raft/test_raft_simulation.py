@@ -156,6 +156,33 @@ def snapshot_without_last_record(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimulatedNode, "install", install)
 
 
+def count_removed_leader(patch: pytest.MonkeyPatch) -> None:
+    def majority_end(self: Leader, voters: VoterSet, me: ReplicaKey, flushed_end: int) -> int:
+        ends = {voter.key: -1 for voter in voters} | {key: each.flushed_end for key, each in self.progress.items()}
+        return sorted([*(ends[voter.key] for voter in voters if voter.key != me), flushed_end])[-voters.majority]
+
+    patch.setattr(Leader, "majority_end", majority_end)
+
+
+def add_replica_that_is_behind(patch: pytest.MonkeyPatch) -> None:
+    """A new voter without the log is counted as if it had it."""
+
+    def majority_end(self: Leader, voters: VoterSet, me: ReplicaKey, flushed_end: int) -> int:
+        ends = {voter.key: flushed_end for voter in voters} | {
+            key: each.flushed_end for key, each in self.progress.items()
+        }
+        return sorted(ends[voter.key] for voter in voters)[-voters.majority]
+
+    patch.setattr(Leader, "majority_end", majority_end)
+
+
+def change_several_voters_at_once(patch: pytest.MonkeyPatch) -> None:
+    def without(self: VoterSet, key: ReplicaKey) -> VoterSet:
+        return VoterSet(voter for voter in list(self)[:1] if voter.key != key) or self
+
+    patch.setattr(VoterSet, "without", without)
+
+
 DEFECTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     vote_twice,
     ignore_log_of_candidate,
@@ -166,6 +193,9 @@ DEFECTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     forget_vote,
     keep_leading_after_newer_epoch,
     snapshot_without_last_record,
+    count_removed_leader,
+    add_replica_that_is_behind,
+    change_several_voters_at_once,
 ]
 
 

@@ -52,7 +52,7 @@ class Following:
 
     def _look_for_leader(self, now: float) -> float:
         state = self.state
-        others = state.others
+        others = [*state.others, *state.bootstrap]
         if not others:
             return inf
         request = self._fetch(0.0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.raft.election_state import ElectionState
     from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch
-    from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, VoterSet
+    from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, Voter, VoterSet
 
 Token: TypeAlias = Any
 """Whatever the caller uses to find the connection that waits for an answer."""
@@ -84,6 +84,35 @@ class FetchSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class AddVoter:
+    """AddRaftVoter (KIP-853): an observer that has caught up becomes a voter.
+
+    The answer comes once that is committed, with `ack_when_committed=False` once it is in the leader's log.
+    """
+
+    voter: Voter
+    max_wait: float
+    ack_when_committed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVoter:
+    """RemoveRaftVoter (KIP-853): a voter becomes an observer; a leader that is removed resigns."""
+
+    voter: ReplicaKey
+    max_wait: float
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateVoter:
+    """UpdateRaftVoter (KIP-853): a voter tells its leader of its present addresses and range of kraft.version."""
+
+    voter: Voter
+    epoch: int
+    max_wait: float
+
+
+@dataclass(frozen=True, slots=True)
 class VoteResponse:
     """The answer to a Vote. Here and below `error` is a Kafka error code, 0 for none."""
 
@@ -134,8 +163,19 @@ class FetchSnapshotResponse:
     data: bytes = b""
 
 
-Request: TypeAlias = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot
-Response: TypeAlias = VoteResponse | QuorumEpochResponse | FetchResponse | FetchSnapshotResponse
+@dataclass(frozen=True, slots=True)
+class VoterChangeResponse:
+    """The answer to AddVoter, RemoveVoter and UpdateVoter. `reason` explains an error."""
+
+    error: int
+    epoch: int
+    leader_id: int | None
+    reason: str = ""
+
+
+VoterChange: TypeAlias = AddVoter | RemoveVoter | UpdateVoter
+Request: TypeAlias = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot | UpdateVoter
+Response: TypeAlias = VoteResponse | QuorumEpochResponse | FetchResponse | FetchSnapshotResponse | VoterChangeResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +235,24 @@ class AppendLeaderChange:
 
 
 @dataclass(frozen=True, slots=True)
+class AppendVoters:
+    """Append a voter set as the only batch at `offset`, sync it, then report `flushed`.
+
+    It is a VotersRecord; the first in a log comes after a KRaftVersionRecord with `kraft_version`, None for later ones.
+    """
+
+    offset: int
+    epoch: int
+    voters: VoterSet
+    kraft_version: int | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return 1 if self.kraft_version is None else 2
+
+
+@dataclass(frozen=True, slots=True)
 class Truncate:
     """Drop the log from `offset` on: those records were never committed."""
 
@@ -249,6 +307,7 @@ Effect: TypeAlias = (
     | Append
     | AppendRecords
     | AppendLeaderChange
+    | AppendVoters
     | Truncate
     | StoreSnapshotPiece
     | InstallSnapshot

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.raft.messages import Effect, Request
     from pyclient.broker_embedded.controller.raft.replica_log import ReplicaLog
     from pyclient.broker_embedded.controller.raft.roles import Role
-    from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, VoterSetHistory
+    from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, Voter, VoterSetHistory
 
 
 _Slot: TypeAlias = "tuple[int, type[Request], bool]"
@@ -77,8 +77,12 @@ class QuorumState:
         election: ElectionState,
         timeouts: RaftTimeouts,
         rng: Random,
+        description: Voter | None = None,
+        bootstrap: tuple[int, ...] = (),
     ) -> None:
         self.me = me
+        self.description = description
+        self.bootstrap = bootstrap
         self.log = log
         self.voters = voters
         self.timeouts = timeouts
@@ -94,7 +98,7 @@ class QuorumState:
         """Take the role that follows from the remembered election: a former leader resigns, its own vote stands."""
         epoch, leader, voted = self._remembered.epoch, self._remembered.leader_id, self._remembered.voted
         at = self.election_deadline(now)
-        if self.is_voter and len(self.voters.newest) == 1:
+        if self.me in self.voters.newest and len(self.voters.newest) == 1:
             self.role = Prospective(epoch, at, Ballot(self.me.id), leader, voted)
         elif leader == self.me.id:
             self.role = Resigned(epoch, leader, at, voted)
@@ -119,8 +123,15 @@ class QuorumState:
 
     @property
     def is_voter(self) -> bool:
-        """Tell whether this replica has a vote."""
-        return self.me in self.voters.newest
+        """Tell whether this replica may campaign: it is a voter, or its removal is not known to be committed.
+
+        Until then the others may need its longer log to get the removal (Ongaro, section 4.2.2). Its own vote does not
+        count.
+        """
+        history = self.voters
+        if self.me in history.newest:
+            return True
+        return history.newest_offset >= self.high_watermark and self.me in history.at(history.newest_offset)
 
     @property
     def others(self) -> list[int]:

@@ -8,6 +8,7 @@ from pyclient.broker_embedded.controller.raft.elections import Elections
 from pyclient.broker_embedded.controller.raft.following import Following
 from pyclient.broker_embedded.controller.raft.leading import Leading
 from pyclient.broker_embedded.controller.raft.messages import (
+    AddVoter,
     BeginQuorumEpoch,
     DeleteBefore,
     EndQuorumEpoch,
@@ -16,19 +17,23 @@ from pyclient.broker_embedded.controller.raft.messages import (
     FetchSnapshot,
     FetchSnapshotResponse,
     QuorumEpochResponse,
+    RemoveVoter,
+    UpdateVoter,
     Vote,
+    VoterChangeResponse,
     VoteResponse,
 )
 from pyclient.broker_embedded.controller.raft.quorum_state import QuorumState, RaftTimeouts
 from pyclient.broker_embedded.controller.raft.roles import Candidate, Leader
+from pyclient.broker_embedded.controller.raft.voter_changes import VoterChanges
 
 if TYPE_CHECKING:
     from random import Random
 
     from pyclient.broker_embedded.controller.raft.election_state import ElectionState
-    from pyclient.broker_embedded.controller.raft.messages import Effect, Request, Response, Token
+    from pyclient.broker_embedded.controller.raft.messages import Effect, Request, Response, Token, VoterChange
     from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch, ReplicaLog
-    from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, VoterSet, VoterSetHistory
+    from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, Voter, VoterSet, VoterSetHistory
 
 DEFAULT_TIMEOUTS: Final = RaftTimeouts()
 
@@ -49,11 +54,17 @@ class RaftReplica:
         election: ElectionState,
         rng: Random,
         timeouts: RaftTimeouts = DEFAULT_TIMEOUTS,
+        *,
+        description: Voter | None = None,
+        bootstrap: tuple[int, ...] = (),
     ) -> None:
-        self.state = QuorumState(me, log, voters, election, timeouts, rng)
+        """`description` is this replica as a voter set should have it; `bootstrap` are further nodes to ask for the
+        leader, by ids that only the caller knows."""
+        self.state = QuorumState(me, log, voters, election, timeouts, rng, description, bootstrap)
         self.deadline = 0.0
         self._elections = Elections(self.state)
         self._leading = Leading(self.state)
+        self._changes = VoterChanges(self.state, self._leading)
         self._following = Following(self.state)
 
     def start(self, now: float) -> None:
@@ -66,7 +77,7 @@ class RaftReplica:
         effects, self.state.effects = self.state.effects, []
         return effects
 
-    def step(self, token: Token, request: Request, now: float) -> None:
+    def step(self, token: Token, request: Request | VoterChange, now: float) -> None:
         """Take another node's request; an `Answer` with its token follows, perhaps later."""
         match request:
             case Vote():
@@ -79,6 +90,8 @@ class RaftReplica:
                 self._leading.on_fetch(token, request, now)
             case FetchSnapshot():
                 self._leading.on_fetch_snapshot(token, request, now)
+            case AddVoter() | RemoveVoter() | UpdateVoter():
+                self._changes.on_request(token, request, now)
         self.tick(now)
 
     def responded(self, node: int, request: Request, response: Response, now: float) -> None:
@@ -94,6 +107,8 @@ class RaftReplica:
                     useful = self._following.on_fetch_response(node, request, response, now)
                 case FetchSnapshot(), FetchSnapshotResponse():
                     useful = self._following.on_snapshot_response(node, request, response, now)
+                case UpdateVoter(), VoterChangeResponse():
+                    self.state.learn(response.epoch, response.leader_id, now)
                 case _:
                     raise TypeError(f"{type(response).__name__} does not answer {type(request).__name__}")
         except BaseException:
@@ -166,8 +181,9 @@ class RaftReplica:
             if state.role is not role:
                 if isinstance(state.role, Leader) and isinstance(role, Candidate):
                     self._leading.begin_epoch(tuple(sorted(role.ballot.granted)))
+                    self._changes.begin_epoch(now)
                 continue
-            deadline = min(deadline, self._leading.poll(now), self._following.poll(now))
+            deadline = min(deadline, self._changes.poll(now), self._leading.poll(now), self._following.poll(now))
             if state.role is role:
                 self.deadline = deadline
                 return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -65,6 +65,11 @@ class VoterSet:
         return tuple(self._voters)
 
     @property
+    def keys(self) -> tuple[ReplicaKey, ...]:
+        """The voters' keys, sorted by node id."""
+        return tuple(voter.key for voter in self)
+
+    @property
     def majority(self) -> int:
         """How many voters decide."""
         return len(self._voters) // 2 + 1
@@ -76,7 +81,7 @@ class VoterSet:
     def __contains__(self, key: ReplicaKey) -> bool:
         """Tell whether the replica is a voter. A static voter has no directory id and is known by its node id."""
         voter = self._voters.get(key.id)
-        return voter is not None and voter.key.directory_id in (ZERO_UUID, key.directory_id)
+        return voter is not None and voter.key.directory_id in (key.directory_id, ZERO_UUID)
 
     def __iter__(self) -> Iterator[Voter]:
         return iter(self._voters.values())
@@ -123,8 +128,13 @@ class VoterSetHistory:
 
     @property
     def newest_offset(self) -> int:
-        """The offset of the record that wrote the newest set, -1 for the initial one."""
+        """The offset of the batch that wrote the newest set, -1 for the initial one and that of a snapshot at 0."""
         return self._offsets[-1] if self._offsets else -1
+
+    @property
+    def kraft_version(self) -> int:
+        """The level of kraft.version: 1 if the log or its snapshot has the voters, 0 if the configuration has them."""
+        return 1 if self._sets else 0
 
     def at(self, offset: int) -> VoterSet:
         """Return the set in force after the records below `offset`."""
@@ -149,6 +159,6 @@ class VoterSetHistory:
 
     def trim(self, start_offset: int) -> None:
         """Forget the sets that no offset from `start_offset` on needs."""
-        index = bisect_right(self._offsets, start_offset) - 1
+        index = bisect_left(self._offsets, start_offset) - 1  # a set at the start itself may still be truncated
         if index > 0:
             del self._offsets[:index], self._sets[:index]
