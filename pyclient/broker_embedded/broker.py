@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
-import socket
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +23,7 @@ from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.network.admission import Admission
 from pyclient.broker_embedded.network.answer_cache import AnswerCache
 from pyclient.broker_embedded.network.descriptors import Descriptors
+from pyclient.broker_embedded.network.listening import listen
 from pyclient.broker_embedded.network.mutation_quotas import MutationQuotas
 from pyclient.broker_embedded.network.quotas import ByteQuotas
 from pyclient.broker_embedded.network.server import Listener
@@ -38,6 +37,7 @@ from pyclient.broker_embedded.served_apis import ListenerType
 from pyclient.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Collection, Iterator, Mapping
     from uuid import UUID
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.faults.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.filesystem import FileSystem
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.membership import ClusterMembership
     from pyclient.broker_embedded.network.node_channels import Link, NodeChannels
@@ -217,12 +218,12 @@ class BrokerNode:
         `DamagedMetadataLog` (a `CorruptRecord`) and `KafkaStorageError`.
         """
         if self._socket is None:
-            self._socket = _listen(self.config, self.config.host, self.config.port)
+            self._socket = listen(self.config, self.config.host, self.config.port)
         self.port = self._socket.getsockname()[1]
         quorum = self.config.quorum
         try:
             if self._controller_socket is None and quorum.voters and quorum.is_controller:
-                self._controller_socket = _listen(self.config, *quorum.voters[self.node_id])
+                self._controller_socket = listen(self.config, *quorum.voters[self.node_id])
             self._open_logs()
         except BaseException as error:
             self._socket.close()
@@ -338,6 +339,11 @@ class BrokerNode:
     def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` on the loop in `delay` seconds of the node's time."""
         return self.timers.schedule(delay, callback)
+
+    def run_in_background(self, name: str, steps: IncrementalTask[object]) -> None:
+        """Run long work in steps between requests, unless work of that name is running."""
+        if self._upkeep is not None:
+            self._upkeep.run(name, steps)
 
     def topic_name(self, topic_id: UUID) -> str | None:
         """Return the name of the topic with an id; None if there is none."""
@@ -539,6 +545,7 @@ class BrokerNode:
         except (errors.KafkaError, OSError) as error:
             where = f"{OFFSETS_TOPIC}-{index}"
             log.error("%s cannot be read; its groups have no coordinator: %s", where, error)
+            self._cannot_read(OFFSETS_TOPIC, index, error)
 
     def _load_transactions(self) -> None:
         topic = self.image.topics.get(TRANSACTIONS_TOPIC)
@@ -552,6 +559,11 @@ class BrokerNode:
         except (errors.KafkaError, OSError) as error:
             where = f"{TRANSACTIONS_TOPIC}-{index}"
             log.error("%s cannot be read; its transactional ids have no coordinator: %s", where, error)
+            self._cannot_read(TRANSACTIONS_TOPIC, index, error)
+
+    def _cannot_read(self, topic: str, index: int, error: Exception) -> None:
+        if self.replicas is not None and isinstance(error, errors.CorruptRecord | errors.CorruptMessage):
+            self.replicas.report_damage(topic, index, error)
 
     def topic_created(self, topic: TopicImage) -> None:
         """Begin to coordinate what an internal topic is for."""
@@ -580,12 +592,3 @@ def _release_of(text: str) -> Release:
     from pyclient.broker_embedded.releases import release_of
 
     return release_of(text)
-
-
-def _listen(config: BrokerConfig, host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=config.integer("socket.listen.backlog.size"))
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-        raise errors.ConfigError(f"the broker cannot listen on {host}:{port}: {reason}") from error

@@ -15,15 +15,8 @@ from pyclient.broker_embedded.controller.quorum_files import open_quorum_log
 from pyclient.broker_embedded.controller.session_watch import SessionWatch
 from pyclient.broker_embedded.network.active_controller_channel import ActiveControllerChannel
 from pyclient.broker_embedded.network.node_channels import NodeChannels
-from pyclient.errors.codes import from_code
+from pyclient.broker_embedded.replication.directory_assignment import assign_directory
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
-from pyclient.protocol.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    AssignReplicasToDirsRequestDirectoryData,
-    AssignReplicasToDirsRequestPartitionData,
-    AssignReplicasToDirsRequestTopicData,
-    AssignReplicasToDirsResponse,
-)
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -43,7 +36,6 @@ _PATIENCE: Final = 0.4
 """Seconds without an answer of the controller after which a node that stops gives up at the earliest."""
 
 _PROBE_TIMEOUT: Final = 2.0
-_ASSIGN_TIMEOUT: Final = 30.0
 
 
 class ClusterMembership:
@@ -175,27 +167,13 @@ class ClusterMembership:
 
     def _moved(self, at: TopicPartition, directory: UUID) -> None:
         """Tell the controller that this node's replica of a partition is in another directory."""
-        topic = self._node.image.topics.get(at.topic)
-        if topic is None:
-            return
-        partition = AssignReplicasToDirsRequestPartitionData(partition_index=at.partition)
-        topics = [AssignReplicasToDirsRequestTopicData(topic_id=topic.topic_id, partitions=[partition])]
-        request = AssignReplicasToDirsRequest(
-            broker_id=self._node.node_id,
-            broker_epoch=self._broker_epoch(),
-            directories=[AssignReplicasToDirsRequestDirectoryData(id=directory, topics=topics)],
-        )
 
-        def answered(done: Future[AssignReplicasToDirsResponse]) -> None:
-            if done.cancelled():
-                return
-            error: object = done.exception()
-            if error is None and done.result().error_code:
-                error = from_code(done.result().error_code, "the controller refused it")
+        def answered(done: Future[None]) -> None:
+            error = None if done.cancelled() else done.exception()
             if error is not None:
-                log.error("the controller does not know that %s-%d is in directory %s: %s", *at, directory, error)
+                log.error("the controller does not know that %s is in directory %s: %s", at, directory, error)
 
-        self.to_controller.send(request, _ASSIGN_TIMEOUT).add_done_callback(answered)
+        assign_directory(self._node, self.to_controller, at, directory).add_done_callback(answered)
 
     def _broker_epoch(self) -> int:
         return -1 if self.lifecycle is None else self.lifecycle.lifecycle.epoch

@@ -115,6 +115,13 @@ _SERVED: Final = (
     ),
     Option("internal.group.session.cap.ms", INT, INT_MAX, "silent members are given up after it at the latest", 1),
     Option("internal.partial.frame.timeout.ms", LONG, 30_000, "a request that stops half-way ends its connection", 1),
+    Option(
+        "internal.replica.check.interval.ms",
+        LONG,
+        86_400_000,
+        "how often replicas are checked for damage",
+        0,
+    ),
     Option("leader.imbalance.check.interval.seconds", LONG, 300, "how often preferred leaders are looked at", 1),
     Option("log.cleaner.enable", BOOLEAN, True, "whether compacted topics are compacted"),
     Option("log.dirs", LIST, None, "the data directory"),

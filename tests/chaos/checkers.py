@@ -212,7 +212,7 @@ def _offsets(history: History) -> Iterator[str]:
         epoch, watermark = last.get(key, (-1, -1))
         if state.leader_epoch < epoch:
             yield f"{state.place} at node {state.node}: leader epoch {state.leader_epoch} after {epoch}"
-        if state.high_watermark < watermark:
+        if state.high_watermark < watermark and state.node in state.isr:  # damaged replicas leave the ISR to be cut
             yield f"{state.place} at node {state.node}: high watermark {state.high_watermark} after {watermark}"
         last[key] = (state.leader_epoch, state.high_watermark)
 

@@ -142,6 +142,17 @@ class Nemesis:
         """One bit of a log's last segment, or of an index, is another one."""
         self._damaged(_flip)
 
+    def flipped_bits_of_a_running_node(self, _seconds: float) -> None:
+        """Bits of a running node's logs are other ones: it finds out when it reads them, at the latest by a check."""
+        self.wait_in_sync()
+        leader = self._leader()
+        node = self.cluster.node(leader if self.random.random() < 0.7 else self.random.choice(self.ids))
+        for directory in sorted(Path(node.data_dir).glob(f"{self.topic}-*")):
+            for _ in range(self.random.randint(1, 3)):
+                _flip_one_bit(directory, self.random)
+        node.call("POST", "/verify", {"topic": self.topic})
+        self.wait_in_sync()
+
     def _damaged(self, damage: Callable[[Path, random.Random], None]) -> None:
         self.wait_in_sync()
         node = self.cluster.node(self.random.choice(self.ids))
@@ -187,6 +198,7 @@ FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
     "lose unsynced": Nemesis.lose_unsynced,
     "torn tail": Nemesis.torn_tail,
     "flipped bit": Nemesis.flipped_bit,
+    "flipped bits of a running node": Nemesis.flipped_bits_of_a_running_node,
     "rolling restart": Nemesis.rolling_restart,
 }
 WITHOUT_MAJORITY: Final = frozenset(
@@ -203,6 +215,17 @@ def plan(seed: int, count: int, names: list[str] | None = None) -> list[str]:
         chosen.shuffle(several)
         made += several
     return made[:count]
+
+
+def _flip_one_bit(directory: Path, chosen: random.Random) -> None:
+    path = _last_segment(directory)
+    if path is not None:
+        with path.open("r+b") as file:
+            position = chosen.randrange(path.stat().st_size)
+            file.seek(position)
+            byte = file.read(1)[0]
+            file.seek(position)
+            file.write(bytes([byte ^ 1 << chosen.randrange(8)]))
 
 
 def _last_segment(directory: Path) -> Path | None:

@@ -183,6 +183,8 @@ async def verify(controls: Controls, _name: str, values: Values) -> Any:
                     log.error("%s-%d: %s", topic, index, damage)
                     place = {"path": damage.path, "position": damage.position, "error": str(damage)}
                     damaged.append({"topic": topic, "partition": index, **place})
+                    if node.replicas is not None:
+                        node.replicas.report_damage(topic, index, damage)
                 if perf_counter() > end:
                     await asyncio.sleep(_PAUSE)
                     end = perf_counter() + _SLICE

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from pyclient import errors
-from pyclient.broker_embedded.log.file_records import DamagedSegment, whole_batches
+from pyclient.broker_embedded.log.file_records import DamagedSegment
 from pyclient.broker_embedded.log.indexes import AbortedTransaction
 from pyclient.broker_embedded.log.log_segment import LogSegment
 from pyclient.broker_embedded.log.log_segments import LogSegments
@@ -205,19 +205,3 @@ class FetchDataInfo(NamedTuple):
     end_offset: int
     aborted: list[tuple[int, int]] | None = None
     more: bool = False
-
-
-def verify(segments: LogSegments) -> Iterator[DamagedSegment | None]:
-    """Check every batch against its checksum, one per step; a step that finds damage yields it.
-
-    The rest of a damaged segment is not checked, nor is a segment that is deleted meanwhile.
-    """
-    for segment in list(segments):
-        try:
-            for _ in whole_batches(segment.records, 0):
-                yield None
-        except DamagedSegment as error:
-            yield error
-        except OSError:
-            if segment in list(segments):
-                raise

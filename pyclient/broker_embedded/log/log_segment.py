@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyclient.broker_embedded.log.file_records import FileRecords
+from pyclient.broker_embedded.log.file_records import DamagedSegment, FileRecords
 from pyclient.broker_embedded.log.filesystem import Buffer, File, FileSystem
 from pyclient.broker_embedded.log.incremental_task import IncrementalTask, run_here
 from pyclient.broker_embedded.log.segment_indexes import SegmentIndexes
@@ -98,12 +98,24 @@ class LogSegment:
 
     def truncate(self, offset: int) -> int:
         """Remove the batches that end at or after `offset`. Return the new end, which may be before `offset`."""
-        found = self.indexes.locate(offset)
+        try:
+            found = self.indexes.locate(offset)
+        except DamagedSegment as error:  # the batches before the damage all end before the offset
+            run_here(self.truncate_to_position_steps(error.position))
+            self.indexes.transactions.truncate(offset)
+            return self.end()
         if found is None:
             return offset
         run_here(self.truncate_to_position_steps(found.position))
         self.indexes.transactions.truncate(offset)
         return min(found.base_offset, offset)
+
+    def end(self) -> int:
+        """Return the offset after the last batch."""
+        end = self.base_offset
+        for _position, header in self.records.walk(self.indexes.offsets.last()[1]):
+            end = header.next_offset
+        return end
 
     def truncate_to_position_steps(self, position: int) -> IncrementalTask[None]:
         """Truncate the file and its indexes to `position`, the beginning of a batch, in steps."""

@@ -12,6 +12,8 @@ from pyclient.types import TopicPartition
 DELETED: Final = "-delete"
 STRAY: Final = "-stray"
 FUTURE: Final = "-future"
+DAMAGED: Final = ".damaged"
+"""Suffix of a file with damaged bytes that were cut off a segment; it is never read."""
 
 
 DATA_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
@@ -29,7 +31,7 @@ def is_log_file(name: str) -> bool:
 
 
 def _is_final(name: str) -> bool:
-    return name in (LEADER_EPOCHS, PARTITION_METADATA) or DATA_FILE.fullmatch(name) is not None
+    return name in (LEADER_EPOCHS, PARTITION_METADATA) or DATA_FILE.fullmatch(name.removesuffix(DAMAGED)) is not None
 
 
 def is_temporary(name: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 from pyclient import errors
 from pyclient.broker_embedded.log.commit_callbacks import CommitCallbacks
 from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.damage import check_slice, verify
 from pyclient.broker_embedded.log.end_transaction_marker import EndTransactionMarker
 from pyclient.broker_embedded.log.file_records import DamagedSegment
 from pyclient.broker_embedded.log.filesystem import Buffer
@@ -26,7 +27,6 @@ from pyclient.broker_embedded.log.log_reader import (
     find_slice,
     first_not_before,
     newest,
-    verify,
 )
 from pyclient.broker_embedded.log.log_segment import LogSegment
 from pyclient.broker_embedded.log.log_segments import LogSegments
@@ -73,6 +73,8 @@ class UnifiedLog:
     awaiting_flush: set[UnifiedLog] | None = None
     deleted = False
     """True if the topic was deleted: the log's files need not reach the disk."""
+    checks_reads = False
+    """True if what is read is checked, except for followers ("log_end"), which check what they get."""
     producer_expiration_ms: int = BROKER_OPTIONS["producer.id.expiration.ms"].default
     """Idle time after which a producer is removed."""
 
@@ -349,7 +351,7 @@ class UnifiedLog:
         limit = self.high_watermark
         if isolation != "uncommitted":
             limit = self.last_stable_offset if isolation == "committed" else end_offset
-        return find_slice(
+        found = find_slice(
             self.local.segments,
             offset,
             limit=limit,
@@ -358,6 +360,9 @@ class UnifiedLog:
             min_one_batch=min_one_batch,
             whole_batches=whole_batches,
         )
+        if found is not None and self.checks_reads and (whole_batches or isolation != "log_end"):
+            check_slice(self, found)
+        return found
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
         """Return the first record whose timestamp (ms) is `timestamp` or later; None if there is none."""
@@ -372,7 +377,7 @@ class UnifiedLog:
 
         The rest of a damaged segment is not checked, nor is a segment that is deleted meanwhile.
         """
-        return verify(self.segments)
+        return verify(self)
 
     # Delete and truncate
 

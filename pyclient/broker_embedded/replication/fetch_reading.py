@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.failures import code_of
+from pyclient.broker_embedded.log.file_records import DamagedSegment
 from pyclient.broker_embedded.replication.fetch_sessions import TOPIC_IDS_SINCE
 from pyclient.broker_embedded.replication.partition import FollowerFetch
 from pyclient.broker_embedded.replication.partitions import NO_EPOCH
@@ -244,6 +245,8 @@ class Reading:
             self._copied += read.size if copied else 0
         except Exception as error:  # every failure becomes the result of this partition
             self._must_answer = True
+            if isinstance(error, DamagedSegment) and self._is_repaired(log, error):
+                return refused(wanted.partition, errors.KafkaStorageError.code)  # the client tries another replica
             return _failed(log.topic, wanted.partition, error)
         if read.more:  # a closed segment ends here: the data that the client waits for is in the next one
             self._must_answer = True
@@ -251,12 +254,19 @@ class Reading:
         self._size += read.size
         return _succeeded(wanted.partition, read, committed=self._isolation == "committed")
 
+    def _is_repaired(self, log: UnifiedLog, error: DamagedSegment) -> bool:
+        """Return True if the damaged replica is repaired from another one."""
+        replicas = self._node.replicas
+        return replicas is not None and replicas.report_damage(log.topic, log.partition, error)
+
     def _note_replicated(self, hosted: HostedPartition, log: UnifiedLog, wanted: Wanted) -> PartitionData | None:
         """Note the fetch of a follower. Return the answer that sends a consumer to a replica in its rack, or None."""
         replicas, request = self._node.replicas, wanted.request
         assert replicas is not None, "there are replicated partitions"
         if self._replica >= 0:
             if not self._has_noted and log.start_offset <= request.fetch_offset <= log.end_offset:
+                if hosted.partition.needs_check(self._replica, request.fetch_offset):
+                    log.read_bytes(request.fetch_offset, request.partition_max_bytes)
                 replicas.follower_fetched(hosted, self._follower_fetch(wanted))
             if request.high_watermark < log.high_watermark or 0 <= request.log_start_offset < log.start_offset:
                 self._must_answer = True  # the follower learns of these offsets at once (KIP-1166)

@@ -241,6 +241,14 @@ class Partition:
         """Note a fetch of an assigned follower, which did not diverge; `end` is the end of the leader's log."""
         self.followers[fetch.replica] = self.followers[fetch.replica].after_fetch(fetch, end, now)
 
+    def needs_check(self, node: int, offset: int) -> bool:
+        """Return True if what a follower fetches from `offset` on has to be checked.
+
+        Either it is not in sync and reads old records, or it asks again for what it got: it could not use that.
+        """
+        follower = self.followers[node]
+        return node not in self.isr or follower.log_end == offset < follower.leader_end
+
     def lowest_start(self, start: int) -> int:
         """Return the lowest log start of the followers whose brokers are live; `start` without any."""
         live = (

@@ -339,6 +339,8 @@ class ReplicaFetcher:
                 opened.truncate_fully_and_start_at(offset)
             else:
                 opened.truncate_to(offset)
+                if not opened.config.compacts:  # without compaction there are no gaps: a batch was out of place
+                    opened.truncate_to(opened.segments.active.end())
             opened.advance_start(min(leader_start, opened.end_offset))
             self._node.logs.flush_checkpoints()
         except (OSError, errors.KafkaError) as error:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.image import TOPIC_RESOURCE
+from pyclient.broker_embedded.log.damage import first_damage
 from pyclient.broker_embedded.replication.alter_partition import AlterPartitionManager, Proposal, broker_epoch
 from pyclient.broker_embedded.replication.auto_topic_creation import AutoTopicCreationManager
+from pyclient.broker_embedded.replication.damaged_replicas import DamagedReplicas
 from pyclient.broker_embedded.replication.partition import Partition
 from pyclient.broker_embedded.replication.replica_fetcher import ReplicaFetcherManager
 from pyclient.types import TopicPartition
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.delta import MetadataDelta
     from pyclient.broker_embedded.controller.image import PartitionImage
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.network.node_channels import NodeChannels
     from pyclient.broker_embedded.replication.alter_partition import ToController
@@ -62,6 +65,7 @@ class ReplicaManager:
         self.fetchers = ReplicaFetcherManager(node, connect)
         self.auto_creation = AutoTopicCreationManager(to_controller)
         self._proposals = AlterPartitionManager(node, to_controller)
+        self._damaged = DamagedReplicas(node, to_controller, self._fetch_on)
         self._schedule_shrink()
 
     def __repr__(self) -> str:
@@ -85,6 +89,7 @@ class ReplicaManager:
         self._shrink_timer.cancel()
         self.fetchers.close()
         self._proposals.close()
+        self._damaged.close()
         for hosted in self:
             if hosted.log is not None:
                 hosted.log.give_up_commits()
@@ -139,6 +144,7 @@ class ReplicaManager:
             opened = hosted.log
             self._stop(hosted)
             if opened is not None:
+                opened.checks_reads = False
                 opened.set_replicated(False)
         if before is None or (before.leader, before.leader_epoch) != (state.leader, state.leader_epoch):
             self._node.leadership_changed(at, state.leader_epoch if state.leader == self._node.node_id else None)
@@ -153,6 +159,7 @@ class ReplicaManager:
             self._lead(hosted, opened, state)
         else:
             self._follow(hosted, opened, state)
+        self._damaged.look(hosted, state)
 
     def _lead(self, hosted: HostedPartition, opened: UnifiedLog, state: PartitionImage) -> None:
         partition = hosted.partition
@@ -177,7 +184,7 @@ class ReplicaManager:
         if not is_new:
             return
         self._node.purgatory.wake(opened)  # fetches of this log find out that another node leads
-        if state.leader < 0:
+        if state.leader < 0 or not self._damaged.may_fetch(hosted):
             self.fetchers.forget(hosted.topic_id, hosted.at.partition)
         else:
             self.fetchers.follow(hosted.at, hosted.topic_id, state.leader, state.leader_epoch, opened)
@@ -196,6 +203,7 @@ class ReplicaManager:
             log.error("%s has no replica on this node: %s", at, error)
             return None
         opened.set_replicated(True)
+        opened.checks_reads = True
         hosted.log = opened
         hosted.woken = lambda: self.advance(hosted)
         opened.on_append.append(hosted.woken)
@@ -208,12 +216,40 @@ class ReplicaManager:
 
     def _stop(self, hosted: HostedPartition) -> None:
         del self._hosted[hosted.at]
+        self._damaged.forget(hosted)
         self.fetchers.forget(hosted.topic_id, hosted.at.partition)
         opened = hosted.log
         if opened is not None and hosted.woken is not None:
             opened.on_append.remove(hosted.woken)
             opened.give_up_commits()
             self._node.purgatory.wake(opened)
+
+    # Damage
+
+    def report_damage(self, topic: str, index: int, error: Exception) -> bool:
+        """Repair a replica that turned out to be damaged. Return True if another one is in sync: it can be repaired."""
+        hosted = self.find(topic, index)
+        if hosted is None or not self._damaged.found(hosted, error):
+            return False
+        if not hosted.partition.leads and not self._damaged.may_fetch(hosted):
+            self.fetchers.forget(hosted.topic_id, index)
+        return True
+
+    def check_steps(self) -> IncrementalTask[None]:
+        """Check every batch of every replica, in steps; damaged ones are repaired."""
+        for hosted in self:
+            opened = hosted.log
+            if opened is None or opened.closed or opened.failure is not None:
+                continue
+            damage = yield from first_damage(opened)
+            if damage is not None:
+                self.report_damage(*hosted.at, damage.error)
+
+    def _fetch_on(self, hosted: HostedPartition) -> None:
+        """Fetch a replica that was cut from the leader."""
+        partition, opened = hosted.partition, hosted.log
+        if opened is not None and not partition.leads and partition.leader >= 0:
+            self.fetchers.follow(hosted.at, hosted.topic_id, partition.leader, partition.leader_epoch, opened)
 
     def _options_changed(self, topic: str) -> None:
         for hosted in self:

@@ -51,6 +51,9 @@ class Upkeep:
             self._every("compaction", self._cleaner_backoff, self.compact)
         self._every("flush", _FLUSH_SECONDS, self._flush_due)
         self._every("fetch sessions", _SESSION_SECONDS, lambda: node.fetch_sessions.expire(node.clock.monotonic()))
+        check = config.seconds("internal.replica.check.interval.ms")
+        if node.membership is not None and check > 0:
+            self._every("check of replicas", check, self._check_replicas)
         idle = config.seconds("connections.max.idle.ms")
         if idle > 0:
             self._every("idle connections", idle / _IDLE_CHECKS, lambda: self._close_idle(idle))
@@ -62,6 +65,10 @@ class Upkeep:
         self._background.close()
         for timer in self._timers.values():
             timer.cancel()
+
+    def run(self, name: str, steps: IncrementalTask[object]) -> None:
+        """Run work in steps, unless work of that name is running."""
+        self._background.run(name, steps)
 
     def _pause_recovery(self) -> None:
         self._timers["opening logs"] = self._node.schedule(_RECOVERY_PAUSE, self._continue_recovery)
@@ -107,6 +114,10 @@ class Upkeep:
 
     def _cleaner_backoff(self) -> float:
         return max(self._node.config.seconds("log.cleaner.backoff.ms"), _SHORTEST_BACKOFF)
+
+    def _check_replicas(self) -> None:
+        if self._node.replicas is not None:
+            self._background.run("check of replicas", self._node.replicas.check_steps())
 
     def _write_checkpoints(self) -> None:
         self._background.run("checkpoints", self._node.logs.checkpoint_steps())

@@ -1,0 +1,192 @@
+"""Replicas with damaged segments: they leave the in-sync replicas, are cut before the damage, and fetched again.
+
+Kafka has no such repair. Everything goes by its requests, so that any controller and any other replicas take part:
+AssignReplicasToDirs with the id of a lost directory takes a replica out of the ISR and its leadership away, as if its
+disk had failed (KIP-858); with the id of its real directory it may lead again.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from pyclient import errors
+from pyclient.broker_embedded.controller.replication_control import LOST
+from pyclient.broker_embedded.log.damage import first_damage, keep_aside
+from pyclient.broker_embedded.replication.directory_assignment import assign_directory
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Callable
+    from uuid import UUID
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.controller.image import PartitionImage
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+    from pyclient.types import TopicPartition
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+_AGAIN: Final = 0.1
+"""Seconds after which a step that failed is tried again."""
+
+
+class Step(Enum):
+    """What a damaged replica has to do next."""
+
+    WAIT = "no other replica has the records: nothing can be done until the metadata change"
+    LEAVE = "ask the controller to take it out of the in-sync replicas, and leadership away"
+    CUT = "remove everything from the damage on, then fetch it from the leader"
+    RETURN = "tell the controller that it may lead again"
+    END = "it is repaired"
+
+
+def next_step(node_id: int, state: PartitionImage, *, is_cut: bool) -> Step:
+    """Return the next step of the repair of a node's replica.
+
+    A replica is cut only when it cannot be elected and no committed record counts on it: it is out of the ISR, and the
+    lost directory keeps it from the eligible leader replicas.
+    """
+    is_lost = state.directory_of(node_id) == LOST
+    if is_cut:
+        return Step.RETURN if is_lost else Step.END
+    if not is_lost or node_id in state.isr:
+        return Step.LEAVE if set(state.isr) - {node_id} else Step.WAIT
+    return Step.CUT if state.leader not in (-1, node_id) else Step.WAIT
+
+
+class _Repair:
+    """The repair of one replica. `is_busy`: a step has begun and is not over."""
+
+    __slots__ = ("hosted", "is_busy", "is_cut", "opened")
+
+    def __init__(self, hosted: HostedPartition, opened: UnifiedLog) -> None:
+        self.hosted = hosted
+        self.opened = opened
+        self.is_cut = False
+        self.is_busy = False
+
+
+class DamagedReplicas:
+    """The repairs on a node. While a replica is repaired, and until it is cut, it fetches nothing.
+
+    `refetch` is called with a replica that has been cut.
+    """
+
+    def __init__(
+        self, node: BrokerNode, to_controller: ToController, refetch: Callable[[HostedPartition], object]
+    ) -> None:
+        self._node = node
+        self._to_controller = to_controller
+        self._refetch = refetch
+        self._repairs: dict[TopicPartition, _Repair] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<DamagedReplicas {list(self._repairs)}>"
+
+    def may_fetch(self, hosted: HostedPartition) -> bool:
+        """Return False for a replica that is not cut yet."""
+        repair = self._repairs.get(hosted.at)
+        return repair is None or repair.is_cut
+
+    def found(self, hosted: HostedPartition, error: Exception) -> bool:
+        """Begin the repair of a replica. Return True if another one is in sync, so that it can be repaired."""
+        opened, state = hosted.log, self._node.image.partition(*hosted.at)
+        if opened is None or state is None or state.directory_of(self._node.node_id) is None:
+            return False
+        if hosted.at not in self._repairs:
+            log.error("%s: this replica is damaged: %s", hosted.at, error)
+            self._repairs[hosted.at] = _Repair(hosted, opened)
+            self.look(hosted, state)
+        return bool(set(state.isr) - {self._node.node_id})
+
+    def look(self, hosted: HostedPartition, state: PartitionImage) -> None:
+        """Take the next step, if the metadata of a partition call for one."""
+        repair = self._repairs.get(hosted.at)
+        if repair is None and hosted.log is not None and state.directory_of(self._node.node_id) == LOST:
+            log.warning("%s: the repair of this replica goes on", hosted.at)  # the node was restarted meanwhile
+            repair = self._repairs[hosted.at] = _Repair(hosted, hosted.log)
+        if repair is not None and not repair.is_busy and not self._closed:
+            self._take(repair, next_step(self._node.node_id, state, is_cut=repair.is_cut))
+
+    def forget(self, hosted: HostedPartition) -> None:
+        """End the repair: the replica is no longer on this node."""
+        self._repairs.pop(hosted.at, None)
+
+    def close(self) -> None:
+        """Take no more steps."""
+        self._closed = True
+        self._repairs.clear()
+
+    def _take(self, repair: _Repair, step: Step) -> None:
+        hosted = repair.hosted
+        if step is Step.LEAVE:
+            self._assign(repair, LOST)
+        elif step is Step.CUT:
+            repair.is_busy = True
+            self._node.run_in_background(f"repair of {hosted.at}", self._cut(repair))
+        elif step is Step.RETURN:
+            self._assign(repair, self._node.logs.directories.homes[hosted.at].directory_id)
+        elif step is Step.END:
+            log.info("%s: this replica is repaired up to %d, and fetches on", hosted.at, repair.opened.end_offset)
+            del self._repairs[hosted.at]
+
+    def _assign(self, repair: _Repair, directory: UUID) -> None:
+        repair.is_busy = True
+        sent = assign_directory(self._node, self._to_controller, repair.hosted.at, directory)
+
+        def answered(done: Future[None]) -> None:
+            if done.cancelled():
+                return
+            error = done.exception()
+            if error is None:
+                repair.is_busy = False  # the metadata with the change call `look`
+            else:
+                log.warning("%s: the controller did not take the state of this replica: %s", repair.hosted.at, error)
+            self._go_on(repair)
+
+        sent.add_done_callback(answered)
+
+    def _cut(self, repair: _Repair) -> IncrementalTask[None]:
+        hosted, opened, node = repair.hosted, repair.opened, self._node
+        try:
+            damage = yield from first_damage(opened)
+            if damage is not None:
+                kept = yield from keep_aside(damage, node.fs)
+                state = node.image.partition(*hosted.at)
+                if opened.closed or state is None or next_step(node.node_id, state, is_cut=False) is not Step.CUT:
+                    return
+                log.error(
+                    "%s: %s; it ends at %d now and is fetched again from broker %d; the damaged bytes are in %s",
+                    hosted.at,
+                    damage.error,
+                    damage.offset,
+                    state.leader,
+                    kept,
+                )
+                opened.truncate_to(damage.offset)
+                node.logs.flush_checkpoints()  # the recovery point may be beyond the new end
+            repair.is_cut = True
+            if self._repairs.get(hosted.at) is repair:
+                self._refetch(hosted)
+        except (OSError, errors.KafkaError) as error:
+            log.error("%s: the damaged replica cannot be cut, it is tried again: %s", hosted.at, error)
+        finally:
+            self._go_on(repair)
+
+    def _go_on(self, repair: _Repair) -> None:
+        """Look again in a moment, if no change of the metadata was a reason to do so before."""
+
+        def again() -> None:
+            repair.is_busy = False
+            state = self._node.image.partition(*repair.hosted.at)
+            if state is not None and self._repairs.get(repair.hosted.at) is repair:
+                self.look(repair.hosted, state)
+
+        if not self._closed:
+            self._node.schedule(_AGAIN, again)

@@ -1,0 +1,193 @@
+"""Bits are flipped in the logs of some replicas: they notice, and get the records again from the others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.controller.image import PartitionImage
+from pyclient.broker_embedded.controller.replication_control import LOST, UNASSIGNED
+from pyclient.broker_embedded.replication.damaged_replicas import Step, next_step
+from pyclient.errors import CorruptMessage, CorruptRecord, PreferredLeaderNotAvailable
+from tests.waiting import until
+
+SENT = [b"%06d" % number + b"x" * 200 for number in range(300)]
+ALL = [1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(3, control_port=0) as cluster:
+        yield cluster
+
+
+def filled(cluster: EmbeddedCluster, name: str, **configs: str) -> str:
+    """Return a topic with one partition, and records in many batches and segments."""
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(name, 1, 3, configs={"internal.segment.bytes": "20000"} | configs)])
+    with Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=1000) as producer:
+        for future in [producer.send(name, value) for value in SENT]:
+            future.result(60)
+    cluster.wait_isr(name, 0, 3)
+    until(lambda: len(set(logs(cluster, name).values())) == 1)
+    return name
+
+
+def directory(cluster: EmbeddedCluster, node: int, topic: str) -> Path:
+    return Path(cluster.node(node).data_dir) / f"{topic}-0"
+
+
+def logs(cluster: EmbeddedCluster, topic: str) -> dict[int, bytes]:
+    """Return the batches of each replica."""
+    return {
+        node: b"".join(path.read_bytes() for path in sorted(directory(cluster, node, topic).glob("*.log")))
+        for node in ALL
+    }
+
+
+def flip(path: Path, seed: int) -> None:
+    chosen, content = random.Random(seed), bytearray(path.read_bytes())
+    with path.open("r+b") as file:
+        position = chosen.randrange(len(content))
+        file.seek(position)
+        file.write(bytes([content[position] ^ 1 << chosen.randrange(8)]))
+
+
+def segments(cluster: EmbeddedCluster, node: int, topic: str) -> list[Path]:
+    return sorted(directory(cluster, node, topic).glob("*.log"))
+
+
+def read(cluster: EmbeddedCluster, topic: str) -> list[bytes]:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        found: list[bytes] = []
+        while len(found) < len(SENT):
+            found += [record.value or b"" for record in consumer.poll(30)]
+        return found
+
+
+def check_repaired(cluster: EmbeddedCluster, topic: str, damaged: int | None = None) -> None:
+    """Check that all replicas are in sync and equal, and that the damaged bytes of a node are kept."""
+
+    def equal() -> bool:
+        return len(set(logs(cluster, topic).values())) == 1
+
+    cluster.wait_isr(topic, 0, 3)
+    until(equal, "the replicas differ")
+    assert damaged is None or list(directory(cluster, damaged, topic).glob("*.damaged"))
+    assert read(cluster, topic) == SENT
+
+
+def moved(cluster: EmbeddedCluster, topic: str, node: int) -> bool:
+    try:
+        cluster.move_leader(topic, 0, node)
+    except PreferredLeaderNotAvailable:  # the controller does not know yet that the repair is over
+        return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_leader_hands_leadership_over_and_is_repaired(three: EmbeddedCluster, seed: int) -> None:
+    topic = filled(three, f"leader-{seed}")
+    leader = three.leader_of(topic, 0)
+    assert leader is not None
+    flip(segments(three, leader, topic)[[0, 2, -1][seed]], seed)
+    assert read(three, topic) == SENT
+    until(lambda: three.leader_of(topic, 0) not in (leader, None))
+    check_repaired(three, topic, leader)
+    until(lambda: moved(three, topic, leader), "the repaired replica may not lead")
+    assert read(three, topic) == SENT
+
+
+def test_damaged_follower_is_repaired_when_it_is_checked(three: EmbeddedCluster) -> None:
+    topic = filled(three, "follower")
+    leader = three.leader_of(topic, 0)
+    follower = next(node for node in ALL if node != leader)
+    flip(segments(three, follower, topic)[1], 5)
+    three.node(follower).call("POST", "/verify", {"topic": topic})
+    until(lambda: bool(list(directory(three, follower, topic).glob("*.damaged"))))
+    check_repaired(three, topic, follower)
+    assert three.leader_of(topic, 0) == leader
+
+
+def test_leader_notices_when_a_follower_cannot_use_what_it_got(three: EmbeddedCluster) -> None:
+    topic = filled(three, "catching-up")
+    leader = three.leader_of(topic, 0)
+    assert leader is not None
+    follower = next(node for node in ALL if node != leader)
+    three.kill(follower)
+    for path in directory(three, follower, topic).glob("*"):
+        path.unlink()
+    flip(segments(three, leader, topic)[0], 1)
+    three.start(follower)
+    check_repaired(three, topic, leader)
+    assert three.leader_of(topic, 0) != leader
+
+
+def test_repair_goes_on_after_a_restart(three: EmbeddedCluster) -> None:
+    topic = filled(three, "restarted")
+    leader = three.leader_of(topic, 0)
+    assert leader is not None
+    flip(segments(three, leader, topic)[1], 7)
+    three.node(leader).call("POST", "/verify", {"topic": topic})
+    three.kill(leader)
+    three.start(leader)
+    check_repaired(three, topic)
+    until(lambda: moved(three, topic, leader), "the repaired replica may not lead")
+
+
+def test_only_replica_stays_as_it_is(three: EmbeddedCluster) -> None:
+    with Admin(three.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("alone", 1, 1)])
+    with Producer(three.bootstrap_servers) as producer:
+        producer.send("alone", b"x" * 1000).result(60)
+    leader = three.leader_of("alone", 0)
+    assert leader is not None
+    path = segments(three, leader, "alone")[0]
+    flip(path, 3)
+    before = path.read_bytes()
+    with (
+        Consumer(bootstrap_servers=three.bootstrap_servers, auto_offset_reset="earliest") as consumer,
+        pytest.raises((CorruptMessage, CorruptRecord)),
+    ):
+        consumer.assign([TopicPartition("alone", 0)])
+        for _ in range(5):
+            consumer.poll(5)
+    assert path.read_bytes() == before
+    assert three.leader_of("alone", 0) == leader
+
+
+def state(leader: int, isr: list[int], *, lost: bool) -> PartitionImage:
+    return PartitionImage(
+        0,
+        replicas=list(ALL),
+        isr=isr,
+        leader=leader,
+        leader_epoch=4,
+        partition_epoch=9,
+        directories=[LOST if lost else UNASSIGNED, UNASSIGNED, UNASSIGNED],
+    )
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "lost", "is_cut", "step"),
+    [
+        (1, [1, 2, 3], False, False, Step.LEAVE),
+        (2, [1, 2], False, False, Step.LEAVE),
+        (2, [2], False, False, Step.LEAVE),
+        (1, [1], False, False, Step.WAIT),
+        (-1, [1], False, False, Step.WAIT),
+        (2, [2, 3], True, False, Step.CUT),
+        (2, [1, 2], True, False, Step.LEAVE),
+        (-1, [2], True, False, Step.WAIT),
+        (2, [2], True, True, Step.RETURN),
+        (2, [1, 2], False, True, Step.END),
+    ],
+)
+def test_steps_of_a_repair(leader: int, isr: list[int], lost: bool, is_cut: bool, step: Step) -> None:
+    assert next_step(1, state(leader, isr, lost=lost), is_cut=is_cut) is step
