@@ -245,6 +245,11 @@ class ClusterClient:
         """
         return await self._coordinators.find(key, kind, timeout)
 
+    def try_coordinator(self, key: str, kind: int = 0) -> Connection | None:
+        """Return the connection to a coordinator if both are known and it is open, else None."""
+        node_id = self._coordinators.known(key, kind)
+        return None if node_id is None else self.try_connection(node_id)
+
     def forget_coordinator(self, key: str, kind: int = 0) -> None:
         """Remove a coordinator that has moved or is unavailable: the next `find_coordinator` looks it up again."""
         self._coordinators.forget(key, kind)
@@ -358,6 +363,10 @@ class Coordinators:
         node_id = await self._policy.call(attempt, timeout=timeout, what=what, details=self._client.describe_failures)
         self._known[kind, key] = node_id
         return node_id
+
+    def known(self, key: str, kind: int) -> int | None:
+        """Return the coordinator's node id if it was found before."""
+        return self._known.get((kind, key))
 
     def forget(self, key: str, kind: int) -> None:
         """Remove one key from the cache."""

@@ -282,6 +282,10 @@ class SenderLoop:
             self.scheduled = True
             self.loop.call_soon(self._step)
 
+    def look(self) -> None:
+        """Run a round now, on the loop itself."""
+        self._step()
+
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Start a task that `stop` cancels."""
         self._tasks.spawn(coroutine)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient
-from pyclient.errors import KafkaError, KafkaTimeout
+from pyclient.errors import ConnectionFailed, KafkaError, KafkaTimeout
+from pyclient.net.connection import Connection
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.lock import ProducerLock
 from pyclient.producer.transaction_manager import OPEN, TransactionManager, TransactionState
 from pyclient.producer.transaction_requests import TransactionRequest, without_producer_id
+from pyclient.protocol.messages.end_txn import EndTxnRequest
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -180,7 +183,7 @@ class Transactions:
 
     async def _until(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
         limit = self.patience if timeout is None else timeout
-        self._loop.nudge()
+        self._loop.look()
         try:
             async with asyncio.timeout(limit):
                 while not done():
@@ -222,9 +225,36 @@ class Transactions:
         if not self._running:
             request, pause = self._due()
             self._tell()
-            if request is not None or pause > 0:
-                self._running = True
+            self._running = request is not None or pause > 0
+            if self._running and not (request is not None and self._send_now(request)):
                 self._loop.spawn(self._run(request))
+
+    def _send_now(self, request: TransactionRequest) -> bool:
+        """Send an EndTxn if its coordinator is known and connected, without a task; return False otherwise."""
+        message = request.message
+        connection = self._cluster.try_coordinator(request.key, request.kind)
+        if connection is None or not isinstance(message, EndTxnRequest):
+            return False
+        try:
+            version = connection.version_for(EndTxnRequest, request.maximum)
+        except KafkaError:  # reported where the request is sent by a task
+            return False
+        connection.send(message, partial(self._answered, request, connection), version=version)
+        return True
+
+    def _answered(
+        self, request: TransactionRequest, connection: Connection, response: Any, failure: BaseException | None
+    ) -> None:
+        """Take the end of a request that was sent without a task, and send the next one."""
+        self._running = False
+        if response is not None:
+            self._take(request, connection, response)
+            self.step()
+        elif isinstance(failure, KafkaError):
+            self._lose(request, failure, written=True)
+        else:
+            self._lose(request, ConnectionFailed(f"the request failed: {failure!r}"), written=True)
+        self._loop.nudge()  # batches that waited, or the next attempt
 
     def _due(self) -> tuple[TransactionRequest | None, float]:
         """Return the request to send now, or else the seconds until one is due again; 0 if none is."""
@@ -251,7 +281,7 @@ class Transactions:
             self._running = False
 
     async def _exchange(self, request: TransactionRequest) -> None:
-        manager, written = self.manager, False
+        written = False
         try:
             node = await self._cluster.find_coordinator(request.key, kind=request.kind, timeout=self._request_timeout)
             connection = await self._cluster.connection(node)
@@ -262,11 +292,18 @@ class Transactions:
             written = not connection.closed
             response = await connection.request(message, version=version)
         except KafkaError as error:
-            self._cluster.forget_coordinator(request.key, request.kind)
-            logger.debug("%r: %s failed: %s", manager, request.message.name, error)
-            with self._lock:
-                manager.lost(request, error, self._clock.monotonic(), written=written)
-            return
+            self._lose(request, error, written=written)
+        else:
+            self._take(request, connection, response)
+
+    def _lose(self, request: TransactionRequest, error: KafkaError, *, written: bool) -> None:
+        self._cluster.forget_coordinator(request.key, request.kind)
+        logger.debug("%r: %s failed: %s", self.manager, request.message.name, error)
+        with self._lock:
+            self.manager.lost(request, error, self._clock.monotonic(), written=written)
+
+    def _take(self, request: TransactionRequest, connection: Connection, response: Any) -> None:
+        manager = self.manager
         with self._lock:
             manager.cluster_version = connection.finalized_features.get("transaction.version", 0)
             moved = manager.answered(request, response, self._clock.monotonic())
