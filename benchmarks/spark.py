@@ -51,7 +51,11 @@ def spark_session(jars: str) -> Any:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+    )
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     builder = builder.config("spark.log.level", "ERROR").config("spark.driver.memory", "2g")
     return (builder.config("spark.jars", jars) if jars else builder).getOrCreate()

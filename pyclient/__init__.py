@@ -5,10 +5,10 @@ Names are imported on first use, so `import pyclient` is fast and a consumer nev
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyclient import errors
+from pyclient.lazy_names import importer
 from pyclient.types import (
     ErrorAction,
     GroupMetadata,
@@ -81,14 +81,7 @@ _MODULES = {
 
 
 if not TYPE_CHECKING:  # to a type checker, a module with this function has every name
-
-    def __getattr__(name: str) -> Any:
-        module = _MODULES.get(name)
-        if module is None:
-            raise AttributeError(f"module 'pyclient' has no attribute {name!r}")
-        value = getattr(import_module(module), name)
-        globals()[name] = value
-        return value
+    __getattr__ = importer(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -1,11 +1,18 @@
 """Admin clients: create, describe, grow and delete topics; describe and delete groups, and set their offsets."""
 
-from pyclient.admin.admin import Admin
-from pyclient.admin.async_admin import AsyncAdmin
-from pyclient.admin.config import AdminConfig, AdminOptions
-from pyclient.admin.groups import GroupDescription, GroupListing, GroupMember
-from pyclient.admin.topics import NewTopic, TopicDescription
-from pyclient.admin.transaction_calls import ProducerDescription, TransactionDescription, TransactionListing
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.lazy_names import importer
+
+if TYPE_CHECKING:
+    from pyclient.admin.admin import Admin
+    from pyclient.admin.async_admin import AsyncAdmin
+    from pyclient.admin.config import AdminConfig, AdminOptions
+    from pyclient.admin.groups import GroupDescription, GroupListing, GroupMember
+    from pyclient.admin.topics import NewTopic, TopicDescription
+    from pyclient.admin.transaction_calls import ProducerDescription, TransactionDescription, TransactionListing
 
 __all__ = [
     "Admin",
@@ -21,3 +28,21 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
 ]
+
+_MODULES = {
+    "Admin": "pyclient.admin.admin",
+    "AdminConfig": "pyclient.admin.config",
+    "AdminOptions": "pyclient.admin.config",
+    "AsyncAdmin": "pyclient.admin.async_admin",
+    "GroupDescription": "pyclient.admin.groups",
+    "GroupListing": "pyclient.admin.groups",
+    "GroupMember": "pyclient.admin.groups",
+    "NewTopic": "pyclient.admin.topics",
+    "ProducerDescription": "pyclient.admin.transaction_calls",
+    "TopicDescription": "pyclient.admin.topics",
+    "TransactionDescription": "pyclient.admin.transaction_calls",
+    "TransactionListing": "pyclient.admin.transaction_calls",
+}
+
+if not TYPE_CHECKING:  # to a type checker, a module with this function has every name
+    __getattr__ = importer(__name__, _MODULES)

@@ -12,12 +12,19 @@
   the `FetchBuffer` as `CompletedFetch` objects, and polls take their batches as `Records`.
 """
 
-from pyclient.consumer.async_consumer import AsyncConsumer
-from pyclient.consumer.config import ConsumerConfig, ConsumerOptions
-from pyclient.consumer.consumer import Consumer
-from pyclient.consumer.rebalance_listener import RebalanceListener
-from pyclient.consumer.records import Records
-from pyclient.consumer.subscription import SubscriptionPattern
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient.lazy_names import importer
+
+if TYPE_CHECKING:
+    from pyclient.consumer.async_consumer import AsyncConsumer
+    from pyclient.consumer.config import ConsumerConfig, ConsumerOptions
+    from pyclient.consumer.consumer import Consumer
+    from pyclient.consumer.rebalance_listener import RebalanceListener
+    from pyclient.consumer.records import Records
+    from pyclient.consumer.subscription import SubscriptionPattern
 
 __all__ = [
     "AsyncConsumer",
@@ -28,3 +35,16 @@ __all__ = [
     "Records",
     "SubscriptionPattern",
 ]
+
+_MODULES = {
+    "AsyncConsumer": "pyclient.consumer.async_consumer",
+    "Consumer": "pyclient.consumer.consumer",
+    "ConsumerConfig": "pyclient.consumer.config",
+    "ConsumerOptions": "pyclient.consumer.config",
+    "RebalanceListener": "pyclient.consumer.rebalance_listener",
+    "Records": "pyclient.consumer.records",
+    "SubscriptionPattern": "pyclient.consumer.subscription",
+}
+
+if not TYPE_CHECKING:  # to a type checker, a module with this function has every name
+    __getattr__ = importer(__name__, _MODULES)

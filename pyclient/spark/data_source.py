@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from pyclient.config import resolve
-from pyclient.consumer.config import ConsumerConfig
 from pyclient.errors import ConfigError
-from pyclient.producer.config import ProducerConfig
+from pyclient.spark.clients import settle
 from pyclient.spark.options import (
     COLUMNS,
     Query,
@@ -92,16 +91,20 @@ class KafkaDataSource(DataSource):
         return sink.StreamSink(*self._batch_writer(schema, "stream"))
 
     def _batch_writer(self, schema: StructType, query: Query) -> tuple[BatchWriter | ExactlyOnceWriter, str | None]:
+        from pyclient.producer.config import ProducerConfig
         from pyclient.spark.columns import check_sink
         from pyclient.spark.exactly_once import ExactlyOnceWriter
 
         options = sink_options(self.options, query)
         resolve(ProducerConfig, {}, with_defaults(options.client))
         check_sink({field.name: field.dataType.simpleString() for field in schema.fields}, options.topic)
+        settle()
         made = ExactlyOnceWriter if options.exactly_once else BatchWriter
         return made(options.topic, options.flush_timeout, options.client), options.write_id
 
     def _source(self, query: Query) -> SourceOptions:
+        from pyclient.consumer.config import ConsumerConfig
+
         options = source_options(self.options, query)
         resolve(ConsumerConfig, {}, consumer_options(options.client))
         return options

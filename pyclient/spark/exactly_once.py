@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from crc32c import crc32c
 
-from pyclient.admin import Admin
 from pyclient.errors import ClientError, ConfigError
-from pyclient.producer import Producer
 from pyclient.spark.clients import admin_options, resolved
 from pyclient.spark.writing import with_defaults
 from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pyclient.producer import Producer
 
 log = logging.getLogger("pyclient.spark")
 
@@ -119,6 +119,8 @@ class ExactlyOnceWriter:
         Raise `ReplayDiffers` if it was written with other rows, and the producer's error if it cannot be written: then
         nothing is.
         """
+        from pyclient.producer import Producer
+
         name = f"{_PREFIX}-{query}-{partition}"
         options = {"transaction.timeout.ms": str(TIMEOUT_MS), **with_defaults(self.client), "transactional.id": name}
         with Producer(config=resolved(options)) as producer:
@@ -146,6 +148,8 @@ class ExactlyOnceWriter:
         return marker
 
     def _committed(self, name: str) -> Marker | None:
+        from pyclient.admin import Admin
+
         with Admin(config=admin_options(self.client)) as admin:
             found = admin.list_group_offsets(name).values()
         newest = max(found, key=lambda each: each.offset, default=None)

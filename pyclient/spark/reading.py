@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.errors import ClientError, KafkaTimeout, LogTruncation, NoOffsetForPartition, OffsetOutOfRange
-from pyclient.spark.clients import CONSUMERS
+from pyclient.spark.clients import CONSUMERS, settle
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ ROWS: Final = 20_000
 
 _LOOK: Final = 1.0  # seconds without a record after which the log's ends are looked at
 FETCHING: Final = {"max.partition.fetch.bytes": "4194304", "fetch.max.bytes": "16777216"}
+_FEW: Final = ((1_000, "131072"), (20_000, "1048576"))
+"""Offsets up to which a range is small, and the bytes of its fetches: more would be fetched for nothing."""
 
 
 class DataLoss(ClientError):
@@ -47,7 +49,7 @@ class RangeReader:
         """
         if piece is None:
             return
-        options = consumer_options(self.client)
+        options = consumer_options(self.client, piece.size)
         consumer = CONSUMERS.take(options)
         try:
             yield from self._batches(consumer, piece)
@@ -56,6 +58,7 @@ class RangeReader:
             consumer.close(timeout=0)
             raise
         CONSUMERS.give_back(options, consumer)
+        settle()
 
     def _batches(self, consumer: Consumer[Any, Any], piece: OffsetRange) -> Iterator[pa.RecordBatch]:
         from pyclient.spark.columns import to_spark
@@ -101,6 +104,8 @@ class RangeReader:
         return following
 
 
-def consumer_options(client: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of the consumer that reads for a query."""
-    return {**FETCHING, **client, "auto.offset.reset": "none", "enable.auto.commit": "false"}
+def consumer_options(client: Mapping[str, str], offsets: int | None = None) -> dict[str, str]:
+    """Return the options of the consumer that reads for a query, as it suits a range of so many offsets."""
+    few = [size for limit, size in _FEW if offsets is not None and offsets <= limit]
+    fetching = {**FETCHING, "max.partition.fetch.bytes": few[0]} if few else FETCHING
+    return {**fetching, **client, "auto.offset.reset": "none", "enable.auto.commit": "false"}

@@ -11,6 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyclient.errors import ConfigError
+from pyclient.spark.clients import settle
 from pyclient.spark.exactly_once import ExactlyOnceWriter
 from pyclient.spark.writing import BatchWriter
 
@@ -75,15 +76,21 @@ if ARROW_STREAMS:
                 return Written(self._writer.write(iterator))
             task = _task()
             query, batch = _local(task, QUERY_ID), _local(task, BATCH_ID)
-            return Written(self._writer.write(iterator, self._write_id or query, task.partitionId(), int(batch)).rows)
+            marker = self._writer.write(iterator, self._write_id or query, task.partitionId(), int(batch))
+            settle()
+            return Written(marker.rows)
 
         def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, Spark's name
             """Log the number of rows; they are delivered already."""
             log.info("batch %d: %d rows were written", batchId, _rows(messages))
 
         def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-            """Log how many rows of the failed micro-batch stay in Kafka: its replay writes them again."""
-            log.warning("batch %d failed after %d rows were written; its replay repeats them", batchId, _rows(messages))
+            """Log how many rows stay in Kafka of a micro-batch that failed, or in which the query was stopped.
+
+            That is no warning: to stop a query is usual, and Spark reports a failure with its cause.
+            """
+            rows = _rows(messages)
+            log.info("batch %d has not ended; %d rows of its finished tasks are written, and repeated", batchId, rows)
 
 
 def _task() -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.errors import ClientError, DeliveryFailed
-from pyclient.spark.clients import PRODUCERS
+from pyclient.spark.clients import PRODUCERS, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +50,7 @@ def deliver(options: Mapping[str, Any], flush_timeout: float, send: Callable[[Pr
             ) from error
         raise
     PRODUCERS.give_back(options, producer)
+    settle()
     return count
 
 
