@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from pyclient import Consumer, NewTopic, TopicPartition
+from pyclient import Consumer, NewTopic, Producer, TopicPartition
 from pyclient.broker_embedded.cluster.partition_moves import PartitionMoves
 from pyclient.broker_embedded.cluster.views import Views
 from tests.kafka import topics
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.cluster.broker import Broker
 
+TIMES: Final = {
+    "broker.heartbeat.interval.ms": "300",
+    "broker.session.timeout.ms": "6000",
+    "replica.lag.time.max.ms": "4000",
+}
+"""Settings of brokers that hear soon of another one that is gone, and are not fenced on a busy machine."""
 REPLICATION: Final = {"min.insync.replicas": "2", "segment.bytes": "1048576"}
 
 
@@ -66,8 +73,11 @@ class Mixed:
         for partition in self._views.topic(topic)["partitions"]:
             self._moves.move_leader(topic, partition["partition"], node, PATIENCE)
 
-    def check_equal_logs(self, topic: str, *nodes: int) -> None:
-        """The logs of all replicas have the same bytes, of every partition, at the latest when followers are done."""
+    def check_equal_logs(self, topic: str, *nodes: int, written: bool = True) -> None:
+        """The logs of all replicas have the same bytes, of every partition, at the latest when followers are done.
+
+        With `written` every partition has some.
+        """
         partitions = [partition["partition"] for partition in self._views.topic(topic)["partitions"]]
         for partition in partitions:
             places = [self.directories[node] / f"{topic}-{partition}" for node in nodes]
@@ -75,7 +85,7 @@ class Mixed:
                 lambda places=places: len({*map(_bytes_of, places)}) == 1,  # type: ignore[misc]
                 f"{topic}-{partition}: the logs differ",
             )
-            assert _bytes_of(places[0])
+            assert _bytes_of(places[0]) or not written
 
 
 def _bytes_of(directory: Path) -> bytes:
@@ -86,6 +96,64 @@ def load_on(mixed: Mixed, topic: str) -> SingleLoad:
     """An idempotent producer with acks=all that sends numbers until it is stopped."""
     options = {"request_timeout_ms": 3000, "delivery_timeout_ms": 120_000, "reconnect_backoff_ms": 20}
     return SingleLoad(SyncFace(mixed.bootstrap_servers, **options | SingleLoad.options), topic, "mixed")
+
+
+class TransactionalLoad:
+    """A producer that sends a number to each partition in every transaction, and aborts each third one."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.topic = topic
+        self.committed = 0
+        self.raised: list[BaseException] = []
+        self._producer = Producer(servers, transactional_id=f"load-{topic}", request_timeout_ms=5000)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> TransactionalLoad:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._producer.close()
+
+    def _run(self) -> None:
+        try:
+            self._producer.init_transactions()
+            while not self._stop.wait(0.005):
+                with self._producer.transaction():
+                    self._send(self.committed)
+                self.committed += PARTITIONS
+                if self.committed % (3 * PARTITIONS) == 0:
+                    self._abort_one()
+        except BaseException as error:
+            self.raised.append(error)
+
+    def _send(self, first: int) -> None:
+        for number in range(PARTITIONS):
+            self._producer.send(self.topic, b"%d" % (first + number), partition=number)
+
+    def _abort_one(self) -> None:
+        with suppress(AbortedOnPurpose), self._producer.transaction():
+            self._send(self.committed)
+            raise AbortedOnPurpose
+
+    def wait_for(self, more: int) -> None:
+        """Until so many transactions more were committed."""
+        goal = self.committed + more * PARTITIONS
+        wait_until(lambda: self.committed >= goal or bool(self.raised), f"{self.topic}: nothing is committed", PATIENCE)
+        assert not self.raised, self.raised
+
+    def stop(self) -> int:
+        """How many records were committed."""
+        self._stop.set()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive() and not self.raised, self.raised
+        return self.committed
+
+
+class AbortedOnPurpose(Exception):
+    """Ends a transaction that is not to be committed."""
 
 
 class GroupReader:
@@ -102,6 +170,7 @@ class GroupReader:
             group_protocol=protocol,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            isolation_level="read_committed",
         )
         self._goal: int | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -132,7 +201,8 @@ class GroupReader:
             assert not self.raised, self.raised
             assert self.seen == Counter(b"%d" % number for number in range(sent))
             places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+            ends = self.consumer.end_offsets(places)
             committed = self.consumer.committed(places)
-            assert sum(committed[place].offset for place in places) == sent
+            assert {place: committed[place].offset for place in places} == ends
         finally:
             self.consumer.close()

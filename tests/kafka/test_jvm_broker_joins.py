@@ -8,24 +8,18 @@ from pathlib import Path
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.kafka.mixed import GroupReader, Mixed, load_on
+from tests.kafka.mixed import TIMES, GroupReader, Mixed, load_on
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import Quorum, RealKafka
 
 JVM, OURS, OTHER = 9, 1, 2
-SETTINGS = {
-    "broker.heartbeat.interval.ms": "300",
-    "broker.session.timeout.ms": "6000",
-    "replica.lag.time.max.ms": "4000",
-}
-"""Times of a broker that hears soon of another one that is gone, and is not fenced on a busy machine."""
 
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[EmbeddedCluster]:
     """Three brokers, which are the controllers, too."""
     skip_without_kafka()
-    with EmbeddedCluster(brokers=3, processes=True, config=SETTINGS) as cluster:
+    with EmbeddedCluster(brokers=3, processes=True, config=TIMES) as cluster:
         yield cluster
 
 
@@ -33,7 +27,7 @@ def ours() -> Iterator[EmbeddedCluster]:
 def jvm(ours: EmbeddedCluster) -> Iterator[RealKafka]:
     """A broker of Kafka that is registered with our controllers."""
     quorum = Quorum(ours.cluster_id, ours.controller_quorum_voters)
-    with RealKafka(joins=quorum, first_id=JVM, heap="256M", settings=SETTINGS) as kafka:
+    with RealKafka(joins=quorum, first_id=JVM, heap="256M", settings=TIMES) as kafka:
         yield kafka
 
 

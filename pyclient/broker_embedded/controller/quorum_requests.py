@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyclient import errors
 
@@ -15,6 +15,24 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.raft.messages import Request
 
 log = logging.getLogger("pyclient.broker_embedded")
+
+
+class Endpoint(Protocol):
+    """Makes the `NodeEndpoint` of a response."""
+
+    def __call__(self, *, node_id: int, host: str, port: int) -> Any:
+        """Return the part of the response."""
+
+
+def name_leader(response: Any, endpoint: Endpoint, answered: Answered, node: BrokerNode) -> None:
+    """Put the address of the leader into a response that names it (KIP-853).
+
+    A node that is configured with `controller.quorum.bootstrap.servers` knows no voters: it finds the leader by this.
+    """
+    leader, quorum = answered.response.leader_id, node.quorum
+    if quorum is not None and leader in quorum.voters:
+        host, port = quorum.voters[leader]
+        response.node_endpoints = [endpoint(node_id=leader, host=host, port=port)]
 
 
 async def ask(node: BrokerNode, request: Any, parse: Callable[[Quorum], Request]) -> Answered | int:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.controller.quorum_messages import begin_answer, begin_of
-from pyclient.broker_embedded.controller.quorum_requests import ask
+from pyclient.broker_embedded.controller.quorum_requests import ask, name_leader
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from pyclient.protocol.messages.begin_quorum_epoch import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    NodeEndpoint,
+)
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
@@ -19,4 +23,6 @@ async def handle(request: BeginQuorumEpochRequest, context: RequestContext) -> B
     answered = await ask(context.node, request, lambda quorum: begin_of(request, quorum))
     if isinstance(answered, int):
         return BeginQuorumEpochResponse(error_code=answered, topics=[])
-    return begin_answer(answered)
+    response = begin_answer(answered)
+    name_leader(response, NodeEndpoint, answered, context.node)
+    return response

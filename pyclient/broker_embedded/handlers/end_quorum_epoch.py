@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.controller.quorum_messages import end_answer, end_of
-from pyclient.broker_embedded.controller.quorum_requests import ask
+from pyclient.broker_embedded.controller.quorum_requests import ask, name_leader
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from pyclient.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse, NodeEndpoint
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
@@ -19,4 +19,6 @@ async def handle(request: EndQuorumEpochRequest, context: RequestContext) -> End
     answered = await ask(context.node, request, lambda quorum: end_of(request, quorum))
     if isinstance(answered, int):
         return EndQuorumEpochResponse(error_code=answered, topics=[])
-    return end_answer(answered)
+    response = end_answer(answered)
+    name_leader(response, NodeEndpoint, answered, context.node)
+    return response

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.controller.quorum_messages import fetch_answer, fetch_of
-from pyclient.broker_embedded.controller.quorum_requests import ask
+from pyclient.broker_embedded.controller.quorum_requests import ask, name_leader
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.protocol.messages.fetch import FetchRequest, FetchResponse
+from pyclient.protocol.messages.fetch import FetchRequest, FetchResponse, NodeEndpoint
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
@@ -19,4 +19,6 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
     answered = await ask(context.node, request, lambda quorum: fetch_of(request, quorum))
     if isinstance(answered, int):
         return FetchResponse(error_code=answered, responses=[])
-    return fetch_answer(answered)
+    response = fetch_answer(answered)
+    name_leader(response, NodeEndpoint, answered, context.node)
+    return response

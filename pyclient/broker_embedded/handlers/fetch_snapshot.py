@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.controller.quorum_messages import fetch_snapshot_answer, fetch_snapshot_of
-from pyclient.broker_embedded.controller.quorum_requests import ask
+from pyclient.broker_embedded.controller.quorum_requests import ask, name_leader
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from pyclient.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse, NodeEndpoint
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
@@ -19,4 +19,6 @@ async def handle(request: FetchSnapshotRequest, context: RequestContext) -> Fetc
     answered = await ask(context.node, request, lambda quorum: fetch_snapshot_of(request, quorum))
     if isinstance(answered, int):
         return FetchSnapshotResponse(error_code=answered, topics=[])
-    return fetch_snapshot_answer(answered)
+    response = fetch_snapshot_answer(answered)
+    name_leader(response, NodeEndpoint, answered, context.node)
+    return response

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.controller.quorum_messages import vote_answer, vote_of
-from pyclient.broker_embedded.controller.quorum_requests import ask
+from pyclient.broker_embedded.controller.quorum_requests import ask, name_leader
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.protocol.messages.vote import VoteRequest, VoteResponse
+from pyclient.protocol.messages.vote import NodeEndpoint, VoteRequest, VoteResponse
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
@@ -19,4 +19,6 @@ async def handle(request: VoteRequest, context: RequestContext) -> VoteResponse:
     answered = await ask(context.node, request, lambda quorum: vote_of(request, quorum))
     if isinstance(answered, int):
         return VoteResponse(error_code=answered, topics=[])
-    return vote_answer(answered)
+    response = vote_answer(answered)
+    name_leader(response, NodeEndpoint, answered, context.node)
+    return response

@@ -10,6 +10,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded.broker import BrokerNode
+from pyclient.broker_embedded.controller.metadata_log import TOPIC_ID
 from pyclient.broker_embedded.controller.topics import TopicPlan
 from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.broker_embedded.network.node_channels import NodeChannels
@@ -19,6 +20,7 @@ from pyclient.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequestPartitionData,
     BeginQuorumEpochRequestTopicData,
 )
+from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from pyclient.protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteRequestTopicData
 from tests.broker_embedded.quorum.several_nodes import Nodes, until
 
@@ -184,6 +186,35 @@ def test_forged_requests_change_nothing(tmp_path: Path) -> None:
             channels.close()
 
     asyncio.run(scenario())
+
+
+def test_any_voter_tells_a_stranger_the_address_of_the_leader(tmp_path: Path) -> None:
+    """As a broker of Kafka asks that has `controller.quorum.bootstrap.servers`; without an address it ends itself."""
+
+    async def scenario() -> None:
+        async with Nodes(tmp_path) as nodes:
+            leader = (await nodes.active()).node_id
+            await nodes.all_have(lambda node: node.quorum is not None and node.quorum.leader_id == leader, "the leader")
+            channels = NodeChannels(asyncio.get_running_loop(), "observer")
+            for node_id, address in nodes.addresses.items():
+                answer = await channels.to(node_id, *address).send(fetch_of_a_stranger(), 5.0)
+                told = answer.responses[0].partitions[0].current_leader
+                assert told.leader_id == leader
+                endpoints = [(each.node_id, each.host, each.port) for each in answer.node_endpoints]
+                assert endpoints == [(leader, *nodes.addresses[leader])]
+            channels.close()
+
+    asyncio.run(scenario())
+
+
+def fetch_of_a_stranger() -> FetchRequest:
+    partition = FetchPartition(
+        partition=0, current_leader_epoch=0, fetch_offset=0, last_fetched_epoch=0, partition_max_bytes=1 << 20
+    )
+    topics = [FetchTopic(topic_id=TOPIC_ID, partitions=[partition])]
+    return FetchRequest(
+        replica_state=ReplicaState(replica_id=9), max_wait_ms=0, min_bytes=0, topics=topics, session_epoch=-1
+    )
 
 
 def forged_vote(cluster_id: str | None = None, replica_id: int = 2, replica_epoch: int = 50) -> VoteRequest:
