@@ -44,15 +44,15 @@ class EmbeddedCluster:
     thread it shares the GIL with the program; while it runs there, Python's switch interval is lowered to 0.5 ms, so
     that a busy thread does not hold it up for 5 ms a turn.
     `as_version="3.9"` makes it look like that release to clients: it offers no newer versions of APIs.
-    `profile="test"` has no rebalance delay and short sessions, `profile="kafka"` Kafka's own defaults; `config` sets
-    broker options by Kafka's names on top. Without `data_dir` the data is removed with the cluster; with it, it stays,
-    and the next cluster on it has the same topics and records. `config={"log.dirs": "/a,/b"}` uses several directories,
-    of which the first one has the metadata.
+    `profile="test"` has no rebalance delay and short sessions, `profile="kafka"` Kafka's defaults; `config` sets broker
+    options on top. Without `data_dir` the data is removed with the cluster; with it, it stays, and the next cluster on
+    it has the same topics and records. `config={"log.dirs": "/a,/b"}` uses several directories; the first one has the
+    metadata.
     With `brokers=3` there are three, with the ids 1, 2 and 3, which replicate topics and metadata as Kafka does: each
     topic has `replication_factor` replicas (by default 3, or as many as there are brokers), and takes records with
     acks=all only while `min_insync_replicas` of them (by default one less) are in sync. The first brokers, an odd
     number of up to 5, are also the controllers; `controllers=3` makes nodes for that, with the ids from 3000. `racks`
-    has a rack of each broker. With `port` the brokers have that port and the following ones.
+    has a rack of each broker, `node_properties` options of single nodes. Broker n has the port `port` + n - 1.
     Controls for tests: `cluster.faults` for requests, `kill`, `pause`, `restart` and `start`, of all or of one node by
     its id; `cut`, `slow` and `heal` the network between nodes, `move_leader`, `wait_isr`, `advance_time`,
     `retention_now`, `wait_group` and `wait_topic`; `cluster.requests` logs the requests of clients.
@@ -76,6 +76,7 @@ class EmbeddedCluster:
         as_version: str | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         config: Mapping[str, Any] | None = None,
+        node_properties: Mapping[int, Mapping[str, Any]] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         control_port: int | None = None,
@@ -90,6 +91,7 @@ class EmbeddedCluster:
             racks=racks,
             controllers=controllers,
             config=config,
+            node_properties=node_properties,
         )
         self._processes = processes
         self._pid = os.getpid()

@@ -21,7 +21,8 @@ _MOST_VOTERS: Final = 5
 _REPLICAS: Final = 3
 _DIRECTORY: Final = "node-"
 _OWN: Final = ("broker.id", "broker.rack", "controller.listener.names", "controller.quorum.voters", "log.dir")
-_ALSO_OWN: Final = ("log.dirs", "node.id", "process.roles")
+_DIRECTORIES: Final = "log.dirs"
+_ALSO_OWN: Final = (_DIRECTORIES, "node.id", "process.roles")
 _FACTORS: Final = (
     "default.replication.factor",
     "offsets.topic.replication.factor",
@@ -52,6 +53,8 @@ class Layout:
     nodes: tuple[NodePlan, ...]
     voters: tuple[int, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    own: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """The options of single nodes by their ids; their `log.dirs` are more directories beside the node's own one."""
 
     @property
     def is_one_node(self) -> bool:
@@ -68,6 +71,7 @@ class Layout:
         racks: Sequence[str | None] | None = None,
         controllers: int | None = None,
         config: Mapping[str, Any] | None = None,
+        node_properties: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> Layout:
         """Check what the user asks for. Raises `ConfigError` with the first thing that cannot be.
 
@@ -93,7 +97,7 @@ class Layout:
         if controllers is not None:
             nodes += [NodePlan(node_id, (CONTROLLER,), f"{_DIRECTORY}{node_id}") for node_id in voters]
         shared = _replication(brokers, replication_factor, min_insync_replicas, given)
-        return cls(tuple(nodes), voters, {**given, **shared})
+        return cls(tuple(nodes), voters, {**given, **shared}, _checked_properties(node_properties or {}, nodes))
 
     def with_broker(self, rack: str | None = None) -> tuple[Layout, NodePlan]:
         """Return the layout with one more broker, and that broker."""
@@ -108,10 +112,10 @@ class Layout:
             raise ConfigError(f"node {node_id} is the only broker")
         return replace(self, nodes=tuple(node for node in self.nodes if node.node_id != node_id))
 
-    def options(self, node: NodePlan, addresses: Mapping[int, str]) -> dict[str, Any]:
+    def options(self, node: NodePlan, addresses: Mapping[int, str], data_dir: str = "") -> dict[str, Any]:
         """Return a node's options. `addresses` are the `host:port` of the voters' controller listeners.
 
-        Without them, those of the quorum are left out.
+        Without them, those of the quorum are left out. `data_dir` is the cluster's, empty if it is not known yet.
         """
         own: dict[str, Any] = {} if node.rack is None else {"broker.rack": node.rack}
         if not self.is_one_node:
@@ -120,7 +124,11 @@ class Layout:
             own["process.roles"] = ",".join(node.roles)
             own["controller.listener.names"] = "CONTROLLER"
             own["controller.quorum.voters"] = ",".join(f"{voter}@{addresses[voter]}" for voter in self.voters)
-        return {**self.settings, **own}
+        properties = dict(self.own.get(node.node_id, {}))
+        if _DIRECTORIES in properties:
+            more = str(properties.pop(_DIRECTORIES))
+            own |= {_DIRECTORIES: f"{os.path.abspath(self.path(node, data_dir))},{more}"} if data_dir else {}
+        return {**self.settings, **properties, **own}
 
     def path(self, node: NodePlan, data_dir: str) -> str:
         """Return a node's data directory in the cluster's."""
@@ -177,11 +185,23 @@ def _racks(racks: Sequence[str | None] | None, brokers: int) -> list[str | None]
     return list(racks)
 
 
+def _checked_properties(
+    properties: Mapping[int, Mapping[str, Any]], nodes: Sequence[NodePlan]
+) -> Mapping[int, Mapping[str, Any]]:
+    """Raise `ConfigError` for nodes that do not exist, and for options that the cluster sets for each node."""
+    known = [node.node_id for node in nodes]
+    for node_id, own in properties.items():
+        if node_id not in known:
+            raise ConfigError(f"node_properties has a node {node_id!r}: the cluster has {_listed(known)}")
+        _check_own({name: value for name, value in own.items() if name not in (_DIRECTORIES, "broker.rack")})
+    return {node_id: dict(own) for node_id, own in properties.items()}
+
+
 def _check_own(given: Mapping[str, Any]) -> None:
     """Raise `ConfigError` for options that a cluster of several nodes sets for each node."""
     for name in (*_OWN, *_ALSO_OWN):
         if name in given:
-            raise ConfigError(f"{name}: in a cluster of several nodes each has its own; it cannot be set for all")
+            raise ConfigError(f"{name}: in a cluster of several nodes each has its own; it cannot be given here")
 
 
 def _replication(brokers: int, factor: int | None, minimum: int | None, given: Mapping[str, Any]) -> dict[str, Any]:

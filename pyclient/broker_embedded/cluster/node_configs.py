@@ -112,7 +112,7 @@ class NodeConfigs:
     def _build(self, layout: Layout, node: NodePlan, data_dir: str, port: int) -> BrokerConfig:
         addresses = {voter: format_address(self.host, each.port) for voter, each in self._controllers.items()}
         return BrokerConfig.build(
-            layout.options(node, addresses),
+            layout.options(node, addresses, data_dir),
             data_dir=layout.path(node, data_dir) if data_dir else "",
             host=self.host,
             port=port,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyclient import errors
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable
     from random import Random
+    from uuid import UUID
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.replication.alter_partition import ToController
@@ -78,6 +80,7 @@ class BrokerLifecycle:
         self._in_flight = False
         self._again = False  # something happened while a request was under way: the next one follows at once
         self._ready = False
+        self._offline: list[UUID] = []
 
     def __repr__(self) -> str:
         node = self._registration.broker_id
@@ -100,6 +103,11 @@ class BrokerLifecycle:
         """The connection to the controller ended: it must hear soon that this broker is alive."""
         if self.state is not BrokerState.SHUTTING_DOWN:
             self._hurry(now)
+
+    def directory_failed(self, directory: UUID, now: float) -> None:
+        """A log directory has failed: the controller must hear of it, which moves the leadership of what is there."""
+        self._offline.append(directory)
+        self._hurry(now)
 
     def begin_shutdown(self, now: float) -> None:
         """Hand the leaderships over; a broker that is not registered stops at once."""
@@ -130,6 +138,7 @@ class BrokerLifecycle:
             current_metadata_offset=metadata_offset,
             want_fence=not self._ready,
             want_shut_down=self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+            offline_log_dirs=list(self._offline),
         )
 
     def answered(self, response: BrokerRegistrationResponse | BrokerHeartbeatResponse, now: float) -> None:
@@ -227,6 +236,10 @@ class LifecycleLoop:
     def metadata_applied(self) -> None:
         """The node has applied more of the metadata."""
         self._tell(self.lifecycle.metadata_applied)
+
+    def directory_failed(self, directory: UUID) -> None:
+        """A log directory has failed."""
+        self._tell(partial(self.lifecycle.directory_failed, directory))
 
     def connection_lost(self) -> None:
         """The connection for heartbeats ended."""

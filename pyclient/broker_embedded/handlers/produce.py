@@ -241,7 +241,7 @@ async def _append_checked(
         now_ms = node.clock.time_ms()
         info = log.append(batch, leader_epoch=epoch, now_ms=now_ms, checked=checked, transaction_version=version)
     except Exception as error:  # every failure is answered with its error code
-        return refusal(error, topic, partition.index)
+        return _refusal(node, error, topic, partition.index)
     return _noted(partition.index, info, hosted, epoch, appended)
 
 
@@ -317,8 +317,15 @@ def _append(
     except TooLongForLoop:
         raise
     except Exception as error:  # every failure is answered with its error code
-        return refusal(error, topic, partition.index)
+        return _refusal(node, error, topic, partition.index)
     return _noted(partition.index, info, hosted, epoch, appended)
+
+
+def _refusal(node: BrokerNode, error: Exception, topic: str | None, index: int) -> PartitionProduceResponse:
+    """Return the answer to a failure. If the disk failed, another replica shall lead the partition."""
+    if topic is not None and node.replicas is not None and isinstance(error.__cause__, OSError):
+        node.replicas.report_damage(topic, index, error)
+    return refusal(error, topic, index)
 
 
 def _replicated(node: BrokerNode, topic: str, index: int, acks: int) -> HostedPartition | None:

@@ -157,6 +157,14 @@ class DataDirectories:
             directory.take_into_use()
         self._in_use = True
 
+    def fail(self, home: DataDirectory, reason: str) -> None:
+        """Take a directory offline, which is not the first one: nothing is written there any more."""
+        log.error("%s is offline, and so are the partitions in it: %s", home.path, reason)
+        self.online.remove(home)
+        self.offline[home.path] = reason
+        self.failed = True
+        home.release()
+
     @property
     def may_be_marked_clean(self) -> bool:
         """Return True if the directories were in use and nothing has failed."""

@@ -241,6 +241,17 @@ class LogManager:
         self._logs[partition] = opened
         return opened
 
+    def fail_directory(self, home: DataDirectory, reason: str) -> None:
+        """Take a data directory offline, which is not the first one, with all logs in it."""
+        self.directories.fail(home, reason)
+        for partition, place in self.directories.homes.items():
+            opened = self._logs.get(partition)
+            if place is home and opened is not None and opened.failure is None:
+                opened.fail(f"{home.path} has failed")
+            elif place is home and opened is None:
+                self._unopened.pop(partition, None)
+                self._offline[partition] = f"{home.path} has failed"
+
     def flush_in_background(self, opened: UnifiedLog) -> None:
         """Flush the log on the disk thread, and commit batches when they are synced, if the file system is durable."""
         if self._fs.durable:

@@ -6,7 +6,6 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final
 
 from pyclient import errors
 from pyclient.broker_embedded.log.commit_callbacks import CommitCallbacks
@@ -49,13 +48,12 @@ from pyclient.broker_embedded.log.producer_state_manager import (
 )
 from pyclient.broker_embedded.log.retention import retention_steps
 from pyclient.config.broker import BROKER_OPTIONS
+from pyclient.config.options import LONG_MAX
 from pyclient.net.file_region import FileRegion
 from pyclient.records import stamp_offsets
 from pyclient.types import OffsetAndTimestamp, TopicPartition
 
 log = logging.getLogger("pyclient.broker_embedded")
-
-_LONG_MAX: Final = 2**63 - 1
 
 
 class UnifiedLog:
@@ -65,7 +63,8 @@ class UnifiedLog:
 
     `flush_later`, if set, runs flushes that need not be waited for: of closed segments, for `flush.ms`, and for
     `flush.messages`, where batches are committed when they are synced; `awaiting_flush` are the logs with such batches.
-    `remove_later` removes files. Without these callbacks the log flushes and removes in place, and blocks.
+    `remove_later` removes files, `on_failure` hears why the log went offline. Without the first two the log flushes and
+    removes in place, and blocks.
     """
 
     flush_later: Callable[[PendingFlush], None] | None = None
@@ -73,6 +72,7 @@ class UnifiedLog:
     awaiting_flush: set[UnifiedLog] | None = None
     deleted = False
     """True if the topic was deleted: the log's files need not reach the disk."""
+    on_failure: Callable[[str], object] = staticmethod(lambda _reason: None)
     checks_reads = False
     """True if what is read is checked, except for followers ("log_end"), which check what they get."""
     producer_expiration_ms: int = BROKER_OPTIONS["producer.id.expiration.ms"].default
@@ -163,7 +163,7 @@ class UnifiedLog:
     @property
     def commits_at_once(self) -> bool:
         """Return True if every batch is committed when its append returns."""
-        return not self.replicated and (self.flush_later is None or self.config.flush_messages == _LONG_MAX)
+        return not self.replicated and (self.flush_later is None or self.config.flush_messages == LONG_MAX)
 
     def epoch_at(self, offset: int) -> int:
         """Return the leader epoch in which `offset` was written, -1 if unknown."""
@@ -185,6 +185,7 @@ class UnifiedLog:
         """Take the log offline: appends are refused until it is opened again."""
         log.error("%s goes offline: %s", self._name, reason)
         self.failure = reason
+        self.on_failure(reason)
         self._run_commit_callbacks()
 
     # Append

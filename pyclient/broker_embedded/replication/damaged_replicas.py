@@ -41,7 +41,7 @@ class Step(Enum):
     WAIT = "no other replica has the records: nothing can be done until the metadata change"
     LEAVE = "ask the controller to take it out of the in-sync replicas, and leadership away"
     CUT = "remove everything from the damage on, then fetch it from the leader"
-    RETURN = "tell the controller that it may lead again"
+    RETURN = "it has everything again: tell the controller that it may lead"
     END = "it is repaired"
 
 
@@ -53,7 +53,7 @@ def next_step(node_id: int, state: PartitionImage, *, is_cut: bool) -> Step:
     """
     is_lost = state.directory_of(node_id) == LOST
     if is_cut:
-        return Step.RETURN if is_lost else Step.END
+        return Step.END if not is_lost else Step.RETURN if node_id in state.isr else Step.WAIT
     if not is_lost or node_id in state.isr:
         return Step.LEAVE if set(state.isr) - {node_id} else Step.WAIT
     return Step.CUT if state.leader not in (-1, node_id) else Step.WAIT
@@ -100,7 +100,7 @@ class DamagedReplicas:
         if opened is None or state is None or state.directory_of(self._node.node_id) is None:
             return False
         if hosted.at not in self._repairs:
-            log.error("%s: this replica is damaged: %s", hosted.at, error)
+            log.error("%s: this replica is damaged or cannot be used: %s", hosted.at, error)
             self._repairs[hosted.at] = _Repair(hosted, opened)
             self.look(hosted, state)
         return bool(set(state.isr) - {self._node.node_id})
@@ -127,7 +127,7 @@ class DamagedReplicas:
         hosted = repair.hosted
         if step is Step.LEAVE:
             self._assign(repair, LOST)
-        elif step is Step.CUT:
+        elif step is Step.CUT and repair.opened.failure is None:  # else the next start of the node goes on
             repair.is_busy = True
             self._node.run_in_background(f"repair of {hosted.at}", self._cut(repair))
         elif step is Step.RETURN:

@@ -204,6 +204,7 @@ class ReplicaManager:
             return None
         opened.set_replicated(True)
         opened.checks_reads = True
+        opened.on_failure = lambda reason: self._node.schedule(0.0, lambda: self._failed(hosted, reason))
         hosted.log = opened
         hosted.woken = lambda: self.advance(hosted)
         opened.on_append.append(hosted.woken)
@@ -224,10 +225,25 @@ class ReplicaManager:
             opened.give_up_commits()
             self._node.purgatory.wake(opened)
 
-    # Damage
+    # Damage and failures of disks
+
+    def _failed(self, hosted: HostedPartition, reason: str) -> None:
+        """Act on a log that went offline. Another directory than the first one, which has the metadata, goes with it.
+
+        Of that one only this replica leaves the in-sync replicas: the node goes on with what can be used.
+        """
+        directories, membership = self._node.logs.directories, self._node.membership
+        home = directories.homes.get(hosted.at)
+        if self._hosted.get(hosted.at) is not hosted or home not in directories.online:
+            return
+        if home is directories.online[0] or membership is None or membership.lifecycle is None:
+            self.report_damage(*hosted.at, errors.KafkaStorageError(reason))
+            return
+        self._node.logs.fail_directory(home, reason)
+        membership.lifecycle.directory_failed(home.directory_id)
 
     def report_damage(self, topic: str, index: int, error: Exception) -> bool:
-        """Repair a replica that turned out to be damaged. Return True if another one is in sync: it can be repaired."""
+        """Repair a replica that is damaged or cannot be written. Return True if another one leads then."""
         hosted = self.find(topic, index)
         if hosted is None or not self._damaged.found(hosted, error):
             return False

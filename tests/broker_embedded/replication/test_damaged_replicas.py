@@ -185,7 +185,8 @@ def state(leader: int, isr: list[int], *, lost: bool) -> PartitionImage:
         (2, [2, 3], True, False, Step.CUT),
         (2, [1, 2], True, False, Step.LEAVE),
         (-1, [2], True, False, Step.WAIT),
-        (2, [2], True, True, Step.RETURN),
+        (2, [2], True, True, Step.WAIT),
+        (2, [1, 2], True, True, Step.RETURN),
         (2, [1, 2], False, True, Step.END),
     ],
 )
