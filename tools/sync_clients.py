@@ -44,7 +44,32 @@ class Client:
     target: str
     names: dict[str, str]
     passages: dict[str, str]
+    spans: tuple[tuple[str, str, str], ...] = ()
+    """(first words, words behind the end, what is there instead): longer passages."""
 
+
+_PRODUCER: Final = '''\
+class Producer(RecordSender[DeliveryFuture]):
+    """Send records to Kafka; any number of threads may share one producer.
+
+        with Producer("localhost:9092", linger_ms=5) as producer:
+            future = producer.send("orders", b"...", key=b"42")
+            print(future.result(timeout=10).offset)
+
+    Options are Kafka's, with `_` for `.` (`ProducerConfig` lists them), as keywords or as a Kafka-style `config`
+    dictionary; an invalid one raises `ConfigError`. The constructor does not wait for the cluster. Defaults are safe:
+    with acks="all" and idempotence, retries neither lose, duplicate nor reorder records.
+    """
+
+'''
+_COMPILED_SEND: Final = '''\
+    send = RecordSender.send
+    """Compiled, if the codec is: it appends a record to an open batch, without a lock, and calls `_send` for all else.
+
+    A call of Python code for each record would take longer than that append (docs/measurements.md, "Calls of send").
+    """
+
+'''
 
 CLIENTS: Final = (
     Client(
@@ -59,6 +84,35 @@ CLIENTS: Final = (
             "Close the connections. Idempotent": "Close the connections and end the thread. Idempotent",
             "use it in `async with`, or await close()": "use it in `with`, or call close()",
         },
+    ),
+    Client(
+        "pyclient/producer/async_producer.py",
+        "pyclient/producer/producer.py",
+        names={
+            "AsyncProducer": "Producer",
+            "AsyncEngine": "Engine",
+            "RecordAppender": "RecordSender",
+            "asynccontextmanager": "contextmanager",
+        },
+        passages={
+            "`AsyncProducer`: the asynchronous API, on the caller's event loop.": "`Producer`: the synchronous API.",
+            "from pyclient.producer.async_engine import AsyncEngine\n": "",
+            "import EXIT_SECONDS\n": "import EXIT_SECONDS, Engine\n",
+            "    check_callback,\n": "",
+            "self._plain = self._config.plain": "self._plain = self._direct = self._config.plain",
+            "        tell_after": "        self._attach(self._engine.core)\n        tell_after",
+            "self._lanes = core.acc": "self._lane, self._lanes = self._engine.lane, core.acc",
+            "self._topics, self._lanes = {}, {}": "self._topics, self._lanes, self._lane = {}, {}, None",
+            "AsyncIterator, Callable, Mapping": "AsyncIterator, Mapping",
+            "`async with` block": "`with` block",
+            "use `async with`, or": "use `with`, or",
+            '"an AsyncProducer holds': '"a Producer holds',
+        },
+        spans=(
+            ("class AsyncProducer(", "    def __init__", _PRODUCER),
+            ("    async def start(", "    async def _started(", ""),
+            ("    async def send(", "    async def _send(", _COMPILED_SEND),
+        ),
     ),
     Client(
         "pyclient/consumer/async_consumer.py",
@@ -89,6 +143,9 @@ def generate(client: Client) -> str:
         if old not in text:
             raise ValueError(f"{client.source}: a passage to replace is not there: {old!r}")
         text = text.replace(old, new)
+    for start, end, new in client.spans:
+        first = text.index(start)
+        text = text[:first] + new + text[text.index(end, first) :]
     text = _without_keywords(text)
     names = NAMES | client.names
     text = re.sub(rf"\b({'|'.join(map(re.escape, names))})\b", lambda found: names[found[0]], text)
@@ -106,7 +163,7 @@ def _without_keywords(text: str) -> str:
                 raise ValueError(f"line {token.start[0]}: {token.string} at the end of a line")
             row, line = token.start[0] - 1, lines[token.start[0] - 1]
             lines[row] = line[: token.start[1]] + line[following.start[1] :]
-    return "".join(lines)
+    return re.sub(r"\((self\.\w+\((?:[^()]|\([^()]*\))*\))\)\.", r"\1.", "".join(lines))  # `(await f()).x`
 
 
 def _formatted(text: str, target: str) -> str:

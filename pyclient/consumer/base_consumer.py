@@ -8,7 +8,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, overload
+from typing import Any, Final, Generic, Self, overload
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
@@ -58,40 +58,40 @@ class Guard:
     A call that Ctrl-C ends is released with its frame, because only a weak reference to it is kept.
     """
 
-    __slots__ = ("_current", "_identify", "_lock")
+    __slots__ = ("_calls", "_identify", "_lock")
 
     def __init__(self, identify: Callable[[], object]) -> None:
         self._identify = identify
         self._lock = threading.Lock()
-        self._current: Callable[[], GuardedCall | None] = _no_call
+        self._calls: list[weakref.ref[GuardedCall]] = []  # in progress, the innermost last; or ended with their frame
 
     def enter(self, call: GuardedCall) -> None:
         """Register a call; raise `ConcurrentUse` while a call of another thread, or task, is in progress."""
         caller = self._identify()
         with self._lock:
-            other = self._current()
-            if other is not None and other.caller != caller:
+            calls = [(known, other.caller) for known in self._calls if (other := known()) is not None]
+            other = None  # the error's traceback would keep that call in progress
+            if calls and calls[-1][1] != caller:
                 raise ConcurrentUse(
-                    f"the consumer is in use by {other.caller} and was called from {caller}: a consumer serves one "
+                    f"the consumer is in use by {calls[-1][1]} and was called from {caller}: a consumer serves one "
                     "thread or task at a time; only wakeup() may be called from another one"
                 )
-            call.caller, call.outer = caller, self._current
-            self._current = weakref.ref(call)
+            call.caller = caller
+            self._calls = [*(known for known, _ in calls), weakref.ref(call)]
 
     def leave(self, call: GuardedCall) -> None:
         """Unregister a call; the enclosing one, if any, is in progress again."""
-        self._current = call.outer
+        self._calls = [known for known in self._calls if known() is not call]
 
 
 class GuardedCall:
-    """One call of a consumer's method, as a context manager."""
+    """One call of a consumer's method, as a context manager; without `leave` it ends with the caller's frame."""
 
-    __slots__ = ("__weakref__", "_guard", "caller", "outer")
+    __slots__ = ("__weakref__", "_guard", "caller")
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self.caller: object = None
-        self.outer: Callable[[], GuardedCall | None] = _no_call
 
     def __enter__(self) -> None:
         self._guard.enter(self)
@@ -99,9 +99,14 @@ class GuardedCall:
     def __exit__(self, *_: object) -> None:
         self._guard.leave(self)
 
+    def enter(self) -> Self:
+        """Begin the call, which then ends with `leave` or with the last reference to this object."""
+        self._guard.enter(self)
+        return self
 
-def _no_call() -> None:
-    return None
+    def leave(self) -> None:
+        """End the call."""
+        self._guard.leave(self)
 
 
 class BaseConsumer(Generic[K, V]):

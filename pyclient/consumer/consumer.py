@@ -99,7 +99,8 @@ class Consumer(BaseConsumer[K, V]):
         returned records: an interrupted poll moves none.
         """
         client = self._client
-        with self._use():
+        call = self._use().enter()
+        try:
             limit = self._limit(max_records)
             seconds = None if timeout is None else as_seconds(timeout)
             deserialize = bool(self._deserializers)
@@ -108,7 +109,12 @@ class Consumer(BaseConsumer[K, V]):
             else:
                 slices = self._poll(seconds, limit, deserialize)
             records: Records[K | None, V | None] = Records(slices)
-        client.undelivered = False  # no call may follow: from here on Python runs no signal handler before the return
+        except BaseException:
+            call.leave()
+            raise
+        # No call may follow: from here on Python runs no signal handler before the return. So `call`, which keeps out
+        # other threads until the records count as returned, ends with this frame.
+        client.undelivered = False
         return records
 
     def __iter__(self) -> Iterator[Record[K | None, V | None]]:

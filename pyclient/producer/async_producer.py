@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
+from typing import Any, Final, NoReturn, Self, Unpack
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
 from pyclient.config.reference import document
 from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError
-from pyclient.net.tasks import shared
+from pyclient.producer.async_engine import AsyncEngine
 from pyclient.producer.buffer_pool import Waiter
-from pyclient.producer.callbacks import LoopCallbacks
 from pyclient.producer.checks import (
     WRONG_RECORD,
     Headers,
@@ -30,12 +28,11 @@ from pyclient.producer.checks import (
 from pyclient.producer.columns import columns_of, opened, pairs
 from pyclient.producer.config import ProducerConfig, ProducerOptions
 from pyclient.producer.core import ProducerCore
-from pyclient.producer.delivery import Delivery
 from pyclient.producer.engine import EXIT_SECONDS
-from pyclient.producer.futures import BatchFuture, DeliveryFuture, await_done
+from pyclient.producer.futures import BatchFuture, DeliveryFuture
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
 from pyclient.producer.lanes import lanes_of
-from pyclient.producer.lock import producer_lock, tell_after_fork
+from pyclient.producer.lock import tell_after_fork
 from pyclient.producer.record_accumulator import ATOMIC_APPEND, TopicQueues
 from pyclient.producer.send_many import TOPIC_UNKNOWN, BulkAppend, SentRows, records_of
 from pyclient.producer.transactions import Transactions, group_of, offsets_of
@@ -43,66 +40,6 @@ from pyclient.records import RecordAppender
 from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 logger: Final = logging.getLogger("pyclient.producer")
-
-_abandoned: dict[asyncio.Task[None], AsyncGenerator[None, None] | None] = {}
-
-
-async def all_done(deliveries: list[Delivery], timeout: float | None) -> bool:
-    """Wait until all are complete and their callbacks have run; return False after `timeout` seconds."""
-    try:
-        async with asyncio.timeout(timeout) as limit:
-            for delivery in deliveries:
-                while (pending := delivery.pending()) is not None:
-                    await await_done(pending, 0)
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        if any(delivery.pending() is not None for delivery in deliveries):  # the last may just have completed
-            return False
-    await asyncio.sleep(0)  # the last callbacks, which may observe failures, run in this iteration of the loop
-    return True
-
-
-async def finish(core: ProducerCore, timeout: float | None) -> None:
-    """Deliver accepted records within `timeout` seconds, fail the rest, and close the connections.
-
-    Calls may overlap: the first whose time is over fails the rest for all of them.
-    """
-    core.stop_accepting()
-    await core.end_transaction(timeout)
-    await all_done(core.begin_flush(), timeout)
-    if not core.ended:
-        await core.shut_down()
-
-
-async def until_the_loop_ends(core: ProducerCore) -> AsyncGenerator[None, None]:
-    """Finish a producer that was not closed when its loop ends: `asyncio.run` closes all generators and awaits them.
-
-    Its accepted records are delivered within `EXIT_SECONDS`, or fail and are logged. Do nothing in a forked child,
-    where the producer is the parent's.
-    """
-    try:
-        yield
-    finally:
-        if not core.ended and not core.desk.foreign:
-            await finish(core, EXIT_SECONDS)
-
-
-def finish_in_background(core: ProducerCore, last_chance: AsyncGenerator[None, None] | None) -> None:
-    """Deliver the accepted records of a producer that was dropped without `close`; they fail when the loop ends."""
-    if core.desk.foreign:  # forked between the drop and this iteration of the loop
-        return
-    task = asyncio.get_running_loop().create_task(finish(core, None))
-    _abandoned[task] = last_chance
-    task.add_done_callback(_forget)
-
-
-def _forget(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():  # the end of the loop cancels it, and then closes the generator
-        _abandoned.pop(task, None)
-
-
-T = TypeVar("T")
 
 
 class AsyncProducer(RecordAppender):
@@ -125,19 +62,14 @@ class AsyncProducer(RecordAppender):
     ) -> None:
         given = {**options} if bootstrap_servers is None else {**options, "bootstrap_servers": bootstrap_servers}
         self._config = resolve(ProducerConfig, given, config)
-        self._clock = SYSTEM_CLOCK
-        self._stamp_with(self._clock.time_ms, system=self._clock is SYSTEM_CLOCK)
         self._forked = False
-        self._closed = False
         self._core: ProducerCore | None = None
-        self._last: tuple[dict[str, Any], dict[str, Any]] = ({"state": "new"}, {})  # health, metrics without a core
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._starting: asyncio.Task[None] | None = None
-        self._last_chance: AsyncGenerator[None, None] | None = None
-        self._lock = producer_lock()
         self._topics: dict[str, TopicQueues] = {}
         self._interceptors = Interceptors(self._config.interceptors) if self._config.interceptors else None
         self._plain = self._config.plain
+        self._engine = AsyncEngine(self._config)
+        clock = self._engine.clock
+        self._stamp_with(clock.time_ms, system=clock is SYSTEM_CLOCK)
         tell_after_fork(self)
 
     async def start(self) -> None:
@@ -145,31 +77,18 @@ class AsyncProducer(RecordAppender):
         await self._started()
 
     async def _started(self) -> ProducerCore:
+        """Return the core of the open producer."""
         self._check_process()
-        if self._closed:
-            raise ClosedError("the producer is closed: make a new one to send more")
-        loop = asyncio.get_running_loop()
+        core = await self._engine.started()
         if self._core is None:
-            self._loop = loop
-            core = ProducerCore(self._config, LoopCallbacks(loop), loop=loop, clock=self._clock)
-            self._lock = core.lock
-            self._topics = core.topics
-            self._lanes = core.accumulator.lanes
-            self._append_lock = None if ATOMIC_APPEND else self._lock
-            self._core = core
-            self._starting = loop.create_task(self._start(core))
-        if self._loop is not loop:
-            raise RuntimeError("an AsyncProducer belongs to the event loop that first used it")
-        assert self._starting is not None
-        if not self._starting.done():
-            await shared(self._starting)
-        return self._core
+            self._attach(core)
+        return core
 
-    async def _start(self, core: ProducerCore) -> None:
-        self._last_chance = until_the_loop_ends(core)
-        await anext(self._last_chance)
-        core.cluster.outlives_tasks = True
-        await core.start()
+    def _attach(self, core: ProducerCore) -> None:
+        """Let `_append` and `_learn` find the open batches and the topics of the core."""
+        self._core, self._topics = core, core.topics
+        self._append_lock = None if ATOMIC_APPEND else core.lock
+        self._lanes = core.accumulator.lanes
 
     # -- sending
 
@@ -190,15 +109,28 @@ class AsyncProducer(RecordAppender):
         raises ends `asyncio.run`, as in any callback of a loop; other exceptions are logged.
         """
         check_callback(on_delivery, "on_delivery")
+        future: DeliveryFuture | None = None
+        if self._plain and headers is None and timestamp_ms is None and (partition is None or type(partition) is int):
+            try:  # noqa: SIM105  # `suppress` would take longer than the append
+                future = self._append(topic, None, key, value, None, partition)
+            except WRONG_RECORD:  # `_send` raises the error
+                pass
+        if future is None:
+            future = await self._send(topic, value, key, headers, partition, timestamp_ms)
+        if on_delivery is not None:
+            future.add_done_callback(on_delivery)
+        return future
+
+    async def _send(
+        self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
+    ) -> DeliveryFuture:
+        """Send a record, with all that its topic and the options demand."""
+        if self._interceptors is not None:
+            record = ProducerRecord(topic, value, key, as_pairs(headers), partition, timestamp_ms)
+            return await self._send_intercepted(self._interceptors, record, self._deadline())
         deadline: float | None = None  # shared by all waits of this call
         if not self._plain:
-            if self._interceptors is not None:
-                record = ProducerRecord(topic, value, key, as_pairs(headers), partition, timestamp_ms)
-                future = await self._send_intercepted(self._interceptors, record, self._deadline())
-                if on_delivery is not None:
-                    future.add_done_callback(on_delivery)
-                return future
-            key, value = (await self._started()).serialize(topic, key, value)
+            key, value = (self._core or await self._started()).serialize(topic, key, value)
             if partition is None and not self._config.partitions_by_key:
                 deadline = self._deadline()
                 partition = await self._choose(topic, key, deadline)
@@ -206,21 +138,23 @@ class AsyncProducer(RecordAppender):
             headers = pairs(headers)
         if timestamp_ms is not None and (type(timestamp_ms) is not int or timestamp_ms < 0):
             timestamp_ms = check_timestamp(timestamp_ms)
-        if partition is not None and type(partition) is not int:
+        if partition is not None and (type(partition) is not int or partition < 0):
             partition = check_partition(partition)
         try:
-            accepted: DeliveryFuture | None = self._append(topic, timestamp_ms, key, value, headers, partition)
-            if accepted is None:
+            future: DeliveryFuture | None = self._append(topic, timestamp_ms, key, value, headers, partition)
+            if future is None:
                 if timestamp_ms is None:
-                    timestamp_ms = self._clock.time_ms()
-                if deadline is None:
-                    deadline = self._deadline()
-                accepted = await self._send_slowly(topic, timestamp_ms, key, value, headers, partition, deadline)
+                    timestamp_ms = self._engine.clock.time_ms()
+                core = await self._started()
+                await self._engine.pace()
+                future = core.try_append(topic, timestamp_ms, key, value, headers, partition)
+                if future is None:
+                    if deadline is None:
+                        deadline = self._deadline()
+                    future = await self._send_slowly(topic, timestamp_ms, key, value, headers, partition, deadline)
         except WRONG_RECORD as error:
             raise explain(topic, key, value, error, partition, timestamp_ms) from error
-        if on_delivery is not None:
-            accepted.add_done_callback(on_delivery)
-        return accepted
+        return future
 
     async def _send_intercepted(
         self, interceptors: Interceptors, record: ProducerRecord, deadline: float
@@ -229,8 +163,8 @@ class AsyncProducer(RecordAppender):
         record = interceptors.on_send(record)
         topic, key, value, partition = record.topic, record.key, record.value, record.partition
         try:
-            time = self._clock.time_ms() if record.timestamp_ms is None else check_timestamp(record.timestamp_ms)
-            key, value = (await self._started()).serialize(topic, key, value)
+            time = self._engine.clock.time_ms() if record.timestamp_ms is None else check_timestamp(record.timestamp_ms)
+            key, value = (self._core or await self._started()).serialize(topic, key, value)
             if partition is None and not self._config.partitions_by_key:
                 partition = await self._choose(topic, key, deadline)
             future = await self._send_slowly(topic, time, key, value, record.headers or None, partition, deadline)
@@ -247,16 +181,15 @@ class AsyncProducer(RecordAppender):
     async def _send_slowly(
         self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None, deadline: float
     ) -> DeliveryFuture:
+        """Append a record; wait for metadata and for memory if necessary."""
         core = await self._started()
         check_topic(topic)
         partition = check_partition(partition)
-        if core.loop.scheduled:
-            await asyncio.sleep(0)  # let the sender run: a caller that never waits would starve it
 
         def attempt(waiter: Waiter) -> DeliveryFuture | Waiter | None:
             return core.append(topic, timestamp_ms, key, value, headers, partition, waiter)
 
-        while (result := await self._until(attempt, deadline)) is None:
+        while (result := await self._engine.until(attempt, deadline)) is None:
             await self._learn(topic, partition, deadline)
         if isinstance(result, Waiter):
             raise core.exhausted(result.size, topic, partition)
@@ -271,11 +204,21 @@ class AsyncProducer(RecordAppender):
         timestamps_ms: Sequence[int] | int | None = None,
         partition: int | None = None,
     ) -> BatchFuture:
-        """Enqueue a column of records and return one future for all of them; see `Producer.send_many`."""
+        """Enqueue a column of records and return one future for all of them.
+
+        `values` and `keys` are lists, other iterables, or Arrow arrays of binary or string type (`TypeError` for
+        anything else); `timestamps_ms` are epoch milliseconds, one for all or one for each, by default now. All columns
+        have the same length (`ValueError`). `values` may also be an Arrow table or record batch, as `Records.to_arrow`
+        returns: of its columns `value`, `key`, `headers` (list of struct of key or name, and value), `timestamp` (any
+        timestamp, or epoch ms) and `partition` are sent, `topic`, `offset`, `leader_epoch` and `timestamp_type`
+        ignored; others are a `ValueError`. Wait and raise like `send`; once some records are accepted, others that
+        are refused (too large, not bytes, no memory in time) are failures of the future and not an error of the call.
+        Rows of one partition keep their order.
+        """
         core = await self._started()
         check_topic(topic)
         given = opened(topic, values, keys, headers, timestamps_ms, partition)
-        deadline = self._deadline()
+        engine, deadline = self._engine, self._deadline()
         if self._interceptors is not None:
             sent = SentRows(core.desk, topic, len(given.values))
             for row, record in enumerate(records_of(topic, given)):
@@ -286,9 +229,9 @@ class AsyncProducer(RecordAppender):
             return sent.future()
         rows = columns_of(core, topic, given)
         queues = await self._learn(topic, given.highest_partition, deadline)
-        bulk = BulkAppend(core, topic, lanes_of(core, queues, given, rows), len(rows))
+        bulk = BulkAppend(core, topic, lanes_of(core, queues, given, rows), len(rows), engine.keep_pace)
         try:
-            while (left := await self._until(bulk.advance, deadline)) is TOPIC_UNKNOWN:
+            while (left := await engine.until(bulk.advance, deadline)) is TOPIC_UNKNOWN:
                 await self._learn(topic, bulk.partition, deadline)
             if isinstance(left, Waiter):
                 bulk.give_up(core.exhausted(left.size, topic, partition))
@@ -307,56 +250,56 @@ class AsyncProducer(RecordAppender):
         check_topic(topic)
         return core.choose(await self._learn(topic, None, deadline), key)
 
+    def _deadline(self) -> float:
+        return self._engine.clock.monotonic() + self._config.max_block_ms / 1000
+
     async def _learn(self, topic: str, partition: int | None, deadline: float) -> TopicQueues:
         core = await self._started()
-        queues = self._topics.get(topic)
+        queues = self._topics.get(topic) or core.learn_listed(topic)
         if queues is not None and (partition is None or partition < queues.count):
             return queues
-        return await core.learn_topic(topic, partition, max(0.0, deadline - self._clock.monotonic()))
-
-    async def _until(self, attempt: Callable[[Waiter], T], deadline: float) -> T:
-        """Call `attempt(waiter)` until it does not return the waiter; see `Engine.until`."""
-        core = await self._started()
-        granted = asyncio.Event()
-        waiter = Waiter(granted.set)
-        try:
-            while (result := attempt(waiter)) is waiter:
-                left = deadline - self._clock.monotonic()
-                try:
-                    await asyncio.wait_for(granted.wait(), max(0.0, left))
-                except TimeoutError:
-                    break
-                granted.clear()
-            return result
-        finally:
-            core.give_up(waiter)
-
-    def _deadline(self) -> float:
-        return self._clock.monotonic() + self._config.max_block_ms / 1000
+        left = max(0.0, deadline - self._engine.clock.monotonic())
+        return await self._engine.run(core.learn_topic, topic, partition, left)
 
     # -- transactions
 
     async def init_transactions(self, timeout: float | None = None) -> None:
-        """Get a producer id for the `transactional_id`; see `Producer.init_transactions`."""
+        """Get a producer id for the `transactional_id`, once, before the first transaction.
+
+        Earlier producers with that id are shut out: their calls raise `ProducerFenced`, and their open transaction is
+        aborted. Raise `KafkaTimeout` after `timeout` seconds (`max_block_ms` by default); call it again to wait on.
+        """
         check_seconds(timeout)
-        await (await self._transactions()).initialize(timeout)
+        await self._engine.run((await self._transactions()).initialize, timeout)
 
     async def begin_transaction(self, timeout: float | None = None) -> None:
-        """Begin a transaction; see `Producer.begin_transaction`."""
+        """Begin a transaction, to which every record belongs that is sent until its end.
+
+        Raise `TransactionStateError` if one is open. It waits only after an error: if no answer says how the last
+        transaction ended, or a request of it may still arrive, the coordinator is asked first for a new epoch.
+        """
         check_seconds(timeout)
         transactions = await self._transactions()
         if not transactions.try_begin():
-            await transactions.begin(timeout)
+            await self._engine.run(transactions.begin, timeout)
 
     async def commit_transaction(self, timeout: float | None = None) -> None:
-        """Deliver the transaction's records and commit them; see `Producer.commit_transaction`."""
+        """Deliver the transaction's records and commit them, with the offsets of `send_offsets_to_transaction`.
+
+        If a record failed, raise its error; with `error.action` ABORT the transaction can only be aborted. So does a
+        timeout, unless the commit was asked for already: then raise `TransactionOutcomeUnknown`. ProducerFenced means
+        that a newer producer has taken over.
+        """
         check_seconds(timeout)
-        await (await self._transactions()).commit(timeout)
+        await self._engine.run((await self._transactions()).commit, timeout)
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
-        """Abort the transaction; see `Producer.abort_transaction`."""
+        """Abort the transaction: records not sent yet fail with `TransactionAborted`, the others are never visible.
+
+        Raise `KafkaTimeout` if that takes longer; call it again to wait on.
+        """
         check_seconds(timeout)
-        await (await self._transactions()).abort(timeout)
+        await self._engine.run((await self._transactions()).abort, timeout)
 
     async def send_offsets_to_transaction(
         self,
@@ -364,14 +307,22 @@ class AsyncProducer(RecordAppender):
         group_metadata: GroupMetadata,
         timeout: float | None = None,
     ) -> None:
-        """Commit the offsets of a consumer's group with the transaction; see `Producer.send_offsets_to_transaction`."""
+        """Commit the offsets of a consumer's group with the transaction (KIP-447).
+
+        `offsets` has the next offset to read of each partition, `group_metadata` is that of
+        `consumer.group_metadata()`, by which offsets of a former owner are refused: `CommitFailed`, whose action is
+        ABORT. The consumer commits nothing itself.
+        """
         check_seconds(timeout)
-        positions, group = offsets_of(offsets), group_of(group_metadata)
-        await (await self._transactions()).send_offsets(positions, group, timeout)
+        transactions, positions, group = await self._transactions(), offsets_of(offsets), group_of(group_metadata)
+        await self._engine.run(transactions.send_offsets, positions, group, timeout)
 
     @asynccontextmanager
     async def transaction(self, timeout: float | None = None) -> AsyncIterator[Self]:
-        """Begin a transaction, commit it at the end of the `async with` block; see `Producer.transaction`."""
+        """Begin a transaction; commit it at the end of the `async with` block, or abort it after an exception.
+
+        `timeout` is that of each call. The exception is raised in any case; if aborting fails, too, that is logged.
+        """
         await self.begin_transaction(timeout)
         transactions = await self._transactions()
         try:
@@ -392,38 +343,36 @@ class AsyncProducer(RecordAppender):
     # -- flush, purge, close
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send all records accepted before this call and wait until they are complete; see `Producer.flush`."""
+        """Send all records accepted before this call and wait until they are complete and their callbacks have run.
+
+        Raise `KafkaTimeout` after `timeout` seconds (None: no limit but `delivery_timeout_ms`), `DeliveryFailed` if
+        records failed since the last flush and their futures were not checked, and `RuntimeError` if no thread can be
+        started for callbacks that are due.
+        """
         check_seconds(timeout)
-        core = await self._started()
-        deliveries = core.begin_flush()
-        if not await all_done(deliveries, timeout):
-            raise core.not_flushed(deliveries, timeout or 0.0)
-        core.raise_unobserved()
+        await self._started()
+        await self._engine.flush(timeout)
 
     async def purge(self) -> None:
         """Fail every record that waits to be sent with `ClosedError`; those in flight are not affected.
 
-        See `Producer.purge`.
+        They count as failed: the next `flush` or `close` raises `DeliveryFailed` if their futures were not checked by
+        then.
         """
-        core = await self._started()
-        core.abort(ClosedError("the record was purged before it was sent"), on_wire=False)
+        await self._started()
+        await self._engine.abort(ClosedError("the record was purged before it was sent"), on_wire=False)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Deliver accepted records and end the producer; see `Producer.close`."""
+        """Deliver accepted records and end the producer. Idempotent; a no-op in a forked child.
+
+        After `timeout` seconds (None: no limit) records that are not confirmed fail with `ClosedError`. Raise
+        `DeliveryFailed` like `flush`.
+        """
         if self._forked:
             return
         check_seconds(timeout)
         self._topics, self._lanes = {}, {}
-        self._closed = True
-        core = self._core
-        if core is None:
-            self._last = ({**self._last[0], "state": "closed"}, self._last[1])
-            return
-        await finish(core, timeout)  # if it is cancelled, close may be called again
-        if self._last_chance is not None:
-            await self._last_chance.aclose()
-        self._core, self._last = None, (core.health(), core.metrics())
-        core.raise_unobserved()
+        await self._engine.close(timeout)
 
     async def __aenter__(self) -> Self:
         await self._started()
@@ -441,40 +390,44 @@ class AsyncProducer(RecordAppender):
             logger.error("closing the producer after %r: %s", error, failed)
 
     def __del__(self) -> None:
-        core: ProducerCore | None = getattr(self, "_core", None)
-        if core is None or core.ended or self._forked:
+        engine: AsyncEngine | None = getattr(self, "_engine", None)
+        if engine is None or engine.ended or self._forked:
             return
         warnings.warn(
             f"{self!r} was not closed: use `async with`, or close()", ResourceWarning, source=self, stacklevel=2
         )
-        assert self._loop is not None
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(finish_in_background, core, self._last_chance)
+        engine.abandon()
 
     # -- state
 
     @property
     def closed(self) -> bool:
         """True once `close()` was called: no records are accepted; `health()` and `metrics()` still work."""
-        return self._closed
+        return self._engine.closed
 
     def health(self) -> dict[str, Any]:
-        """Return the producer's state; see `Producer.health`."""
+        """Return the producer's state in plain values: connections, last failures by address, batches, buffer use."""
         self._check_process()
-        return self._last[0] if self._core is None else self._core.health()
+        return self._engine.health()
 
     def metrics(self) -> dict[str, Any]:
-        """Return counts since the producer was created; see `Producer.metrics`. Empty before the first use."""
+        """Return counts since the producer was created, as plain numbers that `json.dumps` accepts.
+
+        Records, bytes (before compression) and batches delivered, records failed, batches retried and split, requests;
+        `records_failed` counts records whose future failed, also rows that `send_many` refused among others, but not
+        those of a call that raises, which have no future;
+        `records_per_second` and `bytes_per_second` over the last 30 s; `latency_ms` from `send` to the confirmation of
+        a batch's first record, as `p50`, `p99`, `max` and a histogram (`buckets`, upper bound as a string -> batches);
+        the number of connections over which partitions are spread (`max_connections_per_broker`), and the buffer's use.
+        """
         self._check_process()
-        return self._last[1] if self._core is None else self._core.metrics()
+        return self._engine.metrics()
 
     def __repr__(self) -> str:
         servers = ",".join(self._config.bootstrap_servers)
         if self._forked:
             return f"<AsyncProducer {servers} of another process>"
-        if self._closed or self._core is None:
-            return f"<AsyncProducer {servers} {'closed' if self._closed else 'new'}>"
-        return f"<AsyncProducer {servers} open, {len(self._core.accumulator.incomplete)} batches unconfirmed>"
+        return f"<AsyncProducer {servers} {self._engine.state}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an AsyncProducer holds connections and cannot be copied or pickled: make one in each process")
@@ -483,7 +436,6 @@ class AsyncProducer(RecordAppender):
         """Refuse all further use in a forked child; not for users."""
         self._forked = True
         self._topics, self._lanes = {}, {}
-        self._lock = producer_lock()
 
     def _check_process(self) -> None:
         if self._forked:

@@ -283,7 +283,7 @@ class ProducerCore:
     def check_open(self) -> None:
         """Raise `ClosedError` if the producer is closed."""
         if self.closed:
-            raise ClosedError("the producer is closed: make a new one to send more")
+            raise new_closed()
 
     def check_accepting(self) -> None:
         """Raise unless records may be sent now: the producer is open, and in a transaction if it has any."""
@@ -398,6 +398,11 @@ class ProducerCore:
 
     # -- state
 
+    @property
+    def state(self) -> str:
+        """What `repr` says of the producer."""
+        return "closed" if self.closed else f"open, {len(self.accumulator.incomplete)} batches unconfirmed"
+
     def metrics(self) -> dict[str, Any]:
         """See `Producer.metrics`."""
         return metrics_of(self)
@@ -489,6 +494,11 @@ def not_flushed(core: ProducerCore, deliveries: Iterable[Delivery], timeout: flo
     if reasons and reasons not in text:
         text += f"; last failures: {reasons}"
     return KafkaTimeout(f"{text}; they are still being sent: flush again with more time, or check the brokers")
+
+
+def new_closed() -> ClosedError:
+    """Return the error of a call to a producer that is closed."""
+    return ClosedError("the producer is closed: make a new one to send more")
 
 
 def closed_before(core: ProducerCore) -> ClosedError:

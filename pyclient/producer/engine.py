@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import cache
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.errors import ClosedError, DeliveryFailed, KafkaError, KafkaTimeout
@@ -39,7 +39,7 @@ class Engine:
 
     def __init__(self, config: ProducerConfig) -> None:
         self.clock = SYSTEM_CLOCK
-        self.closed = False
+        self.ended = False
         self.callbacks = CallbackThread("pyclient-callbacks")
         self.thread = LoopThread("pyclient-sender", at_exit=self._close_at_exit)
         self._closing = threading.RLock()
@@ -50,7 +50,17 @@ class Engine:
         except BaseException:
             self.thread.stop(_END_SECONDS)
             raise
+        self.lane = self.callbacks.lane = self.core.open_lane()
         _engines.add(self)
+
+    def started(self) -> ProducerCore:
+        """Return the core; raise `ClosedError` once the producer is closed."""
+        self.core.check_open()
+        return self.core
+
+    def run(self, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
+        """Run `work(*arguments)` on the core's loop and return its result."""
+        return self.thread.run(work, *arguments)
 
     # -- waiting
 
@@ -83,6 +93,11 @@ class Engine:
             if left <= 0 or not acquire(latch, left):
                 break
         return result
+
+    def pace(self) -> None:
+        """Keep pace with the sender if much is buffered: before a record that begins a batch."""
+        if self.core.accumulator.pool.far_ahead:
+            self.keep_pace()
 
     def keep_pace(self) -> None:
         """Wait briefly for the sender when much is buffered.
@@ -117,6 +132,18 @@ class Engine:
         left = self.left(deadline)
         return self.callbacks.wait(None if left is None else max(left, _GRACE_SECONDS))
 
+    def flush(self, timeout: float | None) -> None:
+        """Send all records accepted before this call, wait for them and their callbacks; see `Producer.flush`."""
+        deadline = self.deadline(timeout)
+        deliveries = self.core.begin_flush()
+        try:
+            self.wait_for(deliveries, deadline)
+        except KafkaTimeout:
+            raise self.core.not_flushed(deliveries, timeout or 0.0) from None
+        if not self.callbacks_ran(deadline):
+            raise KafkaTimeout(f"all records have an outcome, but callbacks took longer than {timeout:g} s")
+        self.core.raise_unobserved()
+
     def abort(self, error: KafkaError, *, on_wire: bool = True, timeout: float | None = None) -> None:
         """Fail all incomplete records, or with `on_wire=False` those that are not in flight.
 
@@ -131,6 +158,11 @@ class Engine:
 
     # -- the end
 
+    @property
+    def closed(self) -> bool:
+        """True once `close` was called: no records are accepted."""
+        return self.core.closed
+
     def close(self, timeout: float | None) -> None:
         """Deliver accepted records within `timeout` seconds, fail the rest, and end the threads.
 
@@ -138,7 +170,7 @@ class Engine:
         close waits for the first, and after its own `timeout` fails the rest for both; in a callback it returns at
         once, because the first waits for the callback.
         """
-        if self.closed:
+        if self.ended:
             return
         deadline = self.deadline(timeout)
         self.core.stop_accepting()
@@ -168,7 +200,7 @@ class Engine:
         return self._closing.acquire(timeout=_GRACE_SECONDS)
 
     def _deliver_and_end(self, deadline: float | None) -> None:
-        if self.closed:  # by a concurrent close
+        if self.ended:  # by a concurrent close
             return
         if self.core.transactions is not None:
             with suppress(KafkaTimeout):
@@ -186,7 +218,7 @@ class Engine:
         if not self.callbacks.stop(None if left is None else max(left, _GRACE_SECONDS)):
             logger.warning("the producer was closed while a callback still ran: later callbacks may not have run yet")
         self.thread.stop(_END_SECONDS)
-        self.closed = True
+        self.ended = True
 
     def _close_at_exit(self) -> None:
         try:
@@ -216,15 +248,30 @@ class Engine:
                 await await_done(pending, 0)
         await self.core.shut_down()
         self.callbacks.stop(0)
-        self.closed = True
+        self.ended = True
         _abandoned.discard(self)
         self.thread.stop(0)
+
+    # -- state
+
+    @property
+    def state(self) -> str:
+        """What `repr` says of the producer."""
+        return self.core.state
+
+    def health(self) -> dict[str, Any]:
+        """See `Producer.health`."""
+        return self.core.health()
+
+    def metrics(self) -> dict[str, Any]:
+        """See `Producer.metrics`."""
+        return self.core.metrics()
 
 
 @cache
 def _exit_deadline() -> float:
     """Return the time until which the interpreter's exit waits for producers; the first call flushes all of them."""
     for engine in list(_engines):
-        if not engine.closed and not engine.core.desk.foreign:
+        if not engine.ended and not engine.core.desk.foreign:
             engine.core.begin_flush()
     return SYSTEM_CLOCK.monotonic() + EXIT_SECONDS

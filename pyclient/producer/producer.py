@@ -1,3 +1,4 @@
+# Generated from pyclient/producer/async_producer.py by `make sync-clients`; edit that file instead.
 """`Producer`: the synchronous API."""
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Final, NoReturn, Self, Unpack
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
 from pyclient.config.reference import document
-from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError, KafkaTimeout
+from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.checks import (
     WRONG_RECORD,
@@ -25,11 +26,12 @@ from pyclient.producer.checks import (
 )
 from pyclient.producer.columns import columns_of, opened, pairs
 from pyclient.producer.config import ProducerConfig, ProducerOptions
+from pyclient.producer.core import ProducerCore
 from pyclient.producer.engine import EXIT_SECONDS, Engine
 from pyclient.producer.futures import BatchFuture, DeliveryFuture
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
 from pyclient.producer.lanes import lanes_of
-from pyclient.producer.lock import producer_lock, tell_after_fork
+from pyclient.producer.lock import tell_after_fork
 from pyclient.producer.record_accumulator import ATOMIC_APPEND, TopicQueues
 from pyclient.producer.send_many import TOPIC_UNKNOWN, BulkAppend, SentRows, records_of
 from pyclient.producer.transactions import Transactions, group_of, offsets_of
@@ -61,18 +63,29 @@ class Producer(RecordSender[DeliveryFuture]):
         given = {**options} if bootstrap_servers is None else {**options, "bootstrap_servers": bootstrap_servers}
         self._config = resolve(ProducerConfig, given, config)
         self._forked = False
-        self._engine = Engine(self._config)
-        self._core = self._engine.core
-        self._lock = self._core.lock
-        self._topics = self._core.topics
-        self._lane = self._engine.callbacks.lane = self._core.open_lane()
+        self._core: ProducerCore | None = None
+        self._topics: dict[str, TopicQueues] = {}
         self._interceptors = Interceptors(self._config.interceptors) if self._config.interceptors else None
         self._plain = self._direct = self._config.plain
+        self._engine = Engine(self._config)
         clock = self._engine.clock
         self._stamp_with(clock.time_ms, system=clock is SYSTEM_CLOCK)
-        self._append_lock = None if ATOMIC_APPEND else self._lock
-        self._lanes = self._core.accumulator.lanes
+        self._attach(self._engine.core)
         tell_after_fork(self)
+
+    def _started(self) -> ProducerCore:
+        """Return the core of the open producer."""
+        self._check_process()
+        core = self._engine.started()
+        if self._core is None:
+            self._attach(core)
+        return core
+
+    def _attach(self, core: ProducerCore) -> None:
+        """Let `_append` and `_learn` find the open batches and the topics of the core."""
+        self._core, self._topics = core, core.topics
+        self._append_lock = None if ATOMIC_APPEND else core.lock
+        self._lane, self._lanes = self._engine.lane, core.accumulator.lanes
 
     # -- sending
 
@@ -85,13 +98,13 @@ class Producer(RecordSender[DeliveryFuture]):
     def _send(
         self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
     ) -> DeliveryFuture:
-        """Send a record that the compiled `send` could not append to an open batch."""
+        """Send a record, with all that its topic and the options demand."""
         if self._interceptors is not None:
             record = ProducerRecord(topic, value, key, as_pairs(headers), partition, timestamp_ms)
             return self._send_intercepted(self._interceptors, record, self._deadline())
         deadline: float | None = None  # shared by all waits of this call
         if not self._plain:
-            key, value = self._core.serialize(topic, key, value)
+            key, value = (self._core or self._started()).serialize(topic, key, value)
             if partition is None and not self._config.partitions_by_key:
                 deadline = self._deadline()
                 partition = self._choose(topic, key, deadline)
@@ -106,10 +119,9 @@ class Producer(RecordSender[DeliveryFuture]):
             if future is None:
                 if timestamp_ms is None:
                     timestamp_ms = self._engine.clock.time_ms()
-                self._check_process()
-                if self._core.accumulator.pool.far_ahead:
-                    self._engine.keep_pace()
-                future = self._core.try_append(topic, timestamp_ms, key, value, headers, partition)
+                core = self._started()
+                self._engine.pace()
+                future = core.try_append(topic, timestamp_ms, key, value, headers, partition)
                 if future is None:
                     if deadline is None:
                         deadline = self._deadline()
@@ -124,7 +136,7 @@ class Producer(RecordSender[DeliveryFuture]):
         topic, key, value, partition = record.topic, record.key, record.value, record.partition
         try:
             time = self._engine.clock.time_ms() if record.timestamp_ms is None else check_timestamp(record.timestamp_ms)
-            key, value = self._core.serialize(topic, key, value)
+            key, value = (self._core or self._started()).serialize(topic, key, value)
             if partition is None and not self._config.partitions_by_key:
                 partition = self._choose(topic, key, deadline)
             future = self._send_slowly(topic, time, key, value, record.headers or None, partition, deadline)
@@ -142,17 +154,17 @@ class Producer(RecordSender[DeliveryFuture]):
         self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None, deadline: float
     ) -> DeliveryFuture:
         """Append a record; wait for metadata and for memory if necessary."""
-        self._check_process()
+        core = self._started()
         check_topic(topic)
         partition = check_partition(partition)
 
         def attempt(waiter: Waiter) -> DeliveryFuture | Waiter | None:
-            return self._core.append(topic, timestamp_ms, key, value, headers, partition, waiter)
+            return core.append(topic, timestamp_ms, key, value, headers, partition, waiter)
 
         while (result := self._engine.until(attempt, deadline)) is None:
             self._learn(topic, partition, deadline)
         if isinstance(result, Waiter):
-            raise self._core.exhausted(result.size, topic, partition)
+            raise core.exhausted(result.size, topic, partition)
         return result
 
     def send_many(
@@ -175,10 +187,10 @@ class Producer(RecordSender[DeliveryFuture]):
         are refused (too large, not bytes, no memory in time) are failures of the future and not an error of the call.
         Rows of one partition keep their order.
         """
-        self._check_process()
+        core = self._started()
         check_topic(topic)
         given = opened(topic, values, keys, headers, timestamps_ms, partition)
-        core, engine, deadline = self._core, self._engine, self._deadline()
+        engine, deadline = self._engine, self._deadline()
         if self._interceptors is not None:
             sent = SentRows(core.desk, topic, len(given.values))
             for row, record in enumerate(records_of(topic, given)):
@@ -201,27 +213,25 @@ class Producer(RecordSender[DeliveryFuture]):
 
     def partitions_for(self, topic: str) -> list[int]:
         """Return the topic's partition numbers; wait for metadata up to `max_block_ms`, then raise `KafkaTimeout`."""
-        self._check_process()
+        self._started()
         check_topic(topic)
         return list(range(self._learn(topic, None, self._deadline()).count))
 
     def _choose(self, topic: str, key: Any, deadline: float) -> int:
-        self._check_process()
+        core = self._started()
         check_topic(topic)
-        return self._core.choose(self._learn(topic, None, deadline), key)
+        return core.choose(self._learn(topic, None, deadline), key)
 
     def _deadline(self) -> float:
         return self._engine.clock.monotonic() + self._config.max_block_ms / 1000
 
     def _learn(self, topic: str, partition: int | None, deadline: float) -> TopicQueues:
-        with self._lock:
-            self._core.check_open()
-            queues = self._topics.get(topic)
-        queues = queues or self._core.learn_listed(topic)
+        core = self._started()
+        queues = self._topics.get(topic) or core.learn_listed(topic)
         if queues is not None and (partition is None or partition < queues.count):
             return queues
         left = max(0.0, deadline - self._engine.clock.monotonic())
-        return self._engine.thread.run(self._core.learn_topic, topic, partition, left)
+        return self._engine.run(core.learn_topic, topic, partition, left)
 
     # -- transactions
 
@@ -232,7 +242,7 @@ class Producer(RecordSender[DeliveryFuture]):
         aborted. Raise `KafkaTimeout` after `timeout` seconds (`max_block_ms` by default); call it again to wait on.
         """
         check_seconds(timeout)
-        self._engine.thread.run(self._transactions().initialize, timeout)
+        self._engine.run(self._transactions().initialize, timeout)
 
     def begin_transaction(self, timeout: float | None = None) -> None:
         """Begin a transaction, to which every record belongs that is sent until its end.
@@ -243,7 +253,7 @@ class Producer(RecordSender[DeliveryFuture]):
         check_seconds(timeout)
         transactions = self._transactions()
         if not transactions.try_begin():
-            self._engine.thread.run(transactions.begin, timeout)
+            self._engine.run(transactions.begin, timeout)
 
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Deliver the transaction's records and commit them, with the offsets of `send_offsets_to_transaction`.
@@ -253,7 +263,7 @@ class Producer(RecordSender[DeliveryFuture]):
         that a newer producer has taken over.
         """
         check_seconds(timeout)
-        self._engine.thread.run(self._transactions().commit, timeout)
+        self._engine.run(self._transactions().commit, timeout)
 
     def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction: records not sent yet fail with `TransactionAborted`, the others are never visible.
@@ -261,7 +271,7 @@ class Producer(RecordSender[DeliveryFuture]):
         Raise `KafkaTimeout` if that takes longer; call it again to wait on.
         """
         check_seconds(timeout)
-        self._engine.thread.run(self._transactions().abort, timeout)
+        self._engine.run(self._transactions().abort, timeout)
 
     def send_offsets_to_transaction(
         self,
@@ -277,7 +287,7 @@ class Producer(RecordSender[DeliveryFuture]):
         """
         check_seconds(timeout)
         transactions, positions, group = self._transactions(), offsets_of(offsets), group_of(group_metadata)
-        self._engine.thread.run(transactions.send_offsets, positions, group, timeout)
+        self._engine.run(transactions.send_offsets, positions, group, timeout)
 
     @contextmanager
     def transaction(self, timeout: float | None = None) -> Iterator[Self]:
@@ -300,8 +310,7 @@ class Producer(RecordSender[DeliveryFuture]):
             raise
 
     def _transactions(self) -> Transactions:
-        self._check_process()
-        return self._core.transactions_of()
+        return self._started().transactions_of()
 
     # -- flush, purge, close
 
@@ -312,20 +321,9 @@ class Producer(RecordSender[DeliveryFuture]):
         records failed since the last flush and their futures were not checked, and `RuntimeError` if no thread can be
         started for callbacks that are due.
         """
-        self._check_process()
         check_seconds(timeout)
-        with self._lock:
-            self._core.check_open()
-        engine = self._engine
-        deadline = engine.deadline(timeout)
-        deliveries = self._core.begin_flush()
-        try:
-            engine.wait_for(deliveries, deadline)
-        except KafkaTimeout:
-            raise self._core.not_flushed(deliveries, timeout or 0.0) from None
-        if not engine.callbacks_ran(deadline):
-            raise KafkaTimeout(f"all records have an outcome, but callbacks took longer than {timeout:g} s")
-        self._core.raise_unobserved()
+        self._started()
+        self._engine.flush(timeout)
 
     def purge(self) -> None:
         """Fail every record that waits to be sent with `ClosedError`; those in flight are not affected.
@@ -333,9 +331,7 @@ class Producer(RecordSender[DeliveryFuture]):
         They count as failed: the next `flush` or `close` raises `DeliveryFailed` if their futures were not checked by
         then.
         """
-        self._check_process()
-        with self._lock:
-            self._core.check_open()
+        self._started()
         self._engine.abort(ClosedError("the record was purged before it was sent"), on_wire=False)
 
     def close(self, timeout: float | None = None) -> None:
@@ -351,9 +347,7 @@ class Producer(RecordSender[DeliveryFuture]):
         self._engine.close(timeout)
 
     def __enter__(self) -> Self:
-        self._check_process()
-        with self._lock:
-            self._core.check_open()
+        self._started()
         return self
 
     def __exit__(
@@ -369,7 +363,7 @@ class Producer(RecordSender[DeliveryFuture]):
 
     def __del__(self) -> None:
         engine: Engine | None = getattr(self, "_engine", None)
-        if engine is None or engine.closed or self._forked:
+        if engine is None or engine.ended or self._forked:
             return
         warnings.warn(f"{self!r} was not closed: use `with`, or close()", ResourceWarning, source=self, stacklevel=2)
         engine.abandon()
@@ -379,12 +373,12 @@ class Producer(RecordSender[DeliveryFuture]):
     @property
     def closed(self) -> bool:
         """True once `close()` was called: no records are accepted; `health()` and `metrics()` still work."""
-        return self._core.closed
+        return self._engine.closed
 
     def health(self) -> dict[str, Any]:
         """Return the producer's state in plain values: connections, last failures by address, batches, buffer use."""
         self._check_process()
-        return self._core.health()
+        return self._engine.health()
 
     def metrics(self) -> dict[str, Any]:
         """Return counts since the producer was created, as plain numbers that `json.dumps` accepts.
@@ -397,14 +391,13 @@ class Producer(RecordSender[DeliveryFuture]):
         the number of connections over which partitions are spread (`max_connections_per_broker`), and the buffer's use.
         """
         self._check_process()
-        return self._core.metrics()
+        return self._engine.metrics()
 
     def __repr__(self) -> str:
         servers = ",".join(self._config.bootstrap_servers)
         if self._forked:
             return f"<Producer {servers} of another process>"
-        state = "closed" if self._core.closed else f"open, {len(self._core.accumulator.incomplete)} batches unconfirmed"
-        return f"<Producer {servers} {state}>"
+        return f"<Producer {servers} {self._engine.state}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Producer holds connections and cannot be copied or pickled: make one in each process")
@@ -413,7 +406,6 @@ class Producer(RecordSender[DeliveryFuture]):
         """Refuse all further use in a forked child; not for users."""
         self._forked = True
         self._topics, self._lanes, self._lane = {}, {}, None
-        self._lock = producer_lock()  # a thread of the parent may have held the old one
 
     def _check_process(self) -> None:
         if self._forked:

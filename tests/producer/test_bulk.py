@@ -115,7 +115,8 @@ def test_rows_with_and_without_keys_keep_their_order_in_each_partition(make, top
         assert [record.value for record in records] == sorted(record.value for record in records)
         assert all(partition_for_key(record.key, 3) == partition for record in records if record.key is not None)
     assert sum(len(records) for records in found.values()) == 2000
-    assert all(any(record.key is None for record in records) for records in found.values())  # it went round
+    keyless = [any(record.key is None for record in records) for records in found.values()]
+    assert sum(keyless) > 1  # they went round; not necessarily to a partition that is sent more slowly than the others
     for number, (partition, offset) in enumerate(zip(outcome.partitions, outcome.offsets, strict=True)):
         assert found[partition][offset].value == values[number]
 

@@ -92,7 +92,7 @@ def test_a_forgotten_async_producer_warns_and_still_delivers(cluster, topic, log
 UNCLOSED = """
 import asyncio, sys
 from pyclient import AsyncProducer
-from pyclient.producer import async_producer
+from pyclient.producer import async_engine
 
 async def main():
     producer = AsyncProducer(sys.argv[1], linger_ms=3000)
@@ -101,7 +101,7 @@ async def main():
     if sys.argv[3] == "kept":
         kept.append(producer)
     if sys.argv[3] == "in vain":
-        async_producer.EXIT_SECONDS = 0.3
+        async_engine.EXIT_SECONDS = 0.3
         producer._core.sender.drain = lambda *_: None
 
 kept = []

@@ -121,7 +121,10 @@ class Requests:
         self._brokers.remove(broker)
 
     def query(self, api: str | int | None = None, **wanted: Unpack[Wanted]) -> list[RequestRecord]:
-        """Return the logged requests, the oldest first: all, or those of one API that match the filters `wanted`."""
+        """Return the logged requests, the oldest first: all, or those of one API that match the filters `wanted`.
+
+        Requests of the same millisecond come in the order of the brokers.
+        """
         filters = _filters(api, wanted)
         found = [each for broker in self._reachable() for each in _records(broker, "/requests", filters)]
         return sorted(found, key=lambda record: record.time_ms)

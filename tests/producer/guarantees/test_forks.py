@@ -185,7 +185,7 @@ def refused(*futures):
 
 def in_a_child(producer, *futures):
     futures[-1].add_done_callback(lambda future: None)
-    with producer._core.desk.lock, producer._lock:  # as by threads that the child does not have
+    with producer._core.desk.lock, producer._core.lock:  # as by threads that the child does not have
         child = os.fork()
         if not child:
             refused(*futures)
