@@ -15,7 +15,7 @@ SUBSET := tests/test_config.py tests/test_errors.py tests/test_serialization.py 
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-pure test-free-threaded test-without-gil test-python test-subset test-slow test-kafka
-.PHONY: fuzz torture chaos plants simulate lint sync-clients docs bench clean
+.PHONY: fuzz torture chaos chaos-copy plants simulate lint sync-clients docs bench clean
 
 help:
 	@echo "make demo        run the main job: real input through producer, broker, consumer group and Spark"
@@ -28,6 +28,7 @@ help:
 	@echo "make fuzz        generated and mutated requests against a broker (FUZZ_SECONDS=60, FUZZ_SEED=a number)"
 	@echo "make torture     kill, damage and fail the broker's storage (TORTURE_ARGS='--seed 1 --seconds 600 --only damage')"
 	@echo "make chaos       clients at work on three broker processes under kills, pauses, cuts and damage (CHAOS_ARGS='--seed 1 --seconds 600')"
+	@echo "make chaos-copy  an exactly-once copy of 100,000 messages under kills, zombies and late requests (COPY_ARGS='--seed 1 --size 750')"
 	@echo "make plants      apply planted bugs, each of which a chaos run has to find (PLANTS_ARGS='--only votes-twice')"
 	@echo "make simulate    simulated metadata quorums with faults (SEEDS=100000, FIRST=0)"
 	@echo "make lint        ruff, mypy --strict, import-linter, rules of our own, generated files up to date"
@@ -82,6 +83,9 @@ torture: $(STAMP)
 
 chaos: $(STAMP)
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
+
+chaos-copy: $(STAMP)
+	$(BIN)/python -m tests.chaos.copy_chain $(COPY_ARGS)
 
 plants: $(STAMP)
 	$(BIN)/python -m tests.plants $(PLANTS_ARGS)
