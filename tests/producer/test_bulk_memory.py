@@ -52,7 +52,7 @@ def send_and_look(face, cluster, topic, values, keys):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("keyed", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("given", ["lists", "Arrow"])
 def test_a_column_costs_no_object_for_each_record(make, cluster, topic, given, keyed):
     face = make(batch_size=8192, buffer_memory=BUFFER, linger_ms=0)

@@ -89,7 +89,9 @@ def grown(cluster, topic, face, way, codec):
 
 
 FACES = pytest.mark.parametrize(
-    ("face", "codec"), [(SYNC, "none"), (SYNC, "lz4"), (ASYNC, "none")], ids=["sync-none", "sync-lz4", "async-none"]
+    ("face", "codec"),
+    [(SYNC, "none"), pytest.param(SYNC, "lz4", marks=pytest.mark.slow), (ASYNC, "none")],
+    ids=["sync-none", "sync-lz4", "async-none"],
 )
 
 
