@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.client_quotas import FETCH, PRODUCE, REQUESTS
@@ -21,19 +21,16 @@ from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.network.admission import Admission
-from pyclient.broker_embedded.network.answer_cache import AnswerCache
 from pyclient.broker_embedded.network.descriptors import Descriptors
-from pyclient.broker_embedded.network.listening import listen
+from pyclient.broker_embedded.network.listeners import NodeListeners
 from pyclient.broker_embedded.network.mutation_quotas import MutationQuotas
 from pyclient.broker_embedded.network.quotas import ByteQuotas
-from pyclient.broker_embedded.network.server import Listener
 from pyclient.broker_embedded.replication.fetch_sessions import FetchSessions
 from pyclient.broker_embedded.replication.partitions import Partitions
 from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
 from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
 from pyclient.broker_embedded.scheduling.timers import ShiftedClock, Timers
 from pyclient.broker_embedded.scheduling.upkeep import Upkeep
-from pyclient.broker_embedded.served_apis import ListenerType
 from pyclient.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -42,6 +39,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
+    from pyclient.broker_embedded.controller.image import BrokerImage
     from pyclient.broker_embedded.controller.quorum import Quorum
     from pyclient.broker_embedded.faults.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.membership import ClusterMembership
     from pyclient.broker_embedded.network.node_channels import Link, NodeChannels
-    from pyclient.broker_embedded.network.sasl import SaslSession, Users
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.releases import Release
     from pyclient.broker_embedded.replication.alter_partition import ToController
@@ -62,8 +59,6 @@ if TYPE_CHECKING:
     from pyclient.types import TopicPartition
 
 log = logging.getLogger("pyclient.broker_embedded")
-
-_WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 class BrokerNode:
@@ -99,8 +94,6 @@ class BrokerNode:
         self.release = None if config.as_version is None else _release_of(config.as_version)
         self.image = MetadataImage()
         self.configs = Configs(config, self.image)
-        # a node that listens on all addresses advertises the one that the client used: no shared responses
-        self.answer_cache = None if self.host in _WILDCARDS else AnswerCache(self.image)
         self.request_slices = RequestSlices(loop)
         self.descriptors = Descriptors(self.fs, self.request_slices)
         self.purgatory = FetchPurgatory(loop, self.schedule, self.request_slices)
@@ -129,12 +122,8 @@ class BrokerNode:
         self._logs: LogManager | None = None
         self._metadata: MetadataLog | None = None
         self.admission = Admission(self)
-        self._users: Users | None = None
-        self._socket = listener
-        self._controller_socket = controller_listener
+        self.listeners = NodeListeners(self, listener, controller_listener)
         self._link = link
-        self._listener: Listener | None = None
-        self._controller_listener: Listener | None = None
         self.membership: ClusterMembership | None = None
         """This node's part in a cluster of several nodes; None on a node that is alone."""
         self._started = False
@@ -142,7 +131,7 @@ class BrokerNode:
         self.paused = False
 
     def __repr__(self) -> str:
-        state = "serving" if self._listener is not None else "not serving"
+        state = "serving" if self.listeners.serving else "not serving"
         return f"<BrokerNode {self.node_id} {self.host}:{self.port} {state} connections={len(self.connections)}>"
 
     @property
@@ -217,18 +206,13 @@ class BrokerNode:
         Raises `ConfigError` for an address that cannot be listened on or a data directory that is not this node's,
         `DamagedMetadataLog` (a `CorruptRecord`) and `KafkaStorageError`.
         """
-        if self._socket is None:
-            self._socket = listen(self.config, self.config.host, self.config.port)
-        self.port = self._socket.getsockname()[1]
-        quorum = self.config.quorum
         try:
-            if self._controller_socket is None and quorum.voters and quorum.is_controller:
-                self._controller_socket = listen(self.config, *quorum.voters[self.node_id])
+            self.listeners.bind()
+            if self.listeners.clients:
+                self.port = self.listeners.clients[0].config.port
             self._open_logs()
         except BaseException as error:
-            self._socket.close()
-            if self._controller_socket is not None:
-                self._controller_socket.close()
+            self.listeners.close()
             if self._logs is not None and isinstance(error, OSError | errors.KafkaStorageError):
                 self._logs.directories.failed = True  # no clean shutdown file: the metadata log may not be on the disk
             self._close_logs(clean=self._logs is not None and self._logs.was_clean)
@@ -236,23 +220,13 @@ class BrokerNode:
                 raise errors.KafkaStorageError(f"the broker cannot start on {self.config.data_dir}: {error}") from error
             raise
         self._started = True
-        if self._controller_socket is not None:
-            self._controller_listener = Listener(self.loop, self._controller_socket, self.admission.take_node)
+        self.listeners.serve_controllers()
         if self.membership is None:
-            self.serve_clients()
+            self.listeners.serve_clients()
         else:
             self.membership.start()
         self._upkeep = Upkeep(self)
         self.descriptors.refill()
-
-    def serve_clients(self) -> None:
-        """Accept the connections of clients, and of brokers that replicate."""
-        assert self._socket is not None
-        self._listener = self.admission.listener = Listener(
-            self.loop, self._socket, self.admission.take, self.descriptors.run_out
-        )
-        if self.paused:
-            self._listener.pause()
 
     async def stop(self, clean: bool = True) -> None:
         """Answer waiting requests, close connections and logs. With `clean=False` as if the process had been killed."""
@@ -261,11 +235,7 @@ class BrokerNode:
         self._started = False
         if self.membership is not None:
             await self.membership.leave(clean=clean)
-        for listener in self._listeners:
-            listener.close()
-        if self._listener is None and self._socket is not None:
-            self._socket.close()
-        self._listener = self._controller_listener = None
+        self.listeners.close()
         self.admission.close()
         self.descriptors.close()
         if self._upkeep is not None:
@@ -297,8 +267,7 @@ class BrokerNode:
             self.replicas.fetchers.pause()
         if self.membership is not None:
             self.membership.pause()
-        for listener in self._listeners:
-            listener.pause()
+        self.listeners.pause()
         for connection in self.connections.values():
             connection.stream.freeze()
 
@@ -309,32 +278,12 @@ class BrokerNode:
         self.paused = False
         if self.replicas is not None:
             self.replicas.fetchers.resume()
-        for listener in self._listeners:
-            listener.resume()
+        self.listeners.resume()
         for connection in self.connections.values():
             connection.last_active = self.loop.time()
             connection.stream.thaw()
         if self.membership is not None:
             self.membership.resume()
-
-    @property
-    def _listeners(self) -> list[Listener]:
-        return [listener for listener in (self._listener, self._controller_listener) if listener is not None]
-
-    @property
-    def client_listener(self) -> ListenerType:
-        """Return the kind of the listener for clients."""
-        return ListenerType.CLIENT if self.config.security == "PLAINTEXT" else ListenerType.SASL
-
-    def new_sasl_session(self, connection: BrokerConnection) -> SaslSession:
-        """Return what decides about a new connection of a SASL listener."""
-        from pyclient.broker_embedded.network.sasl import SaslSession, Users
-
-        if self._users is None:
-            self._users = Users(self.config.users, self.image.scram_credentials)
-        lifetime = self.config.seconds("connections.max.reauth.ms")
-        delay = self.config.seconds("connection.failed.authentication.delay.ms")
-        return SaslSession(connection, self._users, lifetime, delay)
 
     def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` on the loop in `delay` seconds of the node's time."""
@@ -351,14 +300,12 @@ class BrokerNode:
         return None if topic is None else topic.name
 
     def advertised(self, connection: BrokerConnection) -> Iterator[tuple[int, str, int, str | None]]:
-        """Yield (node id, host, port, rack) of the brokers as the client on `connection` can reach them."""
-        for broker in self.image.brokers.values():
-            if broker.node_id == self.node_id:
-                host = connection.local_address[0] if self.host in _WILDCARDS else self.host
-                yield self.node_id, host, self.port, broker.rack
-            elif not broker.fenced:
-                _name, host, port = broker.endpoints[0]
-                yield broker.node_id, host, port, broker.rack
+        """Return (node id, host, port, rack) of the brokers as the client on `connection` can reach them."""
+        return self.listeners.advertised(connection)
+
+    def place_of(self, broker: BrokerImage) -> tuple[str, int]:
+        """Return host and port at which this node reaches another broker."""
+        return broker.endpoint(self.config.listeners.inter_broker) or broker.endpoints[0][1:]
 
     def ensure_internal_topic(self, name: str) -> TopicImage:
         """Return the internal topic. Create it with the broker's own options if it does not exist.
@@ -454,9 +401,9 @@ class BrokerNode:
         )
         callbacks = MetadataCallbacks(self.topic_created, self.remove_topic, self.configs_changed)
         self.controller = self.make_controller(self.image, self._metadata, callbacks)
-        self.controller.register(self.host, self.port)
+        self.controller.register(self.listeners.endpoints())
         if config.users:
-            self.controller.set_passwords(config.users)
+            self.controller.set_passwords(self.listeners.inter_broker_users())
         self.configs_changed(BROKER_RESOURCE, CLUSTER)
         self.partitions.reconcile_directories(self._metadata.removed_topics)
         self._metadata.removed_topics.clear()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pyclient.broker_embedded.controller.forwarding import as_active_controller, by_active_controller
 from pyclient.broker_embedded.replication.durability import Durable, behind_commits
 from pyclient.broker_embedded.replication.log_openings import behind_openings
-from pyclient.broker_embedded.served_apis import SERVED, ListenerType, served_on
+from pyclient.broker_embedded.served_apis import OF_CONTROLLERS, SERVED, ListenerType, served_on
 from pyclient.errors import MalformedMessage
 from pyclient.protocol import codec
 from pyclient.protocol.versions import API_KEYS
@@ -173,7 +173,7 @@ class Routes:
     __slots__ = ("_behind", "_made", "_names", "_served")
 
     def __init__(self, listener: ListenerType) -> None:
-        self._behind = as_active_controller if listener is ListenerType.CONTROLLER else by_active_controller
+        self._behind = as_active_controller if listener in OF_CONTROLLERS else by_active_controller
         self._served = served_on(listener)
         self._names = {API_KEYS[name]: name for name in self._served}
         self._made: dict[int, Route] = {}

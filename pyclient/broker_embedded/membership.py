@@ -35,6 +35,9 @@ _PROBE: Final = ApiVersionsRequest(client_software_name="pyclient", client_softw
 _PATIENCE: Final = 0.4
 """Seconds without an answer of the controller after which a node that stops gives up at the earliest."""
 
+_BETWEEN_BROKERS: Final = frozenset({"fetcher", "probe"})
+"""Purposes of connections to the listener of brokers; the others are to that of controllers."""
+
 _PROBE_TIMEOUT: Final = 2.0
 
 
@@ -126,6 +129,7 @@ class ClusterMembership:
             metadata = self._metadata_log(ahead=True)
             node.controller = node.make_controller(metadata.image, metadata)
             node.controller.activate(SessionWatch(node.config, node.schedule, node.clock.monotonic, self._probe))
+            node.controller.set_passwords(node.listeners.inter_broker_users())
         else:
             node.controller = node.make_controller(node.image, self._metadata_log())
             node.controller.resign()
@@ -136,7 +140,7 @@ class ClusterMembership:
         node.metadata_loaded(removed_topics)
         if node.config.quorum.is_broker:
             node.start_replication(lambda: self._connect("fetcher"), self.to_controller)
-            node.serve_clients()
+            node.listeners.serve_clients()
             self.lifecycle = LifecycleLoop(node, lifecycle_of(node, registration_of(node)), self.to_controller)
             self.to_controller.when_lost(self.lifecycle.connection_lost)
             self.lifecycle.ready_to_unfence()
@@ -162,8 +166,7 @@ class ClusterMembership:
 
     def _probe(self, broker: BrokerImage) -> Future[Any]:
         """Return a future that fails with `ConnectionFailed` if a broker is not there."""
-        _listener, host, port = broker.endpoints[0]
-        return self._probes.to(broker.node_id, host, port).send(_PROBE, _PROBE_TIMEOUT)
+        return self._probes.to(broker.node_id, *self._node.place_of(broker)).send(_PROBE, _PROBE_TIMEOUT)
 
     def _moved(self, at: TopicPartition, directory: UUID) -> None:
         """Tell the controller that this node's replica of a partition is in another directory."""
@@ -191,6 +194,10 @@ class ClusterMembership:
 
     def _connect(self, purpose: str) -> NodeChannels:
         client_id = f"broker-{self._node.node_id}-{purpose}"
+        config = self._node.config
+        listeners = config.listeners
+        listener = listeners.between_brokers if purpose in _BETWEEN_BROKERS else listeners.controller
+        login = config.login_at(listener)
         if self._link is None:
-            return NodeChannels(self._node.loop, client_id)
-        return NodeChannels(self._node.loop, client_id, self._link)
+            return NodeChannels(self._node.loop, client_id, login=login)
+        return NodeChannels(self._node.loop, client_id, self._link, login)

@@ -10,12 +10,13 @@ from typing import Final
 class ListenerType(Flag):
     """Who connects to a listener: clients and brokers, or the nodes of the metadata quorum to a controller.
 
-    SASL is a listener for clients that authenticate themselves.
+    SASL and SASL_CONTROLLER are those at which they authenticate themselves.
     """
 
     CLIENT = auto()
     CONTROLLER = auto()
     SASL = auto()
+    SASL_CONTROLLER = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Served:
         return self.first if self.listed is None else self.listed
 
 
+OF_CONTROLLERS: Final = ListenerType.CONTROLLER | ListenerType.SASL_CONTROLLER
 _BOTH: Final = ListenerType.CLIENT | ListenerType.CONTROLLER
 
 _APIS: Final[dict[str, Served]] = {
@@ -118,12 +120,13 @@ CONTROLLER_SERVED: Final = {
 """The APIs of the CONTROLLER listener."""
 
 
-_SASL_SERVED: Final = SERVED | {name: served for name, served in _APIS.items() if ListenerType.SASL in served.listeners}
+_LOGIN: Final = {name: served for name, served in _APIS.items() if ListenerType.SASL in served.listeners}
 
 _SERVED_ON: Final = {
     ListenerType.CLIENT: SERVED,
     ListenerType.CONTROLLER: CONTROLLER_SERVED,
-    ListenerType.SASL: _SASL_SERVED,
+    ListenerType.SASL: SERVED | _LOGIN,
+    ListenerType.SASL_CONTROLLER: CONTROLLER_SERVED | _LOGIN,
 }
 
 

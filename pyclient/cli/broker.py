@@ -45,11 +45,11 @@ from pyclient.cli.options import parse_settings
 @click.option("--as-version", metavar="RELEASE", help="Look like that release of Kafka to clients, as in 3.9.")
 @click.option(
     "--security",
-    type=click.Choice(["PLAINTEXT", "SASL_PLAINTEXT"]),
+    type=click.Choice(["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]),
     default="PLAINTEXT",
     show_default=True,
-    help="SASL_PLAINTEXT: clients log in as one of the users in the environment variable PYCLIENT_BROKER_USERS, "
-    'like {"alice": "password"}.',
+    help="The protocol of the listeners. With SASL, clients log in as one of the users in the environment variable "
+    'PYCLIENT_BROKER_USERS, like {"alice": "password"}; with TLS, certificates are made in the data directory.',
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A broker option by Kafka's name.")
 @click.option(
@@ -81,8 +81,6 @@ def broker(
     if brokers > 1 or controllers is not None:
         from pyclient.broker_embedded.cluster.foreground_cluster import serve_cluster
 
-        if security != "PLAINTEXT":
-            raise click.UsageError("--security: only a cluster of one node has a SASL listener for now")
         if control_host != "127.0.0.1":
             raise click.UsageError("--control-host: the controls of several brokers are served on 127.0.0.1 only")
         sys.exit(
@@ -98,6 +96,7 @@ def broker(
                 as_version=as_version,
                 settings=parse_settings(settings),
                 control_port=control_port,
+                security=security,
             )
         )
     for name, value in (("replication-factor", replication_factor), ("min-insync-replicas", min_insync_replicas)):

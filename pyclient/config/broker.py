@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from pyclient.config.broker_security import FIXED, SECURITY_OPTIONS, own_option
 from pyclient.config.options import (
     BOOLEAN,
     CLASS,
@@ -342,7 +343,6 @@ _OF_OLDER_RELEASES: Final[tuple[Row, ...]] = (
 """Options that Kafka 4.3 no longer lists; configuration files for older releases have them."""
 
 REASONS: Final[dict[str, str]] = {
-    "advertised.listeners": "the broker advertises the address a client connected to",
     "alter.config.policy.class.name": "plug-ins of Java classes cannot run here",
     "authorizer.class.name": "there are no ACLs yet",
     "client.quota.callback.class": "plug-ins of Java classes cannot run here",
@@ -351,23 +351,20 @@ REASONS: Final[dict[str, str]] = {
     "controller.quorum.bootstrap.servers": "the voters are given by controller.quorum.voters",
     "create.topic.policy.class.name": "plug-ins of Java classes cannot run here",
     "delegation.token.secret.key": "there are no delegation tokens yet",
-    "early.start.listeners": "there is one listener",
-    "inter.broker.listener.name": "there is one listener",
-    "listener.": "there is one listener, PLAINTEXT",
-    "listeners": "use the host and port of the cluster or of `pyclient broker`",
+    "early.start.listeners": "no listener for clients starts before the node has the metadata",
+    "listener.": "a listener has options of TLS and SASL of its own only",
     "log.dir": "directories are given, as log.dirs, when the broker is started",
     "metadata.log.dir": "the metadata are in the first directory of log.dirs",
     "principal.builder.class": "plug-ins of Java classes cannot run here",
     "remote.": "there is no tiered storage",
-    "sasl.": "a SASL listener comes by EmbeddedCluster(security=...), with PLAIN and SCRAM",
-    "security.": "a SASL listener comes by EmbeddedCluster(security=...), with PLAIN and SCRAM",
-    "ssl.": "there is no TLS yet",
+    "sasl.": "of SASL, PLAIN and SCRAM are served",
+    "security.": "Java's providers cannot run here",
+    "ssl.": "TLS is OpenSSL's, with certificates and keys in PEM",
     "zookeeper.": "metadata is kept in KRaft's log",
 }
 """Options (with a trailing dot: families of options) that are refused, with the reason."""
 
 _REFUSED: Final[tuple[Row, ...]] = (
-    ("advertised.listeners", LIST, None),
     ("alter.config.policy.class.name", CLASS, None),
     ("authorizer.class.name", STRING, ""),
     ("client.quota.callback.class", CLASS, None),
@@ -376,7 +373,6 @@ _REFUSED: Final[tuple[Row, ...]] = (
     ("create.topic.policy.class.name", CLASS, None),
     ("delegation.token.secret.key", PASSWORD, None),
     ("early.start.listeners", LIST, None),
-    ("inter.broker.listener.name", STRING, None),
     ("log.dir", LIST, "/tmp/kafka-logs"),
     ("metadata.log.dir", STRING, None),
     ("remote.log.manager.copy.quota.window.num", INT, 11),
@@ -406,7 +402,6 @@ _REFUSED: Final[tuple[Row, ...]] = (
     ("sasl.login.read.timeout.ms", INT, None),
     ("sasl.login.retry.backoff.max.ms", LONG, 10_000),
     ("sasl.login.retry.backoff.ms", LONG, 100),
-    ("sasl.mechanism.controller.protocol", STRING, "GSSAPI"),
     ("sasl.oauthbearer.assertion.algorithm", STRING, "RS256"),
     ("sasl.oauthbearer.assertion.claim.aud", STRING, None),
     ("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300),
@@ -435,21 +430,13 @@ _REFUSED: Final[tuple[Row, ...]] = (
     ("sasl.oauthbearer.token.endpoint.url", STRING, None),
     ("sasl.server.callback.handler.class", CLASS, None),
     ("sasl.server.max.receive.size", INT, 524_288),
-    ("security.inter.broker.protocol", STRING, "PLAINTEXT"),
     ("security.providers", STRING, None),
     ("ssl.allow.dn.changes", BOOLEAN, False),
     ("ssl.allow.san.changes", BOOLEAN, False),
-    ("ssl.principal.mapping.rules", STRING, "DEFAULT"),
 )
 
 _REFUSED_DYNAMIC: Final[tuple[Row, ...]] = (
     ("config.providers", LIST, ""),
-    (
-        "listener.security.protocol.map",
-        STRING,
-        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-    ),
-    ("listeners", LIST, "PLAINTEXT://:9092"),
     ("principal.builder.class", CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"),
     ("remote.fetch.max.wait.ms", INT, 500),
     ("remote.list.offsets.request.timeout.ms", LONG, 30_000),
@@ -460,8 +447,6 @@ _REFUSED_DYNAMIC: Final[tuple[Row, ...]] = (
     ("remote.log.manager.fetch.max.bytes.per.second", LONG, LONG_MAX),
     ("remote.log.manager.follower.thread.pool.size", INT, 2),
     ("remote.log.reader.threads", INT, 10),
-    ("sasl.enabled.mechanisms", LIST, "GSSAPI"),
-    ("sasl.jaas.config", PASSWORD, None),
     ("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit"),
     ("sasl.kerberos.min.time.before.relogin", LONG, 60_000),
     ("sasl.kerberos.principal.to.local.rules", LIST, "DEFAULT"),
@@ -472,33 +457,22 @@ _REFUSED_DYNAMIC: Final[tuple[Row, ...]] = (
     ("sasl.login.refresh.min.period.seconds", SHORT, 60),
     ("sasl.login.refresh.window.factor", DOUBLE, 0.8),
     ("sasl.login.refresh.window.jitter", DOUBLE, 0.05),
-    ("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI"),
-    ("ssl.cipher.suites", LIST, ""),
-    ("ssl.client.auth", STRING, "none"),
-    ("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3"),
-    ("ssl.endpoint.identification.algorithm", STRING, "https"),
     ("ssl.engine.factory.class", CLASS, None),
-    ("ssl.key.password", PASSWORD, None),
     ("ssl.keymanager.algorithm", STRING, "SunX509"),
-    ("ssl.keystore.certificate.chain", PASSWORD, None),
-    ("ssl.keystore.key", PASSWORD, None),
-    ("ssl.keystore.location", STRING, None),
     ("ssl.keystore.password", PASSWORD, None),
-    ("ssl.keystore.type", STRING, "JKS"),
     ("ssl.protocol", STRING, "TLSv1.3"),
     ("ssl.provider", STRING, None),
     ("ssl.secure.random.implementation", STRING, None),
     ("ssl.trustmanager.algorithm", STRING, "PKIX"),
-    ("ssl.truststore.certificates", PASSWORD, None),
-    ("ssl.truststore.location", STRING, None),
     ("ssl.truststore.password", PASSWORD, None),
-    ("ssl.truststore.type", STRING, "JKS"),
 )
 """Refused options that are dynamic in Kafka."""
 
 
 def refusal(name: str) -> str | None:
     """Return why an option must not be set; None if it may be set."""
+    if name in FIXED or own_option(name) is not None:
+        return None
     reason, family = REASONS.get(name), name
     while reason is None and family:
         family = family.rpartition(".")[0]
@@ -519,6 +493,7 @@ BROKER_OPTIONS: Final[dict[str, Option]] = table_of(
     *sorted(
         (
             *_SERVED,
+            *SECURITY_OPTIONS,
             *_topic_defaults(),
             *_unserved(_WITHOUT_EFFECT, WITHOUT_EFFECT, _IGNORED),
             *_unserved(_WITHOUT_EFFECT_DYNAMIC, WITHOUT_EFFECT, _IGNORED, dynamic=True),

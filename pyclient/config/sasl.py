@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -40,11 +41,47 @@ def checked_jaas(value: Any) -> str:
     return text
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerLogin:
+    """What an entry of a broker's JAAS configuration says: its own user, if any, and the passwords of PLAIN's users."""
+
+    mechanisms: frozenset[str]
+    own: tuple[str, str] | None = field(repr=False)
+    users: dict[str, str] = field(repr=False)
+
+
 def read_jaas(value: Any) -> Login:
     """Return the user and password of one entry for Kafka's PlainLoginModule or ScramLoginModule.
 
     Raise `ValueError` for anything else; its text has no part of the value but the name of a module or of an option.
     """
+    module, options = _entry(value)
+    unknown = options.keys() - {"username", "password", "serviceName"}
+    if unknown:
+        raise ValueError(f"the option {min(unknown)} of {module.rpartition('.')[2]} is not supported")
+    if not options.get("username") or "password" not in options:
+        raise ValueError(f"{module.rpartition('.')[2]} needs username and password")
+    return Login(_MODULES[module], options["username"], options["password"])
+
+
+def read_broker_jaas(value: Any) -> BrokerLogin:
+    """Return what a broker's entry says: `username`, `password`, and `user_NAME="password"` for PLAIN.
+
+    Raise `ValueError` like `read_jaas`.
+    """
+    module, options = _entry(value)
+    users = {name.removeprefix("user_"): text for name, text in options.items() if name.startswith("user_")}
+    own = {name: options[name] for name in ("username", "password") if name in options}
+    unknown = options.keys() - own.keys() - {f"user_{name}" for name in users} - {"serviceName"}
+    if unknown:
+        raise ValueError(f"the option {min(unknown)} of {module.rpartition('.')[2]} is not supported")
+    if len(own) == 1:
+        raise ValueError(f"{module.rpartition('.')[2]} needs both username and password, or neither")
+    return BrokerLogin(_MODULES[module], (own["username"], own["password"]) if own else None, users)
+
+
+def _entry(value: Any) -> tuple[str, dict[str, str]]:
+    """Return the module and the options of an entry."""
     entry = _ENTRY.fullmatch(value) if isinstance(value, str) else None
     if entry is None:
         raise ValueError(f"it is not {_EXAMPLE}")
@@ -56,12 +93,7 @@ def read_jaas(value: Any) -> Login:
         name: re.sub(r"\\(.)", r"\1", double or single) or bare
         for name, double, single, bare in _OPTION.findall(entry["options"])
     }
-    unknown = options.keys() - {"username", "password", "serviceName"}
-    if unknown:
-        raise ValueError(f"the option {min(unknown)} of {module.rpartition('.')[2]} is not supported")
-    if not options.get("username") or "password" not in options:
-        raise ValueError(f"{module.rpartition('.')[2]} needs username and password")
-    return Login(_MODULES[module], options["username"], options["password"])
+    return module, options
 
 
 def read_token_provider(value: Any) -> Callable[[], Any]:

@@ -11,7 +11,7 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pyclient.config import ClientConfig
 from pyclient.errors import ConfigError, ConnectionFailed
@@ -52,6 +52,9 @@ _MEANINGS: Final = (
     ),
 )
 """Words in the reasons of OpenSSL's errors, and the advice for a client; alerts are sent by the broker."""
+
+_NOT_TLS: Final = b"\x15\x03\x03\x00\x02\x02\x46"
+"""The alert `protocol_version`, for a client that speaks no TLS, to which OpenSSL says nothing."""
 
 _OTHER_NAME: Final = "connect by a name in its certificate, or set ssl_check_hostname=False"
 _ADVICE_BY_VERIFY_CODE: Final = {
@@ -98,6 +101,15 @@ class TlsStream(FrameStream):
         """Wait until the TLS handshake has succeeded; raise `ConnectionFailed` with the reason if it fails."""
         await shared(self._ready)
 
+    @property
+    def established(self) -> bool:
+        """True once the handshake has succeeded."""
+        return self._ready.done() and self._ready.exception() is None
+
+    def peer_certificate(self) -> dict[str, Any] | None:
+        """Return the peer's verified certificate as `ssl` shows it; None if it has sent none."""
+        return self._tls.getpeercert() or None
+
     def _shake_hands(self) -> None:
         if self._ready.done():
             return
@@ -113,7 +125,7 @@ class TlsStream(FrameStream):
         self._flush()
 
     def _fail(self, error: ssl.SSLError) -> None:
-        self._send_pending_alert()
+        self._send_pending_alert(_NOT_TLS if self._tls.server_side and not self._ready.done() else b"")
         text, lasting = _explain(error)
         failure = ConnectionFailed(f"TLS failed: {text}", lasting=lasting)
         failure.__cause__ = error
@@ -229,9 +241,9 @@ class TlsStream(FrameStream):
             self._ready.set_exception(error or ConnectionFailed(f"{self.peername} closed the connection during TLS"))
             self._ready.exception()  # marks it as retrieved: on_closed reports it, too
 
-    def _send_pending_alert(self) -> None:
+    def _send_pending_alert(self, otherwise: bytes = b"") -> None:
         with contextlib.suppress(OSError):  # the peer may be disconnected
-            self._sock.send(self._outgoing.read())
+            self._sock.send(self._outgoing.read() or otherwise)
 
 
 def _explain(error: ssl.SSLError) -> tuple[str, bool]:
@@ -277,10 +289,10 @@ class ContextSource:
 
     def _state(self) -> list[tuple[int, int, int] | None]:
         files = (self._config.ssl_cafile, self._config.ssl_certfile, self._config.ssl_keyfile)
-        return [_version_of(path) for path in files if path is not None]
+        return [version_of(path) for path in files if path is not None]
 
 
-def _version_of(path: str) -> tuple[int, int, int] | None:
+def version_of(path: str) -> tuple[int, int, int] | None:
     try:
         found = os.stat(path)
     except OSError:
@@ -288,7 +300,7 @@ def _version_of(path: str) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-class _Pem(NamedTuple):
+class Pem(NamedTuple):
     """A PEM text or the file that has it; `name` is the option."""
 
     name: str
@@ -330,11 +342,11 @@ class _Pem(NamedTuple):
                 os.unlink(name)
 
 
-def _pem(config: ClientConfig, file_option: str, text_option: str) -> _Pem | None:
+def _pem(config: ClientConfig, file_option: str, text_option: str) -> Pem | None:
     path, text = getattr(config, file_option), getattr(config, text_option)
     if path is None and text is None:
         return None
-    return _Pem(file_option if text is None else text_option, path, text)
+    return Pem(file_option if text is None else text_option, path, text)
 
 
 def client_context(config: ClientConfig) -> ssl.SSLContext:
@@ -361,14 +373,14 @@ def client_context(config: ClientConfig) -> ssl.SSLContext:
     return context
 
 
-def _authorities_problem(source: _Pem, error: Exception) -> str:
+def _authorities_problem(source: Pem, error: Exception) -> str:
     content = source.content()
     if _CERTIFICATE not in content and _TRUSTED_CERTIFICATE not in content:
         return f"{source.shown} holds no certificate of an authority: {_what(source)}"
     return f"{source.shown} cannot be used: {error}"
 
 
-def _certificate_problem(certificate: _Pem, key: _Pem | None, password: str | None, error: Exception) -> str:
+def _certificate_problem(certificate: Pem, key: Pem | None, password: str | None, error: Exception) -> str:
     """Return the first problem with the certificate or its key: OpenSSL's own error is little more than "PEM lib"."""
     holder = certificate if key is None else key
     content, secret = certificate.content(), holder.content()
@@ -386,5 +398,5 @@ def _certificate_problem(certificate: _Pem, key: _Pem | None, password: str | No
     return f"{holder.shown} cannot be used: {error}"
 
 
-def _what(source: _Pem) -> str:
+def _what(source: Pem) -> str:
     return _PEM if source.path is not None else "it has to be a text in PEM, with its BEGIN and END lines"

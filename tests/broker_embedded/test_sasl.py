@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 
 from pyclient import Admin, Consumer, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.network.sasl import MECHANISMS, PlainServer, ScramServer, Users
+from pyclient.broker_embedded.config.listeners import MECHANISMS
+from pyclient.broker_embedded.network.sasl import PlainServer, ScramServer, Users
 from pyclient.net.sasl import scram
 from pyclient.net.sasl.exchanges import ScramExchange
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest

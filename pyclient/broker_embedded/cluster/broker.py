@@ -110,7 +110,7 @@ class Broker:
         kind = ProcessRunner if self._processes else ThreadRunner
         self._runner = kind(self.config, self._control_port, self.links())
         self._paused = False
-        self.config = self.config.at(port=self._runner.port)
+        self.config = self.config.at(ports={self.config.listeners.clients[0].name: self._runner.port})
         if self._control_port == 0:
             self._control_port = int(str(self.control_url).rpartition(":")[2])
         for call in self.on_start:

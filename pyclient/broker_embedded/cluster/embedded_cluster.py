@@ -20,6 +20,7 @@ from pyclient.broker_embedded.cluster.node_links import NodeLinks
 from pyclient.broker_embedded.cluster.parallel import in_parallel
 from pyclient.broker_embedded.cluster.requests import Requests
 from pyclient.broker_embedded.cluster.runners import START_SECONDS
+from pyclient.broker_embedded.cluster.security import ClusterSecurity
 from pyclient.broker_embedded.cluster.views import Views
 from pyclient.errors import ClientError, ClosedError, ConfigError, ForkError
 
@@ -56,8 +57,10 @@ class EmbeddedCluster:
     Controls for tests: `cluster.faults` for requests, `kill`, `pause`, `restart` and `start`, of all or of one node by
     its id; `cut`, `slow` and `heal` the network between nodes, `move_leader`, `wait_isr`, `advance_time`,
     `retention_now`, `wait_group` and `wait_topic`; `cluster.requests` logs the requests of clients.
-    `security="SASL_PLAINTEXT"` demands that clients authenticate themselves, by PLAIN or SCRAM, as one of `users`
-    (`{"alice": "password"}`); `client_options("alice")` returns the options that a client needs.
+    `security="SASL_SSL"` (or `SASL_PLAINTEXT`) demands that clients authenticate themselves, by PLAIN or SCRAM, as one
+    of `users` (`{"alice": "password"}`), `security="SSL"` with `users=["alice"]` by a certificate; with TLS the cluster
+    makes certificates. `client_options("alice")` returns what a client needs. `config={"listeners": ...}` describes
+    several listeners.
     With `control_port` (0: any free one) the same controls are served by HTTP at `control_url`.
     A cluster that is still open at interpreter exit is closed after the clients. A child made by `fork` can use its
     address; only the parent may start and stop it (`ForkError`).
@@ -81,7 +84,7 @@ class EmbeddedCluster:
         port: int = 0,
         control_port: int | None = None,
         security: str = "PLAINTEXT",
-        users: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | Iterable[str] | None = None,
     ) -> None:
         """Check the options; nothing runs before `start()` or `with`. Raises `ConfigError`."""
         self._layout = Layout.build(
@@ -98,10 +101,10 @@ class EmbeddedCluster:
         self._closed = False
         self._opened = False
         self._advanced = 0.0
+        self._security = ClusterSecurity(security, users)
         self._configs = NodeConfigs(
-            host=host, port=port, profile=profile, as_version=as_version, security=security, users=users
+            host=host, port=port, profile=profile, as_version=as_version, security=self._security
         )
-        self._security, self._users = security, dict(users or {})
         self._data_dir = os.fspath(data_dir or "")
         drafts = [self._configs.draft(self._layout, node, self._data_dir) for node in self._layout.nodes]
         if self._layout.is_one_node:
@@ -169,19 +172,12 @@ class EmbeddedCluster:
         """Return the log of the clients' requests; it is off until its `start()`."""
         return self._requests
 
-    def client_options(self, user: str, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
-        """Return the options of a client that authenticates itself as that user.
+    def client_options(self, user: str | None = None, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
+        """Return the options of a client that authenticates itself as that user; None: of one that cannot.
 
-        Raise `ConfigError` for a user that is not in `users`.
+        Raise `ConfigError` for a user that is not in `users`, `ClosedError` with TLS before the start.
         """
-        if user not in self._users:
-            raise ConfigError(f"user {user!r} is not one of this cluster's, which are {sorted(self._users)}")
-        return {
-            "security_protocol": self._security,
-            "sasl_mechanism": mechanism,
-            "sasl_username": user,
-            "sasl_password": self._users[user],
-        }
+        return self._security.client_options(user, mechanism)
 
     @property
     def bootstrap_servers(self) -> str:

@@ -15,7 +15,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.cluster.hosting import NodeHost, serve_controls
-from pyclient.broker_embedded.config.broker_config import BrokerConfig, users_of
+from pyclient.broker_embedded.cluster.security import ClusterSecurity, host_of
+from pyclient.broker_embedded.config.broker_config import BrokerConfig, options_of, users_of
+from pyclient.config.broker_security import PROTOCOLS
 from pyclient.errors import ConfigError, KafkaError
 from pyclient.net.loop_thread import new_event_loop
 
@@ -55,8 +57,9 @@ def serve(
 
     When it serves, the first line on stdout is `bootstrap.servers=HOST:PORT`; everything else goes to stderr. Without
     `data_dir` the data is in a temporary directory that is removed at the end. `as_version` is the release of Kafka
-    that it looks like, `cluster_id` the cluster of a new data directory. With `security` SASL_PLAINTEXT clients
-    authenticate themselves as one of the users in the environment variable PYCLIENT_BROKER_USERS. `links` has
+    that it looks like, `cluster_id` the cluster of a new data directory. `security` is the protocol
+    of its listeners, if the options have none; with SASL, clients log in as one of the users in the environment
+    variable PYCLIENT_BROKER_USERS, and with TLS it makes the certificates that the options lack. `links` has
     addresses to dial in place of other nodes' own ones. `with_parent` ends it when stdin closes.
     With `control_port` (0: any free one) the controls for tests are served there by HTTP, and the second line on stdout
     is `control.url=http://HOST:PORT`; `control_fd` is a listening Unix socket for the calls of a `SocketChannel`.
@@ -67,6 +70,11 @@ def serve(
         try:
             if data_dir is None and not (settings or {}).keys() & {"log.dirs", "log.dir"}:
                 data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyclient-broker-"))
+            security_of = ClusterSecurity(security, users_of(os.environ) if security != "PLAINTEXT" else None)
+            settings = {**(settings or {}), **options_of(os.environ)}
+            if security_of.uses_tls:
+                directory = data_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="pyclient-security-"))
+                settings |= security_of.options(directory, host_of(settings, host), settings)
             config = BrokerConfig.build(
                 settings,
                 data_dir=data_dir or "",
@@ -76,7 +84,7 @@ def serve(
                 as_version=as_version,
                 cluster_id=cluster_id,
                 security=security,
-                users=users_of(os.environ) if security != "PLAINTEXT" else None,
+                users=users_of(os.environ) if _has_users(security, settings) else None,
             )
             control = None
             if control_port is not None:
@@ -85,6 +93,12 @@ def serve(
         except (KafkaError, OSError) as error:
             print(f"pyclient broker: {error}", file=sys.stderr)  # noqa: T201 - a command's answer to its user
             return 1
+
+
+def _has_users(security: str, settings: Mapping[str, str]) -> bool:
+    """Return True unless all listeners are PLAINTEXT, where nobody says who it is."""
+    texts = (security, settings.get("listeners", ""), settings.get("listener.security.protocol.map", ""))
+    return any(protocol in text.upper() for text in texts for protocol in PROTOCOLS[1:])
 
 
 def serve_forever(

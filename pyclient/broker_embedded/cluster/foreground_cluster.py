@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 from pyclient.broker_embedded.cluster.embedded_cluster import EmbeddedCluster
+from pyclient.broker_embedded.config.broker_config import options_of, users_of
 from pyclient.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ def serve_cluster(brokers: int, *, settings: Mapping[str, str], **options: Any) 
     stopping = threading.Event()
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with EmbeddedCluster(brokers, processes=True, config=settings, **options) as cluster:
+        config, users = {**settings, **options_of(os.environ)}, users_of(os.environ) or None
+        with EmbeddedCluster(brokers, processes=True, config=config, users=users, **options) as cluster:
             print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)  # noqa: T201 - a parent waits for it
             if cluster.control_url is not None:
                 print(f"control.url={cluster.control_url}", flush=True)  # noqa: T201 - a parent waits for it, too

@@ -60,7 +60,7 @@ class NodeHost:
         node = BrokerNode(self.config, loop=self.loop, link=self._redirects)
         node.clock.advance(self._shift)
         await node.start()
-        self.config = self.config.at(port=node.port)
+        self.config = self.config.at(ports=node.listeners.ports)
         self.node = node
         for call in self.on_start:
             call(node)

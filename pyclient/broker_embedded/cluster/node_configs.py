@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from pyclient.broker_embedded.cluster.layout import Layout, NodePlan
 from pyclient.broker_embedded.cluster.ports import ReservedPort
+from pyclient.broker_embedded.cluster.security import ClusterSecurity, host_of
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.log.checkpoints import uuid_text
 from pyclient.broker_embedded.log.data_directory import cluster_of
@@ -32,15 +32,15 @@ class NodeConfigs:
         port: int,
         profile: str,
         as_version: str | None,
-        security: str = "PLAINTEXT",
-        users: Mapping[str, str] | None = None,
+        security: ClusterSecurity,
     ) -> None:
         self.host = host
         self._port = port
         self._profile = profile
         self._as_version = as_version
         self._security = security
-        self._users = dict(users or {})
+        self._certificates: dict[str, Any] = {}
+        self._extra: dict[tuple[int, str], ReservedPort] = {}
         self._data_dir = ""
         self._cluster_id: str | None = None
         self._listeners: dict[int, ReservedPort] = {}
@@ -54,6 +54,7 @@ class NodeConfigs:
         """Check the data directory and reserve the ports. Raises `ConfigError`; then nothing is reserved."""
         self._data_dir = data_dir
         self._cluster_id = layout.check_directory(data_dir)
+        self._certificates = self._security.options(data_dir, host_of(layout.settings, self.host), layout.settings)
         if layout.is_one_node:
             return
         self._cluster_id = self._cluster_id or _new_id()
@@ -104,24 +105,50 @@ class NodeConfigs:
 
     def close(self) -> None:
         """Give the ports back."""
-        for reserved in (*self._listeners.values(), *self._controllers.values()):
+        for reserved in (*self._listeners.values(), *self._controllers.values(), *self._extra.values()):
             reserved.release()
+        self._extra.clear()
         self._listeners.clear()
         self._controllers.clear()
 
     def _build(self, layout: Layout, node: NodePlan, data_dir: str, port: int) -> BrokerConfig:
         addresses = {voter: format_address(self.host, each.port) for voter, each in self._controllers.items()}
         return BrokerConfig.build(
-            layout.options(node, addresses, data_dir),
+            self._with_ports(node, {**self._certificates, **layout.options(node, addresses, data_dir)}, port),
             data_dir=layout.path(node, data_dir) if data_dir else "",
             host=self.host,
             port=port,
             profile=self._profile,
             as_version=self._as_version,
             cluster_id=self._cluster_id,
-            security=self._security,
-            users=self._users,
+            security=self._security.protocol,
+            users=self._security.node_users(several=not layout.is_one_node),
         )
+
+    def _with_ports(self, node: NodePlan, options: dict[str, Any], port: int) -> dict[str, Any]:
+        """Return the options with a port for each listener that has none, which stays the same while it exists.
+
+        In a cluster of several nodes, `port` is that of the first listener.
+        """
+        text = options.get("listeners")
+        if not isinstance(text, str) or not self._data_dir:
+            return options
+        entries = []
+        for number, entry in enumerate(filter(None, (each.strip() for each in text.split(",")))):
+            if entry.endswith(":0"):
+                start = entry.removesuffix("0")
+                if number or not port:
+                    port = self._reserved(node.node_id, start)
+                entry = f"{start}{port}"
+            entries.append(entry)
+        return {**options, "listeners": ",".join(entries)}
+
+    def _reserved(self, node_id: int, entry: str) -> int:
+        key = node_id, entry
+        if key not in self._extra:
+            host = entry.partition("://")[2].removesuffix(":").strip("[]")
+            self._extra[key] = ReservedPort(host)
+        return self._extra[key].port
 
 
 def _new_id() -> str:

@@ -15,7 +15,9 @@ import threading
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
-from pyclient.broker_embedded.config.broker_config import USERS_VARIABLE
+from pyclient.broker_embedded.config.broker_config import OPTIONS_VARIABLE, USERS_VARIABLE
+from pyclient.config.broker import BROKER_OPTIONS
+from pyclient.config.broker_security import own_option
 from pyclient.errors import ClientError, KafkaTimeout
 
 if TYPE_CHECKING:
@@ -350,21 +352,27 @@ def _command(config: BrokerConfig, control_port: int | None, control_fd: int, li
         command += ["--control-port", str(control_port)]
     if config.as_version is not None:
         command += ["--as-version", config.as_version]
-    if config.security != "PLAINTEXT":
-        command += ["--security", config.security]
     for address, dialled in links.items():
         command += ["--link", f"{address}={dialled}"]
     if config.cluster_id is not None and config.cluster_id_given:
         command.append(f"--cluster-id={config.cluster_id}")
     if config.other_dirs:
         command += ["--set", f"log.dirs={','.join(config.log_dirs)}"]
-    for name, value in config.explicit.items():
-        command += ["--set", f"{name}={value}"]
+    hidden = _hidden(config)
+    for name, value in {**config.explicit, **config.own}.items():
+        if name not in hidden:
+            command += ["--set", f"{name}={value}"]
     return command
 
 
+def _hidden(config: BrokerConfig) -> dict[str, str]:
+    """Return the options whose values other users of the machine must not see."""
+    given = {**config.explicit, **config.own}
+    return {name: text for name, text in given.items() if BROKER_OPTIONS[own_option(name) or name].sensitive}
+
+
 def _environment(config: BrokerConfig) -> dict[str, str]:
-    """Return this process's environment with the path of this pyclient in PYTHONPATH, and the users' passwords.
+    """Return this process's environment with the path of this pyclient in PYTHONPATH, passwords and keys.
 
     Other users of the machine see a command line, and not an environment.
     """
@@ -372,5 +380,7 @@ def _environment(config: BrokerConfig) -> dict[str, str]:
 
     home = os.path.dirname(os.path.dirname(os.path.abspath(pyclient.__file__)))
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    users = {USERS_VARIABLE: json.dumps(dict(config.users))} if config.users else {}
-    return os.environ | users | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    secrets = {USERS_VARIABLE: dict(config.users), OPTIONS_VARIABLE: _hidden(config)}
+    given = {name: json.dumps(values) for name, values in secrets.items() if values}
+    inherited = {name: text for name, text in os.environ.items() if name not in secrets}
+    return inherited | given | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

@@ -7,9 +7,19 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from pyclient.broker_embedded.config.listeners import (
+    INTER_BROKER_USER,
+    MECHANISMS,
+    ListenerConfig,
+    Listeners,
+    Place,
+    check_own,
+    listeners_of,
+)
 from pyclient.broker_embedded.config.quorum_config import VOTERS, QuorumConfig
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.config.broker import BROKER_OPTIONS, PROFILES, SERVED_OPTIONS, refusal
+from pyclient.config.broker_security import PROTOCOLS, own_option
 from pyclient.config.options import SERVED, WITHOUT_EFFECT, Value, nearest, render
 from pyclient.errors import ConfigError
 
@@ -19,7 +29,8 @@ if TYPE_CHECKING:
 USERS_VARIABLE: Final = "PYCLIENT_BROKER_USERS"
 """Environment variable of a broker process: the users' passwords as a JSON object, which a command line would show."""
 
-_PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
+OPTIONS_VARIABLE: Final = "PYCLIENT_BROKER_OPTIONS"
+"""Environment variable of a broker process: options with secrets as a JSON object, like the users."""
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -33,7 +44,7 @@ class BrokerConfig:
     `data_dir` is the first directory of log.dirs, which has the metadata; `other_dirs` are the rest.
     `cluster_id` is the cluster that the directories belong to; None: theirs, or a new one. Without `cluster_id_given`
     it follows from the voters, and is that of new directories only.
-    `security` is the protocol of the listener for clients; `users` has the passwords of the users that SASL accepts.
+    `users` has the passwords of the users that SASL accepts on every listener.
     """
 
     data_dir: str
@@ -41,15 +52,19 @@ class BrokerConfig:
     port: int = 0
     profile: str = "test"
     as_version: str | None = None
-    explicit: Mapping[str, str] = field(default_factory=dict)
-    values: Mapping[str, Value] = field(default_factory=dict)
+    explicit: Mapping[str, str] = field(default_factory=dict, repr=False)
+    values: Mapping[str, Value] = field(default_factory=dict, repr=False)
     ignored: Mapping[str, str] = field(default_factory=dict)
     other_dirs: tuple[str, ...] = ()
     quorum: QuorumConfig = field(default_factory=QuorumConfig)
     cluster_id: str | None = None
-    security: str = "PLAINTEXT"
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     cluster_id_given: bool = False
+    own: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The texts of the options with the prefix of a listener."""
+    listeners: Listeners = field(
+        default=Listeners((), ListenerConfig("CONTROLLER", "PLAINTEXT", "", 0), ""), repr=False
+    )
 
     @classmethod
     def build(
@@ -69,6 +84,7 @@ class BrokerConfig:
 
         With `log.dirs` (several directories, separated by commas) `data_dir` is empty or the first of them.
         `as_version` ("3.9") is the release of Kafka that the node looks like to its clients; None: all versions.
+        `security` is the protocol of all listeners, if the options name none; `listeners` come before host and port.
         Without a `cluster_id`, new nodes with `controller.quorum.voters` have one that follows from these.
 
         Raises `ConfigError` naming the option, its value and what is allowed.
@@ -83,7 +99,11 @@ class BrokerConfig:
             raise ConfigError(f"port is {port}: it must be from 0 (any free one) to 65535")
         explicit = dict(PROFILES[profile])
         ignored: dict[str, str] = {}
-        for name, value in _with_node_id(settings or {}).items():
+        own: dict[str, str] = {}
+        for name, value in {**_of_security(security, settings or {}), **_with_node_id(settings or {})}.items():
+            if own_option(name) is not None:
+                own[name] = _text(name, value)
+                continue
             taken = explicit if _is_served(name) else ignored
             taken[name] = _text(name, value)
         _check_types(ignored)
@@ -100,6 +120,12 @@ class BrokerConfig:
             cast("int | None", values["node.id"]),
             *(cast("str | None", values[name]) for name in ("process.roles", VOTERS, "controller.listener.names")),
         )
+        node_id = cast("int", values["node.id"])
+        listeners = listeners_of(values, explicit, own, quorum, node_id, Place(host, port))
+        if listeners.clients:
+            host, port = listeners.clients[0].host, listeners.clients[0].port
+        check_own(own, {each.name for each in (*listeners.clients, listeners.controller)})
+        _check_users(listeners, users or {})
         built = cls(
             data_dir,
             host,
@@ -112,19 +138,36 @@ class BrokerConfig:
             tuple(others),
             quorum,
             cluster_id if cluster_id is not None else quorum.cluster_id,
-            security,
             dict(users or {}),
             cluster_id is not None,
+            own,
+            listeners,
         )
-        _check_security(security, built.users, alone=not quorum.voters)
         built.cordoned_dirs()
         return built
 
-    def at(self, *, data_dir: str | None = None, port: int | None = None) -> BrokerConfig:
-        """Return the configuration with another data directory or port."""
+    def at(self, *, data_dir: str | None = None, ports: Mapping[str, int] | None = None) -> BrokerConfig:
+        """Return the configuration with another data directory, or the ports of listeners by their names."""
         directory = self.data_dir if data_dir is None else data_dir
         values = {**self.values, "log.dirs": ",".join((directory, *self.other_dirs))}
-        return replace(self, data_dir=directory, port=self.port if port is None else port, values=values)
+        listeners = self.listeners.with_ports(ports or {})
+        port = listeners.clients[0].port if listeners.clients else self.port
+        explicit = dict(self.explicit)
+        if "listeners" in explicit:
+            explicit["listeners"] = listeners.text()
+        return replace(self, data_dir=directory, port=port, values=values, explicit=explicit, listeners=listeners)
+
+    def login_at(self, listener: ListenerConfig) -> dict[str, Any]:
+        """Return the options with which this node connects to another node's listener. Raise `ConfigError`."""
+        name = (
+            "sasl.mechanism.controller.protocol" if listener.is_controller else "sasl.mechanism.inter.broker.protocol"
+        )
+        mechanism = str(self.values[name])
+        login = listener.logins.get(mechanism)
+        own = None if login is None else login.own
+        if own is None and INTER_BROKER_USER in self.users:
+            own = INTER_BROKER_USER, self.users[INTER_BROKER_USER]
+        return listener.client_options(mechanism, own)
 
     def with_dynamic(self, *layers: Mapping[str, str]) -> BrokerConfig:
         """Return the configuration with dynamic options on top; a later layer overrides an earlier one.
@@ -191,32 +234,58 @@ class BrokerConfig:
 
 def users_of(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the users in the environment. Raise `ConfigError` if they are no JSON object of texts."""
-    text = environment.get(USERS_VARIABLE)
+    return _json_of(environment, USERS_VARIABLE, '{"alice": "password"}')
+
+
+def options_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the options in the environment. Raise `ConfigError` if they are no JSON object of texts."""
+    return _json_of(environment, OPTIONS_VARIABLE, '{"ssl.key.password": "password"}')
+
+
+def _json_of(environment: Mapping[str, str], variable: str, example: str) -> dict[str, str]:
+    text = environment.get(variable)
     if not text:
         return {}
     import json
 
     try:
-        users = json.loads(text)
+        found = json.loads(text)
     except ValueError:
-        users = None
-    if not isinstance(users, dict):
-        raise ConfigError(f'{USERS_VARIABLE} is no JSON object like {{"alice": "password"}}')
-    return users
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{variable} is no JSON object like {example}")
+    return found
 
 
-def _check_security(security: str, users: Mapping[str, str], *, alone: bool) -> None:
-    """Raise `ConfigError` for a protocol that is not served, or that does not fit the users."""
-    if security not in _PROTOCOLS:
-        raise ConfigError(f"security is {security!r}: it must be one of {', '.join(_PROTOCOLS)}")
-    if security == "PLAINTEXT":
-        if users:
-            raise ConfigError("users are given, and security is 'PLAINTEXT': set security='SASL_PLAINTEXT'")
-        return
-    if not users:
-        raise ConfigError(f"security is {security!r} without users: no client could connect")
-    if not alone:
-        raise ConfigError(f"security is {security!r}: only a cluster of one node has a SASL listener for now")
+def _of_security(security: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for listeners that all have one protocol. Raise `ConfigError` for another one."""
+    if security not in PROTOCOLS:
+        raise ConfigError(f"security is {security!r}: it must be one of {', '.join(PROTOCOLS)}")
+    options: dict[str, Any] = {}
+    if security != PROTOCOLS[0]:
+        if "listeners" in settings or "listener.security.protocol.map" in settings:
+            raise ConfigError(f"security is {security!r}, and listeners are given: drop one")
+        controller = str(settings.get("controller.listener.names") or "CONTROLLER").strip()
+        options["security.inter.broker.protocol"] = security
+        options["listener.security.protocol.map"] = f"{controller}:{security},{security}:{security}"
+    protocols = f"{settings.get('listener.security.protocol.map', '')} {settings.get('listeners', '')} {security}"
+    if "SASL_" in protocols.upper():
+        options["sasl.enabled.mechanisms"] = ",".join(MECHANISMS)
+        options["sasl.mechanism.inter.broker.protocol"] = options["sasl.mechanism.controller.protocol"] = "PLAIN"
+    return options
+
+
+def _check_users(listeners: Listeners, users: Mapping[str, str]) -> None:
+    """Raise `ConfigError` for users that no listener knows of, or a SASL listener without any."""
+    with_sasl = [each for each in listeners.clients if each.uses_sasl]
+    with_tls = [each for each in listeners.clients if each.uses_tls]
+    if users and listeners.clients and not with_sasl and not with_tls:
+        raise ConfigError(
+            "users are given, and no listener authenticates clients: set security='SASL_PLAINTEXT' or 'SASL_SSL'"
+        )
+    for each in with_sasl:
+        if not users and not each.passwords and "PLAIN" in each.mechanisms and len(each.mechanisms) == len(MECHANISMS):
+            raise ConfigError(f"listener {each.name} is {each.protocol} without users: no client could connect")
     for user, password in users.items():
         texts = isinstance(user, str) and isinstance(password, str)
         if not texts or not user or not password or "\0" in user + password:

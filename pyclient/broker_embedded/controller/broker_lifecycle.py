@@ -299,7 +299,10 @@ def registration_of(node: BrokerNode) -> BrokerRegistrationRequest:
         broker_id=node.node_id,
         cluster_id=node.cluster_id,
         incarnation_id=node.controller.new_id(),
-        listeners=[Listener(name="PLAINTEXT", host=node.host, port=node.port, security_protocol=0)],
+        listeners=[
+            Listener(name=name, host=host, port=port, security_protocol=protocol)
+            for name, host, port, protocol in node.listeners.endpoints()
+        ],
         features=[
             Feature(name=name, min_supported_version=first, max_supported_version=last)
             for name, (first, last) in ranges.items()

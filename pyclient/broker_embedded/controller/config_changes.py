@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.broker_embedded.log.config import LogConfig, check_asked
 from pyclient.config.broker import BROKER_OPTIONS, OF_OLDER_RELEASES, refusal
+from pyclient.config.broker_security import FIXED as SECURITY
+from pyclient.config.broker_security import own_option
 from pyclient.config.group import GROUP_OPTIONS, METRICS_OPTIONS, limits_of
 from pyclient.config.options import INT, INT_MAX, LIST, REFUSED, SERVED, ConfigType, Option, Value, nearest
 from pyclient.config.topic import TOPIC_OPTIONS
@@ -119,7 +121,7 @@ def check_broker(changes: Changes, check_cordoned: Callable[[str], object], *, o
     With `of_all` they change for all brokers. `check_cordoned` raises `ConfigError` for an invalid cordoned.log.dirs.
     """
     checked = {name: option for name in changes if (option := _checked(name)) is not None}
-    fixed = [name for name in changes if name in _FIXED or (name in checked and not checked[name].dynamic)]
+    fixed = [name for name in changes if _is_fixed(name) or (name in checked and not checked[name].dynamic)]
     if fixed:
         raise errors.InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
     local = [name for name in changes if name in _PER_BROKER]
@@ -138,6 +140,10 @@ def check_broker(changes: Changes, check_cordoned: Callable[[str], object], *, o
                     check_cordoned(value)
             except (ValueError, errors.ConfigError) as error:
                 raise errors.InvalidRequest(str(error)) from None
+
+
+def _is_fixed(name: str) -> bool:
+    return name in _FIXED or name in SECURITY or own_option(name) is not None
 
 
 def check_limits_of_connections(changes: Changes, result: Mapping[str, Value]) -> None:

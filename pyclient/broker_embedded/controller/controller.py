@@ -182,8 +182,11 @@ class Controller:
         """The offset of the next metadata record."""
         return self._log.end_offset
 
-    def register(self, host: str, port: int) -> None:
-        """Append this node's registration, and in a new log the feature levels."""
+    def register(self, endpoints: Sequence[tuple[str, str, int, int]]) -> None:
+        """Append this node's registration, and in a new log the feature levels.
+
+        `endpoints` are name, host, port and protocol of its listeners.
+        """
         from pyclient.protocol.messages.metadata_log import BrokerEndpoint, RegisterBrokerRecord
 
         records = self._first_levels()
@@ -192,7 +195,10 @@ class Controller:
                 broker_id=self.node_id,
                 incarnation_id=self.new_id(),
                 broker_epoch=self._log.end_offset + len(records),
-                end_points=[BrokerEndpoint(name="PLAINTEXT", host=host, port=port, security_protocol=0)],
+                end_points=[
+                    BrokerEndpoint(name=name, host=host, port=port, security_protocol=protocol)
+                    for name, host, port, protocol in endpoints
+                ],
                 features=[],
                 rack=self._config.text("broker.rack"),
                 fenced=False,

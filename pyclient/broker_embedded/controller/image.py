@@ -104,6 +104,7 @@ class BrokerImage:
 
     A change replaces the object.
 
+    `endpoints` are name, host and port of its listeners, and `protocols` their security protocols' numbers.
     `log_dirs` are its online log directories, `cordoned` those that get no new replicas. A broker of an old
     metadata.version reports no directories.
     """
@@ -117,6 +118,11 @@ class BrokerImage:
     incarnation: UUID = ZERO_UUID
     log_dirs: tuple[UUID, ...] = ()
     cordoned: tuple[UUID, ...] = ()
+    protocols: tuple[int, ...] = ()
+
+    def endpoint(self, listener: str) -> tuple[str, int] | None:
+        """Return host and port of a listener; None if the broker has none of that name."""
+        return next(((host, port) for name, host, port in self.endpoints if name == listener), None)
 
     @property
     def active(self) -> bool:
@@ -231,6 +237,7 @@ class MetadataImage:
 
     def _register_broker(self, record: RegisterBrokerRecord) -> None:
         endpoints = [(point.name, point.host, point.port) for point in record.end_points]
+        protocols = tuple(point.security_protocol for point in record.end_points)
         self.brokers[record.broker_id] = BrokerImage(
             record.broker_id,
             record.broker_epoch,
@@ -241,6 +248,7 @@ class MetadataImage:
             record.incarnation_id,
             tuple(record.log_dirs),
             tuple(record.cordoned_log_dirs or ()),
+            protocols,
         )
 
     def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:

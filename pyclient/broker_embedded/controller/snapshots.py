@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
-_PROTOCOLS: Final = {"SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _IN_A_BATCH: Final = 200
 """Records of one batch, which are encoded in one step of a few milliseconds."""
 
@@ -77,8 +76,8 @@ def records_of(image: MetadataImage) -> Iterator[Any]:
             incarnation_id=broker.incarnation,
             broker_epoch=broker.epoch,
             end_points=[
-                kinds.BrokerEndpoint(name=name, host=host, port=port, security_protocol=_PROTOCOLS.get(name, 0))
-                for name, host, port in broker.endpoints
+                kinds.BrokerEndpoint(name=name, host=host, port=port, security_protocol=protocol)
+                for (name, host, port), protocol in zip(broker.endpoints, broker.protocols, strict=True)
             ],
             features=[],
             rack=broker.rack,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.controller.features import FEATURES, METADATA_VERSION, supported
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.releases import release_of
-from pyclient.broker_embedded.served_apis import ListenerType, served_on
+from pyclient.broker_embedded.served_apis import OF_CONTROLLERS, ListenerType, served_on
 from pyclient.errors import InvalidRequest, UnsupportedVersion
 from pyclient.protocol.messages.api_versions import (
     ApiVersion,
@@ -50,7 +50,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
     if context.version >= 3 and not _is_plausible(request):
         return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=[])
     listener = context.connection.listener
-    release = None if listener is ListenerType.CONTROLLER else context.node.release
+    release = None if listener in OF_CONTROLLERS else context.node.release
     levels = context.node.image.features
     ranges = {name: supported(name, levels.get(name, 0)) for name in FEATURES}
     if release is not None:

@@ -52,13 +52,13 @@ def _fenced(context: RequestContext, *, wanted: bool) -> list[DescribeClusterBro
     return [
         DescribeClusterBroker(
             broker_id=broker.node_id,
-            host=broker.endpoints[0][1],
-            port=broker.endpoints[0][2],
+            host=place[0],
+            port=place[1],
             rack=broker.rack,
             is_fenced=True,
         )
         for broker in context.node.image.brokers.values()
-        if wanted and broker.fenced and broker.endpoints
+        if wanted and broker.fenced and (place := broker.endpoint(context.connection.bound.config.name)) is not None
     ]
 
 

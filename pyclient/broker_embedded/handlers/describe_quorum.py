@@ -89,7 +89,9 @@ def _voters(context: RequestContext) -> Iterator[Node]:
         return
     for node_id, host, port, _rack in node.advertised(context.connection):
         if node_id == node.node_id:
-            yield Node(node_id=node_id, listeners=[Listener(name="PLAINTEXT", host=host, port=port)])
+            yield Node(
+                node_id=node_id, listeners=[Listener(name=context.connection.bound.config.name, host=host, port=port)]
+            )
 
 
 def _replicas(quorum: Quorum, node: BrokerNode) -> tuple[list[ReplicaState], list[ReplicaState]]:

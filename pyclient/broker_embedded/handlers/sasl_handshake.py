@@ -12,8 +12,6 @@ from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sasl
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
 
-OFFERED = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
-
 
 @handles(SaslHandshakeRequest, versions=(1, 1))
 async def handle(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
@@ -21,7 +19,7 @@ async def handle(request: SaslHandshakeRequest, context: RequestContext) -> Sasl
     session = context.connection.sasl
     assert session is not None, "only SASL listeners serve this API"
     if session.handshake(request.mechanism):
-        return SaslHandshakeResponse(error_code=0, mechanisms=list(OFFERED))
+        return SaslHandshakeResponse(error_code=0, mechanisms=session.mechanisms)
     await asyncio.sleep(session.delay)
     context.connection.close_after_answer()
-    return SaslHandshakeResponse(error_code=UnsupportedSaslMechanism.code, mechanisms=list(OFFERED))
+    return SaslHandshakeResponse(error_code=UnsupportedSaslMechanism.code, mechanisms=session.mechanisms)

@@ -19,6 +19,9 @@ from pyclient.types import TopicPartition
 
 log = logging.getLogger("pyclient.broker_embedded")
 
+CERTIFICATES: Final = "security-"
+"""The names of certificates and keys, which a cluster may have made before its first start, begin with it."""
+
 _EXPECTED_IN_EMPTY: Final = frozenset({".lock", "lost+found", checkpoints.META_PROPERTIES + ".tmp"})
 """Entries that a directory may have before a broker has used it."""
 _AT_ONCE: Final = 250  # offsets that are rendered before a pause
@@ -155,7 +158,7 @@ class DataDirectory:
         if self._fs.exists(self.file(checkpoints.META_PROPERTIES)):
             return
         names = [*self._fs.list_files(self.path), *self._fs.list_directories(self.path)]
-        others = sorted(set(names) - _EXPECTED_IN_EMPTY)
+        others = sorted(name for name in set(names) - _EXPECTED_IN_EMPTY if not name.startswith(CERTIFICATES))
         if others:
             raise errors.ConfigError(
                 f"{self.path} is not empty ({others[0]!r}, {len(others)} in all) and has no "

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.controller.client_quotas import CONNECTIONS, IP
 from pyclient.broker_embedded.network.quotas import Meter
 from pyclient.broker_embedded.network.server import BrokerConnection, address_of
-from pyclient.broker_embedded.served_apis import ListenerType
 from pyclient.config.options import INT_MAX
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
+    from pyclient.broker_embedded.network.listeners import BoundListener
     from pyclient.broker_embedded.network.server import Listener
     from pyclient.broker_embedded.scheduling.timers import Timer
 
@@ -50,14 +50,15 @@ class Rate:
 
 
 class Admission:
-    """Admit or close the sockets that a listener accepts. The node sets `listener` when it listens."""
+    """Admit or close the sockets that listeners accept. The node sets `listeners` when it listens."""
 
     def __init__(self, node: BrokerNode) -> None:
-        self.listener: Listener | None = None
+        self.listeners: list[Listener] = []
         self._node = node
         self._rate = self._new_rate()
         self._rates: dict[str, Rate] = {}
-        self._held: tuple[socket.socket, float] | None = None  # the next socket, and when it may be served
+        self._held: tuple[socket.socket, BoundListener, float] | None = None
+        """The next socket, its listener, and when it may be served."""
         self._turn: Timer | None = None
         self._turned_away: dict[socket.socket, Timer] = {}
         self._numbers = 0
@@ -71,23 +72,23 @@ class Admission:
         """Return the number of sockets that are closed when their throttle time is over."""
         return len(self._turned_away)
 
-    def take(self, sock: socket.socket) -> None:
-        """Serve an accepted socket, or hold it and pause the listener until it may be served."""
+    def take(self, sock: socket.socket, bound: BoundListener) -> None:
+        """Serve an accepted socket, or hold it and pause the listeners until it may be served."""
         now = self._node.clock.monotonic()
         limit = self._node.config.integer("max.connection.creation.rate")
         wait = 0.0 if limit == INT_MAX else self._rate.count(limit, now)
-        self._held = sock, now + wait
+        self._held = sock, bound, now + wait
         self._try()
 
-    def take_node(self, sock: socket.socket) -> None:
-        """Serve a socket of the CONTROLLER listener: the quotas are for clients."""
-        self._serve(sock, address_of(sock), ListenerType.CONTROLLER)
+    def take_node(self, sock: socket.socket, bound: BoundListener) -> None:
+        """Serve a socket of the listener for controllers: the quotas are for clients."""
+        self._serve(sock, address_of(sock), bound)
 
     def connection_ended(self) -> None:
         """Note the end of a connection: a held socket may be served, and one more file descriptor is free."""
         self._node.descriptors.connections_are(len(self._node.connections))
-        if self.listener is not None:
-            self.listener.retry()
+        for listener in self.listeners:
+            listener.retry()
         if self._held is not None and self._turn is None:
             self._turn = self._node.schedule(0.0, self._try)
 
@@ -118,7 +119,7 @@ class Admission:
         if self._held is None:
             return
         node = self._node
-        sock, due = self._held
+        sock, bound, due = self._held
         wait = due - node.clock.monotonic()
         most = min(node.config.integer("max.connections"), node.descriptors.most_connections)
         is_full = len(node.connections) >= most
@@ -132,15 +133,15 @@ class Admission:
                     node.config.integer("max.connections"),
                     node.descriptors.most_connections,
                 )
-            if self.listener is not None:
-                self.listener.hold()
+            for listener in self.listeners:
+                listener.hold()
             return
         self._held = None
-        self._admit(sock)
-        if self.listener is not None:
-            self.listener.release()
+        self._admit(sock, bound)
+        for listener in self.listeners:
+            listener.release()
 
-    def _admit(self, sock: socket.socket) -> None:
+    def _admit(self, sock: socket.socket, bound: BoundListener) -> None:
         address = address_of(sock)
         wait = self._wait_of(address)
         if wait > 0:
@@ -152,9 +153,9 @@ class Admission:
             log.warning("closing a connection of %s: max.connections.per.ip=%d reached", address, limit)
             sock.close()
             return
-        self._serve(sock, address, self._node.client_listener)
+        self._serve(sock, address, bound)
 
-    def _serve(self, sock: socket.socket, address: str, listener: ListenerType) -> None:
+    def _serve(self, sock: socket.socket, address: str, bound: BoundListener) -> None:
         node = self._node
         self._numbers += 1
         try:
@@ -162,7 +163,7 @@ class Admission:
             for option, name in _BUFFER_OPTIONS:
                 if (size := node.config.integer(name)) > 0:
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
-            node.connections[self._numbers] = BrokerConnection(node, sock, self._numbers, listener)
+            node.connections[self._numbers] = BrokerConnection(node, sock, self._numbers, bound)
             node.addresses[address] += 1
             node.descriptors.connections_are(len(node.connections))
         except OSError as error:  # gone before it was served

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pyclient.clock import SYSTEM_CLOCK
@@ -235,7 +236,14 @@ class NodeChannels:
     (a heartbeat, a Fetch that is held) go over channels of different `NodeChannels`.
     """
 
-    def __init__(self, loop: AbstractEventLoop, client_id: str, link: Link = _direct) -> None:
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        client_id: str,
+        link: Link = _direct,
+        login: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """`login` has the options of TLS and SASL of a client."""
         self.loop = loop
         self.link = link
         self.config = ClientConfig(
@@ -243,6 +251,7 @@ class NodeChannels:
             client_id=client_id,
             socket_connection_setup_timeout_ms=_SETUP_MS,
             receive_message_max_bytes=_LARGEST_RESPONSE,
+            **login,
         )
         self.on_lost: Callable[[], object] = lambda: None
         """Called when a connection has ended."""

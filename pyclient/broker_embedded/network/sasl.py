@@ -14,13 +14,13 @@ from pyclient.protocol import framing
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pyclient.broker_embedded.config.listeners import ListenerConfig
     from pyclient.broker_embedded.controller.scram import Credential
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.scheduling.timers import Timer
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _SCRAM_NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """Mechanism -> its number in the metadata log."""
 
@@ -131,12 +131,13 @@ class ScramServer:
 class SaslSession:
     """Decides what a client of a SASL listener may send: until it is known, and again when its time is over."""
 
-    def __init__(self, connection: BrokerConnection, users: Users, lifetime: float, delay: float) -> None:
-        """`lifetime` is the session's in seconds, 0 for no end; a refusal is answered after `delay` seconds."""
+    def __init__(self, connection: BrokerConnection, users: Users, listener: ListenerConfig, delay: float) -> None:
+        """A refusal is answered after `delay` seconds."""
         self.delay = delay
         self._connection = connection
         self._users = users
-        self._lifetime = lifetime
+        self._listener = listener
+        self._lifetime = 0.0
         self._user: str | None = None
         self._mechanism: str | None = None
         self._exchange: PlainServer | ScramServer | None = None
@@ -145,14 +146,20 @@ class SaslSession:
         self._timer: Timer | None = connection.node.schedule(_SECONDS, self._too_late)
         self._guard()
 
+    @property
+    def mechanisms(self) -> list[str]:
+        """The mechanisms that are offered."""
+        return list(self._listener.mechanisms)
+
     def handshake(self, mechanism: str) -> bool:
         """Begin an exchange; return False for a mechanism that is not offered."""
-        if mechanism not in MECHANISMS:
+        if mechanism not in self._listener.mechanisms:
             return False
         if self._mechanism is not None and mechanism != self._mechanism:
             return False  # the same again, as in Kafka
         self._guard()
         self._mechanism = mechanism
+        self._lifetime = self._listener.session_seconds(mechanism)
         nonce = secrets.token_urlsafe(24)
         self._exchange = (
             PlainServer(self._users) if mechanism == "PLAIN" else ScramServer(mechanism, self._users, nonce)
@@ -180,6 +187,7 @@ class SaslSession:
         if self._user is None:
             log.info("%s: authenticated as User:%s by %s", self._connection.stream.peername, user, self._mechanism)
         self._user = user
+        self._connection.principal = f"User:{user}"
         frames = self._connection.stream.frames
         frames.max_frame, frames.on_frame = self._largest, self._serve
         self.end()

@@ -15,8 +15,6 @@ from pyclient.broker_embedded import dispatch
 from pyclient.broker_embedded.dispatch import CloseConnection, RequestContext
 from pyclient.broker_embedded.network.answer_cache import METADATA
 from pyclient.broker_embedded.scheduling.request_slices import LARGE_FRAME, SlicedRequest
-from pyclient.broker_embedded.served_apis import ListenerType
-from pyclient.net.stream import FrameStream
 from pyclient.protocol import framing
 from pyclient.protocol.parts import fields_of
 
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Route
+    from pyclient.broker_embedded.network.listeners import BoundListener
     from pyclient.broker_embedded.network.lone_produce import LoneProduces
     from pyclient.broker_embedded.scheduling.timers import Timer
     from pyclient.protocol.fields import Part, Request, Response
@@ -39,6 +38,7 @@ _ACCEPTS: Final = 64  # connections per iteration of the loop
 _OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _API_VERSIONS: Final = 18
 _PRODUCE: Final = 0
+_HANDSHAKE_SECONDS: Final = 30.0
 _LEAST_PROGRESS: Final = 1024  # bytes per second of an unfinished request
 
 
@@ -151,12 +151,11 @@ def _ignore(_event: object) -> None:
 class BrokerConnection:
     """One connection. The next request is read when the last one is answered, which keeps responses in order."""
 
-    def __init__(
-        self, node: BrokerNode, sock: socket.socket, number: int, listener: ListenerType = ListenerType.CLIENT
-    ) -> None:
+    def __init__(self, node: BrokerNode, sock: socket.socket, number: int, bound: BoundListener) -> None:
         self.node = node
         self.number = number
-        self.listener = listener
+        self.bound = bound
+        self.listener = bound.kind
         self.local_address: tuple[str, int] = sock.getsockname()[:2]
         self.last_active = node.loop.time()
         self.on_abandoned: Callable[[], None] | None = None
@@ -164,16 +163,17 @@ class BrokerConnection:
         self.on_ended: Callable[[], None] | None = None
         """Called when the client has closed its sending side while its request waits."""
         self.address = address_of(sock)
-        self._of_client = listener is not ListenerType.CONTROLLER
-        self._find_route = dispatch.ROUTES[listener].find
+        self._of_client = not bound.config.is_controller
+        self._find_route = dispatch.ROUTES[bound.kind].find
+        self._cache = bound.answer_cache
+        self._principal: str | None = None
         self._lones: LoneProduces | None = None
         self._waiting: asyncio.Future[Any] | None = None
         self._sliced: SlicedRequest | None = None
         self._muted: Timer | None = None
         self._spent = 0.0  # seconds that the handler of the current request took, if there are quotas
         self._unfinished: tuple[int, float] | None = None  # bytes of an incomplete request, and when they were counted
-        self.stream = FrameStream(
-            node.loop,
+        self.stream = bound.stream(
             sock,
             max_frame=node.config.integer("socket.request.max.bytes"),
             on_frame=self._on_frame,
@@ -181,13 +181,25 @@ class BrokerConnection:
             pause_above=PAUSE_ABOVE,
         )
         self.stream.on_end = self._on_end
+        self._deadline = node.schedule(_HANDSHAKE_SECONDS, self._look_at_handshake) if bound.contexts else None
         self.client_host = "/" + self.stream.peername.rsplit(":", 1)[0].strip("[]")
-        self.sasl = node.new_sasl_session(self) if listener is ListenerType.SASL else None
+        self.sasl = bound.new_sasl_session(self) if bound.config.uses_sasl else None
 
     def __repr__(self) -> str:
         waiting = self._waiting is not None or self._sliced is not None
         state = "closed" if self.stream.closed else "waiting" if waiting else "open"
         return f"<BrokerConnection {self.number} {self.stream.peername} {state} pending={self.stream.pending}>"
+
+    @property
+    def principal(self) -> str:
+        """Who the client is, like `User:alice`: by SASL, by its certificate, or `User:ANONYMOUS`."""
+        if self._principal is None:
+            self._principal = self.bound.principal_of(self.stream)
+        return self._principal
+
+    @principal.setter
+    def principal(self, proved: str) -> None:
+        self._principal = proved
 
     def close(self) -> None:
         """Close the socket. The later answer of a waiting request is dropped."""
@@ -257,7 +269,7 @@ class BrokerConnection:
         if lones is not None and plain and (known := lones.answer(node, frame)) is not None:
             self.stream.send([known])
             return
-        cache = node.answer_cache if plain else None
+        cache = self._cache if plain else None
         if cache is not None and (known := cache.answer(frame)) is not None:
             self.stream.send([known])
             return
@@ -312,8 +324,8 @@ class BrokerConnection:
         """Prepare the fast path for requests like this one; `version` is the metadata version of the answer."""
         node = self.node
         if header.api_key == METADATA:
-            if node.answer_cache is not None and version == node.image.version:
-                node.answer_cache.keep(frame, answer, parts)
+            if self._cache is not None and version == node.image.version:
+                self._cache.keep(frame, answer, parts)
         elif header.api_key == _PRODUCE:
             self._keep(frame, header, request)
 
@@ -531,6 +543,13 @@ class BrokerConnection:
         else:
             self._send(answer, route, header, None)
 
+    def _look_at_handshake(self) -> None:
+        """Close a connection whose TLS handshake takes too long."""
+        self._deadline = None
+        if not self.bound.is_ready(self.stream):
+            log.info("%s: closing the connection: its TLS handshake is not done in time", self.stream.peername)
+            self.close()
+
     def _on_end(self, reset: bool) -> None:
         if self.on_ended is not None:
             self.on_ended()
@@ -542,6 +561,10 @@ class BrokerConnection:
             self.on_abandoned()
         if self._muted is not None:
             self._muted.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
+            if isinstance(error, errors.ConnectionFailed) and not self.bound.is_ready(self.stream):
+                log.info("%s: the TLS handshake failed: %s", self.stream.peername, error.__cause__ or error)
         if self._sliced is not None:
             self._sliced.abandoned = True
         if isinstance(error, errors.ProtocolError):

@@ -160,9 +160,10 @@ class ReplicaFetcher:
             return
         config = self._node.config
         wait = config.integer("replica.fetch.wait.max.ms")
-        _name, host, port = broker.endpoints[0]
         timeout = config.seconds("replica.socket.timeout.ms") + wait / 1000
-        self._in_flight = self._channels.to(self.leader, host, port).send(self._request(wanted, wait), timeout)
+        self._in_flight = self._channels.to(self.leader, *self._node.place_of(broker)).send(
+            self._request(wanted, wait), timeout
+        )
         self._in_flight.add_done_callback(self._answered)
 
     def _asked(self, following: Following, opened: UnifiedLog) -> FetchPartition:
@@ -292,8 +293,7 @@ class ReplicaFetcher:
         broker = self._node.image.brokers.get(self.leader)
         if broker is None:
             return
-        _name, host, port = broker.endpoints[0]
-        channel = self._channels.to(self.leader, host, port)
+        channel = self._channels.to(self.leader, *self._node.place_of(broker))
         end = opened.end_offset
         found: dict[int, int] = {}
 

@@ -124,8 +124,7 @@ class OtherNodes:
             failed: Future[Any] = self._node.loop.create_future()
             failed.set_exception(ConnectionFailed(f"node {node_id} is not in the cluster now"))
             return failed
-        _name, host, port = broker.endpoints[0]
-        return self._channels.to(node_id, host, port).send(request, _TIMEOUT)
+        return self._channels.to(node_id, *self._node.place_of(broker)).send(request, _TIMEOUT)
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -1,0 +1,238 @@
+"""The listeners of a node: their sockets, and what the connections of each share."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyclient import errors
+from pyclient.broker_embedded.config.listeners import INTER_BROKER_USER, WILDCARDS
+from pyclient.broker_embedded.config.principal_rules import ANONYMOUS, PrincipalRules
+from pyclient.broker_embedded.network.answer_cache import AnswerCache
+from pyclient.broker_embedded.network.listening import listen
+from pyclient.broker_embedded.network.server import Listener
+from pyclient.broker_embedded.served_apis import ListenerType
+from pyclient.config.addresses import format_address
+from pyclient.net.stream import FrameStream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.config.listeners import ListenerConfig
+    from pyclient.broker_embedded.network.sasl import SaslSession, Users
+    from pyclient.broker_embedded.network.server import BrokerConnection
+    from pyclient.broker_embedded.network.tls import ServerContexts
+
+log = logging.getLogger("pyclient.broker_embedded")
+
+
+class BoundListener:
+    """One listener. `config` has the port that it really has once `bind` was called."""
+
+    def __init__(self, node: BrokerNode, config: ListenerConfig, sock: socket.socket | None = None) -> None:
+        """`sock` listens already; without it `bind` makes one."""
+        self.config = config
+        if config.is_controller:
+            self.kind = ListenerType.SASL_CONTROLLER if config.uses_sasl else ListenerType.CONTROLLER
+        else:
+            self.kind = ListenerType.SASL if config.uses_sasl else ListenerType.CLIENT
+        self.answer_cache: AnswerCache | None = None
+        self.contexts: ServerContexts | None = None
+        self._rules: PrincipalRules | None = None
+        self._users: Users | None = None
+        self._node = node
+        self._socket = sock
+        self._listener: Listener | None = None
+
+    def __repr__(self) -> str:
+        at = format_address(self.config.host, self.config.port)
+        return f"<BoundListener {self.config.name} {self.config.protocol} {at}>"
+
+    def bind(self) -> int:
+        """Listen, and check the options of TLS. Return the port. Raises `ConfigError`."""
+        from dataclasses import replace
+
+        config = self.config
+        if self._socket is None:
+            self._socket = listen(self._node.config, config.host, config.port)
+        self.config = replace(config, port=self._socket.getsockname()[1])
+        # a node that listens on all addresses advertises the one that the client used: no shared responses
+        if not config.is_controller and (config.advertised is not None or config.host not in WILDCARDS):
+            self.answer_cache = AnswerCache(self._node.image)
+        if config.uses_tls:
+            from pyclient.broker_embedded.network.tls import ServerContexts
+
+            self.contexts = ServerContexts(self.config)
+            self._rules = PrincipalRules(str(config.options["ssl.principal.mapping.rules"]))
+        if config.is_open:
+            log.warning(
+                "listener %s (%s) is at %s, where other machines may reach it without a login",
+                config.name,
+                config.protocol,
+                format_address(config.host, self.config.port),
+            )
+        return self.config.port
+
+    def serve(self, on_connection: Callable[[socket.socket], None], on_exhausted: Callable[[], bool]) -> Listener:
+        """Accept connections."""
+        assert self._socket is not None, "bind() comes first"
+        self._listener = Listener(self._node.loop, self._socket, on_connection, on_exhausted)
+        if self._node.paused:
+            self._listener.pause()
+        return self._listener
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        elif self._socket is not None:
+            self._socket.close()
+        self._socket = None
+
+    @property
+    def listener(self) -> Listener | None:
+        """What accepts connections; None while nothing does."""
+        return self._listener
+
+    def stream(self, sock: socket.socket, **options: Any) -> FrameStream:
+        """Return the stream of an accepted socket."""
+        if self.contexts is None:
+            return FrameStream(self._node.loop, sock, **options)
+        from pyclient.net.tls import TlsStream
+
+        return TlsStream(self._node.loop, sock, context=self.contexts.current(), server_side=True, **options)
+
+    def is_ready(self, stream: FrameStream) -> bool:
+        """Return True unless a TLS handshake is not over, or has failed."""
+        if self.contexts is None:
+            return True
+        from pyclient.net.tls import TlsStream
+
+        assert isinstance(stream, TlsStream)
+        return stream.established
+
+    def principal_of(self, stream: FrameStream) -> str:
+        """Return the principal of a client that has not logged in by SASL: that of its certificate."""
+        if self._rules is None or self.config.uses_sasl:
+            return ANONYMOUS
+        from pyclient.net.tls import TlsStream
+
+        assert isinstance(stream, TlsStream)
+        try:
+            return self._rules.principal(stream.peer_certificate())
+        except errors.ConfigError as error:
+            log.warning("%s: %s", stream.peername, error)
+            return ANONYMOUS
+
+    def new_sasl_session(self, connection: BrokerConnection) -> SaslSession:
+        """Return what decides about a new connection."""
+        from pyclient.broker_embedded.network.sasl import SaslSession, Users
+
+        node = self._node
+        if self._users is None:
+            passwords = {**node.config.users, **self.config.passwords}
+            self._users = Users(passwords, node.image.scram_credentials)
+        return SaslSession(
+            connection, self._users, self.config, node.config.seconds("connection.failed.authentication.delay.ms")
+        )
+
+    def address_for(self, connection: BrokerConnection) -> tuple[str, int]:
+        """Return the address that a client on `connection` is told."""
+        config = self.config
+        if config.advertised is not None:
+            return config.advertised
+        return connection.local_address[0] if config.host in WILDCARDS else config.host, config.port
+
+
+class NodeListeners:
+    """The listeners of a node for clients, and the one for controllers."""
+
+    def __init__(
+        self, node: BrokerNode, client: socket.socket | None = None, controller: socket.socket | None = None
+    ) -> None:
+        """`client` and `controller` are sockets that listen already; `client` is for the first listener."""
+        self._node = node
+        listeners, quorum = node.config.listeners, node.config.quorum
+        given = [client, *[None] * len(listeners.clients)]
+        self.clients = [BoundListener(node, *each) for each in zip(listeners.clients, given, strict=False)]
+        has_controller = controller is not None or (bool(quorum.voters) and quorum.is_controller)
+        self.controller = BoundListener(node, listeners.controller, controller) if has_controller else None
+
+    def __repr__(self) -> str:
+        return f"<NodeListeners {self._all}>"
+
+    def bind(self) -> None:
+        """Listen on all addresses; nothing is accepted yet. Raises `ConfigError`."""
+        for each in self._all:
+            each.bind()
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports of the listeners for clients."""
+        return {each.config.name: each.config.port for each in self.clients}
+
+    def serve_controllers(self) -> None:
+        """Accept the connections of other nodes to this controller."""
+        admission = self._node.admission
+        if self.controller is not None:
+            bound = self.controller
+            bound.serve(lambda sock: admission.take_node(sock, bound), lambda: False)
+
+    def serve_clients(self) -> None:
+        """Accept the connections of clients, and of brokers that replicate."""
+        admission, run_out = self._node.admission, self._node.descriptors.run_out
+        admission.listeners = [
+            bound.serve(lambda sock, bound=bound: admission.take(sock, bound), run_out)  # type: ignore[misc]
+            for bound in self.clients
+        ]
+
+    def pause(self) -> None:
+        """Accept nothing until `resume`."""
+        for each in self._all:
+            if each.listener is not None:
+                each.listener.pause()
+
+    def resume(self) -> None:
+        """End the pause."""
+        for each in self._all:
+            if each.listener is not None:
+                each.listener.resume()
+
+    def close(self) -> None:
+        """Stop listening."""
+        for each in self._all:
+            each.close()
+
+    @property
+    def serving(self) -> bool:
+        """True while clients are accepted."""
+        return any(each.listener is not None for each in self.clients)
+
+    def endpoints(self) -> list[tuple[str, str, int, int]]:
+        """Return name, host, port and protocol of the listeners for clients, as a broker registers them."""
+        return [
+            (each.name, *(each.advertised or (each.host, each.port)), each.protocol_number)
+            for each in (bound.config for bound in self.clients)
+        ]
+
+    def advertised(self, connection: BrokerConnection) -> Iterator[tuple[int, str, int, str | None]]:
+        """Yield (node id, host, port, rack) of the brokers that have the listener of `connection`."""
+        node, bound = self._node, connection.bound
+        for broker in node.image.brokers.values():
+            if broker.node_id == node.node_id:
+                yield (node.node_id, *bound.address_for(connection), broker.rack)
+            elif not broker.fenced and (place := broker.endpoint(bound.config.name)) is not None:
+                yield (broker.node_id, *place, broker.rack)
+
+    def inter_broker_users(self) -> dict[str, str]:
+        """Return the users that have credentials of SCRAM: all but the one of the nodes."""
+        users = self._node.config.users
+        return {user: password for user, password in users.items() if user != INTER_BROKER_USER}
+
+    @property
+    def _all(self) -> list[BoundListener]:
+        return [*self.clients, *([] if self.controller is None else [self.controller])]

@@ -1,0 +1,79 @@
+"""The broker's options of listeners, TLS and SASL that are served, and which of them a listener may have of its own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyclient.config.options import LIST, PASSWORD, STRING, Option
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""The security protocols, in the order of their numbers."""
+
+_MAP: Final = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
+
+SECURITY_OPTIONS: Final = (
+    Option("advertised.listeners", LIST, None, "the addresses of the listeners for clients, if others than its own"),
+    Option("inter.broker.listener.name", STRING, None, "the listener that other brokers use"),
+    Option("listener.security.protocol.map", STRING, _MAP, "the protocol of each listener", dynamic=True),
+    Option("listeners", LIST, "PLAINTEXT://:9092", "the listeners: NAME://host:port, with commas", dynamic=True),
+    Option("sasl.enabled.mechanisms", LIST, "GSSAPI", "the mechanisms that clients may use", dynamic=True),
+    Option("sasl.jaas.config", PASSWORD, None, "the login module, for one listener and mechanism", dynamic=True),
+    Option("sasl.mechanism.controller.protocol", STRING, "GSSAPI", "the mechanism of nodes at a controller"),
+    Option("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", "the mechanism of brokers", dynamic=True),
+    Option("security.inter.broker.protocol", STRING, "PLAINTEXT", "the protocol of brokers", choices=PROTOCOLS),
+    Option("ssl.cipher.suites", LIST, "", "the ciphers of TLS 1.2, by OpenSSL's names", dynamic=True),
+    Option(
+        "ssl.client.auth",
+        STRING,
+        "none",
+        "whether clients need a certificate",
+        choices=("required", "requested", "none"),
+        dynamic=True,
+    ),
+    Option(
+        "ssl.enabled.protocols",
+        LIST,
+        "TLSv1.2,TLSv1.3",
+        "the versions of TLS",
+        choices=("TLSv1.2", "TLSv1.3"),
+        dynamic=True,
+    ),
+    Option(
+        "ssl.endpoint.identification.algorithm",
+        STRING,
+        "https",
+        "https: nodes check each other's host name; empty: they do not",
+        choices=("https", ""),
+        dynamic=True,
+    ),
+    Option("ssl.key.password", PASSWORD, None, "the password of the private key", dynamic=True),
+    Option("ssl.keystore.certificate.chain", PASSWORD, None, "the certificates as a text in PEM", dynamic=True),
+    Option("ssl.keystore.key", PASSWORD, None, "the private key as a text in PEM", dynamic=True),
+    Option("ssl.keystore.location", STRING, None, "the PEM file with private key and certificates", dynamic=True),
+    Option("ssl.keystore.type", STRING, "JKS", "PEM; other types have to be converted", dynamic=True),
+    Option("ssl.principal.mapping.rules", STRING, "DEFAULT", "how a certificate's name becomes a user's"),
+    Option("ssl.truststore.certificates", PASSWORD, None, "the trusted authorities as a text in PEM", dynamic=True),
+    Option("ssl.truststore.location", STRING, None, "the PEM file with the trusted authorities", dynamic=True),
+    Option("ssl.truststore.type", STRING, "JKS", "PEM; other types have to be converted", dynamic=True),
+)
+"""They are read when the node starts. Those that Kafka may change at run time are dynamic, and refused all the same."""
+
+FIXED: Final = frozenset(option.name for option in SECURITY_OPTIONS)
+
+PREFIX: Final = "listener.name."
+_OF_LISTENERS: Final = frozenset(name for name in FIXED if name.startswith("ssl.")) | {
+    "connections.max.reauth.ms",
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+}
+
+
+def own_option(name: str) -> str | None:
+    """Return the option that `listener.name.NAME.OPTION` or `listener.name.NAME.MECHANISM.OPTION` sets.
+
+    None for another name, and for options that a listener has not of its own.
+    """
+    if not name.startswith(PREFIX):
+        return None
+    _listener, _, rest = name.removeprefix(PREFIX).partition(".")
+    return next((each for each in (rest, rest.partition(".")[2]) if each in _OF_LISTENERS), None)
