@@ -44,7 +44,7 @@ def test_a_kept_answer_is_the_fresh_one(client: Any, connect: Any, broker: Any, 
         assert correlation_id == sent
         answers.append(response)
     assert answers[0] == answers[1] == answers[2]
-    assert len(node_of(broker).answer_cache) > 0
+    assert len(node_of(broker).listeners.clients[0].answer_cache) > 0
 
 
 def test_an_answer_is_forgotten_when_the_metadata_changes(client: Any, topic: str) -> None:
