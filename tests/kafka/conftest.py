@@ -15,6 +15,7 @@ import pytest
 from tests.kafka.jars import VERSIONS
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import REPLICATED, RealKafka
+from tests.kafka.three import KINDS, OURS, Three, three_nodes_of
 
 GIVEN = os.environ.get("PYCLIENT_TEST_BOOTSTRAP")
 HERE = Path(__file__).parent
@@ -31,17 +32,34 @@ OWN_KAFKA = {"test_parity_answers"}
 """Modules in which each test starts a Kafka of its own."""
 SEVERAL_NODES = {"test_consumer_cluster", "test_consumer_rolling", "test_faults", "test_producer_cluster"}
 """Modules with three nodes, whose sessions end when the machine is too busy: never two of them at a time."""
+SOME_SECONDS_ON_OURS = {
+    "test_a_leader_that_dies_costs_no_record_and_doubles_none",
+    "test_a_group_goes_on_when_its_coordinator_dies",
+    "test_truncation_after_an_unclean_change_of_leader_is_never_silent",
+    "test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader",
+}
+"""Tests of three nodes that belong to the slow tests when they run on ours; the others take longer."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test here needs Kafka, has time to start it on a busy machine, and runs beside those that share it."""
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.kafka)
+            item.add_marker(pytest.mark.slow if _is_slow_on_ours(item) else pytest.mark.kafka)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(600))
             if item.path.stem not in OWN_KAFKA:
                 item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _is_slow_on_ours(item: pytest.Item) -> bool:
+    """Whether it is a test on three nodes of ours that takes some seconds, and needs nothing of Kafka."""
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and OURS in callspec.params.values() and _name(item) in SOME_SECONDS_ON_OURS
+
+
+def _name(item: pytest.Item) -> str:
+    return str(getattr(item, "originalname", item.name))
 
 
 def _group(item: pytest.Item) -> str:
@@ -85,12 +103,11 @@ def newest(started: Callable[[str], Cluster]) -> Cluster:
     return started(VERSIONS[0])
 
 
-@pytest.fixture(scope="module")
-def three_nodes() -> Iterator[RealKafka]:
+@pytest.fixture(scope="module", params=KINDS)
+def three_nodes(request: pytest.FixtureRequest) -> Iterator[Three]:
     """Three nodes that a test may pause, kill and restart; it leaves them all running."""
-    skip_without_kafka()
-    with RealKafka(nodes=3, heap="512M", settings=REPLICATED) as kafka:
-        yield kafka
+    with three_nodes_of(request.param, REPLICATED) as nodes:
+        yield nodes
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from pyclient import Consumer, TopicPartition, errors
 from pyclient.admin import NewTopic
@@ -17,21 +17,27 @@ from tests.kafka import topics
 from tests.kafka.topics import wait_until
 from tests.producer.faces import AsyncFace, SyncFace
 
-if TYPE_CHECKING:
-    from tests.kafka.runner import RealKafka
-
 PARTITIONS: Final = 3
 BURST: Final = 30
 UNKNOWN_OFFSET: Final = -1  # of a record that a restarted broker has and does not remember
 PATIENCE: Final = 150.0  # seconds; how long a busy machine may take for what is awaited
 
 
-def create(kafka: RealKafka, topic: str, partitions: int = PARTITIONS) -> None:
+class Serving(Protocol):
+    """A cluster that serves."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of its nodes."""
+        ...
+
+
+def create(kafka: Serving, topic: str, partitions: int = PARTITIONS) -> None:
     """A topic that all nodes serve, with three replicas."""
     topics.create(kafka.bootstrap_servers, NewTopic(topic, partitions, 3))
 
 
-def read(kafka: RealKafka, topic: str, partitions: int = PARTITIONS) -> dict[int, list[bytes]]:
+def read(kafka: Serving, topic: str, partitions: int = PARTITIONS) -> dict[int, list[bytes]]:
     """Partition -> the values of all its records, by their offsets."""
     places = [TopicPartition(topic, number) for number in range(partitions)]
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer:
@@ -123,7 +129,7 @@ class Load:
         assert gaps, "nothing was confirmed"
         return f"longest {gaps[-1]:.2f} s, p99 {gaps[int(0.99 * len(gaps))]:.3f} s of {len(gaps)}"
 
-    def check_all_delivered(self, kafka: RealKafka) -> None:
+    def check_all_delivered(self, kafka: Serving) -> None:
         """Every record was confirmed, and is in the log once, in the order of the calls, where its future says."""
         failures = [error for future in self.sent if (error := future.exception(0)) is not None]
         assert failures == []
@@ -135,7 +141,7 @@ class Load:
             assert all(offset in (at, UNKNOWN_OFFSET) for at, offset in enumerate(offsets)), offsets
         self._check_way()
 
-    def check_outcomes_are_true(self, kafka: RealKafka) -> int:
+    def check_outcomes_are_true(self, kafka: Serving) -> int:
         """Some may have failed: the log has what was confirmed and not what certainly failed, once and in order."""
         found, failed = read(kafka, self.topic, self.partitions), 0
         numbers = {partition: [int(value) for value in values] for partition, values in found.items()}
@@ -222,7 +228,7 @@ KINDS: Final = {
 
 
 @contextmanager
-def loads(kafka: RealKafka, topic: str, *, may_fail: bool = False, **options: Any) -> Iterator[list[Load]]:
+def loads(kafka: Serving, topic: str, *, may_fail: bool = False, **options: Any) -> Iterator[list[Load]]:
     """Every kind under load at a time, each with a topic of its own; all records have an outcome at the end."""
     given = {"linger_ms": 1, "batch_size": 512, "reconnect_backoff_ms": 20, **options}
     with ExitStack() as stack:

@@ -129,6 +129,10 @@ class RealKafka:
         """Where a node keeps its logs."""
         return self._node(node).data
 
+    def runs(self, node: int) -> bool:
+        """Whether the node was neither killed nor stopped."""
+        return self._node(node).process is not None
+
     def _node(self, number: int) -> _Node:
         return next(node for node in self._nodes if node.number == number)
 

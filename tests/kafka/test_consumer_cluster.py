@@ -1,4 +1,4 @@
-"""What a consumer promises while leaders, followers and coordinators of a real three-node Kafka die and move."""
+"""What a consumer promises while leaders, followers and coordinators of three nodes, Kafka's or ours, die and move."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 from pyclient import Admin, NewTopic, Producer, TopicPartition, errors
 from tests.consumer.consumer_factory import ConsumerFactory, EventLog, poll_until, shares
 from tests.kafka import topics
-from tests.kafka.needs import skip_without_kafka
-from tests.kafka.runner import REPLICATED, RealKafka
+from tests.kafka.runner import REPLICATED
 from tests.kafka.test_consumer_rolling import Load
+from tests.kafka.three import KINDS, Three, three_nodes_of
 from tests.kafka.tools import run
 from tests.kafka.topics import PATIENCE, wait_until
 
@@ -26,22 +26,21 @@ LEADER, FOLLOWER, OTHER = 1, 2, 3
 PARTITIONS = 6  # as many as `Load` writes to
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[RealKafka]:
+@pytest.fixture(scope="module", params=KINDS)
+def kafka(request: pytest.FixtureRequest) -> Iterator[Three]:
     """Three nodes, each in a rack of its own, that let a reader fetch from the one in its rack."""
-    skip_without_kafka()
     settings = {
         **REPLICATED,
         "controlled.shutdown.retry.backoff.ms": "500",
         "broker.rack": "rack-{node}",
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
     }
-    with RealKafka(nodes=3, heap="512M", settings=settings) as kafka:
+    with three_nodes_of(request.param, settings) as kafka:
         yield kafka
 
 
 @pytest.fixture
-def faces(kafka: RealKafka) -> Iterator[dict[str, ConsumerFactory]]:
+def faces(kafka: Three) -> Iterator[dict[str, ConsumerFactory]]:
     """Makers of consumers of both faces."""
     with ExitStack() as stack:
         made = {}
@@ -51,17 +50,17 @@ def faces(kafka: RealKafka) -> Iterator[dict[str, ConsumerFactory]]:
         yield made
 
 
-def create(kafka: RealKafka, topic: str, *replicas: int, partitions: int = 1, **configs: str) -> None:
+def create(kafka: Three, topic: str, *replicas: int, partitions: int = 1, **configs: str) -> None:
     """A topic whose partitions have these replicas, the leader first."""
     assignments = dict.fromkeys(range(partitions), replicas)
     topics.create(kafka.bootstrap_servers, NewTopic(topic, assignments=assignments, configs=configs))
 
 
-def leaders_of(kafka: RealKafka, topic: str) -> list[int]:
+def leaders_of(kafka: Three, topic: str) -> list[int]:
     return topics.leaders_of(kafka.bootstrap_servers, topic)
 
 
-def coordinator_of(kafka: RealKafka, group: str) -> int:
+def coordinator_of(kafka: Three, group: str) -> int:
     with Admin(kafka.bootstrap_servers) as admin:
         return admin.describe_groups([group])[group].coordinator
 
@@ -93,7 +92,7 @@ class Reader:
 
 
 def test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader(
-    kafka: RealKafka, topic: str, faces: dict[str, ConsumerFactory]
+    kafka: Three, topic: str, faces: dict[str, ConsumerFactory]
 ) -> None:
     """KIP-392: the nodes' shares of the bytes tell who was read from; every record comes once and in order."""
     create(kafka, topic, LEADER, FOLLOWER, OTHER)
@@ -140,7 +139,7 @@ def test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader(
 
 
 def test_truncation_after_an_unclean_change_of_leader_is_never_silent(
-    kafka: RealKafka, topic: str, group: str, faces: dict[str, ConsumerFactory]
+    kafka: Three, topic: str, group: str, faces: dict[str, ConsumerFactory]
 ) -> None:
     """Guarantee 18: a reader is ten records past what the new leader has, which then goes past the reader. Without a
     policy that is `LogTruncation`, also for who begins at a committed offset; with one it goes on where the logs part.
@@ -188,7 +187,7 @@ def test_truncation_after_an_unclean_change_of_leader_is_never_silent(
         kafka.restart(LEADER)
 
 
-def write(kafka: RealKafka, topic: str, values: list[bytes]) -> None:
+def write(kafka: Three, topic: str, values: list[bytes]) -> None:
     with Producer(kafka.bootstrap_servers, linger_ms=0) as producer:
         producer.send_many(topic, values)
         producer.flush()
@@ -249,7 +248,7 @@ class Groups:
 
 
 def test_leaders_and_coordinators_that_move_are_felt_by_no_group(
-    kafka: RealKafka, topic: str, group: str, faces: dict[str, ConsumerFactory], tmp_path: Path
+    kafka: Three, topic: str, group: str, faces: dict[str, ConsumerFactory], tmp_path: Path
 ) -> None:
     """No error from `poll` or `commit`, every record once, no rebalance: while a leader is killed and elected again,
     partitions are moved to other nodes, and the coordinators are killed."""
@@ -292,7 +291,7 @@ def test_leaders_and_coordinators_that_move_are_felt_by_no_group(
     groups.check(sent, topic)
 
 
-def elected(kafka: RealKafka, topic: str, node: int) -> bool:
+def elected(kafka: Three, topic: str, node: int) -> bool:
     """Asks for the preferred leaders; whether the node leads everything now."""
     servers = kafka.bootstrap_servers
     arguments = ("--election-type", "preferred", "--all-topic-partitions")

@@ -1,4 +1,4 @@
-"""A rolling restart of a real three-node Kafka: a group reads on, commits, and is not rebalanced."""
+"""A rolling restart of three nodes, of a real Kafka and of ours: a group reads on, commits, and is not rebalanced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from pyclient import Consumer, NewTopic, Producer
 from tests.consumer.consumer_factory import EventLog, poll_until, shares
-from tests.kafka.runner import RealKafka
+from tests.kafka.three import Three
 from tests.kafka.topics import PATIENCE, create
 
 PARTITIONS = 6
@@ -53,7 +53,7 @@ class Load:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_rolling_restart_surfaces_no_error_and_moves_no_partition(
-    protocol: str, three_nodes: RealKafka, topic: str, group: str
+    protocol: str, three_nodes: Three, topic: str, group: str
 ) -> None:
     servers = three_nodes.bootstrap_servers
     create(servers, NewTopic(topic, PARTITIONS, 3))
@@ -95,5 +95,5 @@ def test_a_rolling_restart_surfaces_no_error_and_moves_no_partition(
         for member in members:
             member.close(timeout=5)
         for node in (1, 2, 3):
-            if three_nodes._nodes[node - 1].process is None:
+            if not three_nodes.runs(node):
                 three_nodes.restart(node)

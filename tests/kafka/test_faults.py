@@ -1,4 +1,4 @@
-"""Our producer and consumer while the nodes of a real Kafka die, hang and come back."""
+"""Our producer and consumer while the nodes of a real Kafka, and of ours, die, hang and come back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pyclient import Consumer, Producer, TopicPartition
 from pyclient.admin import NewTopic
 from pyclient.broker_embedded.groups.partitioning import partition_for_id
-from tests.kafka.runner import RealKafka
+from tests.kafka.three import Three
 from tests.kafka.topics import PATIENCE, create, leaders_of, wait_until
 
 PARTITIONS = 3
@@ -16,11 +16,11 @@ BURST = 30
 ENOUGH = 600  # records, so that some are sent after the disturbance, however short it was
 
 
-def leader_of(kafka: RealKafka, topic: str, partition: int = 0) -> int:
+def leader_of(kafka: Three, topic: str, partition: int = 0) -> int:
     return leaders_of(kafka.bootstrap_servers, topic)[partition]
 
 
-def produce_through(kafka: RealKafka, topic: str, disturb: Callable[[], None]) -> None:
+def produce_through(kafka: Three, topic: str, disturb: Callable[[], None]) -> None:
     """Send numbered records until `disturb` has done its work; every one is confirmed, once and in order."""
     create(kafka.bootstrap_servers, NewTopic(topic, PARTITIONS, 3))
     with ThreadPoolExecutor(1) as pool, Producer(kafka.bootstrap_servers, linger_ms=1, batch_size=1024) as producer:
@@ -40,7 +40,7 @@ def produce_through(kafka: RealKafka, topic: str, disturb: Callable[[], None]) -
     check(kafka, topic, len(offsets))
 
 
-def check(kafka: RealKafka, topic: str, count: int) -> None:
+def check(kafka: Three, topic: str, count: int) -> None:
     """Each partition holds its numbers, each once, in order."""
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, n) for n in range(PARTITIONS)])
@@ -55,7 +55,7 @@ def check(kafka: RealKafka, topic: str, count: int) -> None:
         assert numbers == list(range(partition, count, PARTITIONS))
 
 
-def test_a_leader_that_dies_costs_no_record_and_doubles_none(three_nodes: RealKafka, topic: str) -> None:
+def test_a_leader_that_dies_costs_no_record_and_doubles_none(three_nodes: Three, topic: str) -> None:
     def kill_the_leader() -> None:
         victim = leader_of(three_nodes, topic)
         three_nodes.kill(victim)
@@ -65,7 +65,7 @@ def test_a_leader_that_dies_costs_no_record_and_doubles_none(three_nodes: RealKa
     produce_through(three_nodes, topic, kill_the_leader)
 
 
-def test_a_leader_that_hangs_costs_no_record_and_doubles_none(three_nodes: RealKafka, topic: str) -> None:
+def test_a_leader_that_hangs_costs_no_record_and_doubles_none(three_nodes: Three, topic: str) -> None:
     def pause_the_leader() -> None:
         victim = leader_of(three_nodes, topic)
         three_nodes.pause(victim)
@@ -77,11 +77,11 @@ def test_a_leader_that_hangs_costs_no_record_and_doubles_none(three_nodes: RealK
     produce_through(three_nodes, topic, pause_the_leader)
 
 
-def _wait_for_another_leader(kafka: RealKafka, topic: str, old: int) -> None:
+def _wait_for_another_leader(kafka: Three, topic: str, old: int) -> None:
     wait_until(lambda: leader_of(kafka, topic) not in (old, -1), f"node {old} still leads {topic}-0")
 
 
-def test_a_group_goes_on_when_its_coordinator_dies(three_nodes: RealKafka, topic: str, group: str) -> None:
+def test_a_group_goes_on_when_its_coordinator_dies(three_nodes: Three, topic: str, group: str) -> None:
     servers = three_nodes.bootstrap_servers
     create(servers, NewTopic(topic, 1, 3))
     with Producer(servers) as producer:

@@ -1,4 +1,4 @@
-"""What a producer promises while nodes of a real three-node Kafka hang, die, come back and are restarted in turn."""
+"""What a producer promises while nodes of three, Kafka's or ours, hang, die, come back and are restarted in turn."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from pyclient.admin import NewTopic
 from pyclient.cluster import connection_pool
 from tests.kafka import topics
 from tests.kafka.loads import BURST, PARTITIONS, PATIENCE, create, loads, read
-from tests.kafka.needs import skip_without_kafka
-from tests.kafka.runner import RealKafka
+from tests.kafka.three import KINDS, Three, three_nodes_of
 from tests.kafka.topics import wait_until
 from tests.producer.faces import FACES
 from tests.producer.lost_answers import ONE_BATCH_A_RECORD, check_written_once
@@ -26,10 +25,9 @@ from tests.producer.network import FaultyNetwork
 SESSION = 4.0  # seconds without a heartbeat after which the controller takes a node for dead
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[RealKafka]:
+@pytest.fixture(scope="module", params=KINDS)
+def kafka(request: pytest.FixtureRequest) -> Iterator[Three]:
     """Three nodes that lead and vote; a test leaves them all running."""
-    skip_without_kafka()
     settings = {
         "min.insync.replicas": "2",
         "broker.session.timeout.ms": str(int(SESSION * 1000)),
@@ -37,16 +35,16 @@ def kafka() -> Iterator[RealKafka]:
         "replica.lag.time.max.ms": "3000",
         "controlled.shutdown.retry.backoff.ms": "500",
     }
-    with RealKafka(nodes=3, heap="512M", settings=settings) as kafka:
+    with three_nodes_of(request.param, settings) as kafka:
         yield kafka
 
 
-def leaders_of(kafka: RealKafka, topic: str) -> list[int]:
+def leaders_of(kafka: Three, topic: str) -> list[int]:
     return topics.leaders_of(kafka.bootstrap_servers, topic)
 
 
 @contextmanager
-def frozen(kafka: RealKafka, *nodes: int) -> Iterator[None]:
+def frozen(kafka: Three, *nodes: int) -> Iterator[None]:
     """These nodes stand still, with their connections open."""
     for node in nodes:
         kafka.pause(node)
@@ -59,7 +57,7 @@ def frozen(kafka: RealKafka, *nodes: int) -> Iterator[None]:
 
 @pytest.mark.parametrize(("freeze", "thaw"), [(1.5 * SESSION, 0.5 * SESSION), (45.0, 20.0)], ids=["short", "long"])
 def test_two_of_three_nodes_freezing_repeatedly_cause_no_gap_or_duplicate(
-    kafka: RealKafka, topic: str, freeze: float, thaw: float
+    kafka: Three, topic: str, freeze: float, thaw: float
 ) -> None:
     """Guarantee 4: no duplicate and no gap while 2 of 3 nodes freeze for longer than the request timeout and the
     session, thaw, and freeze again."""
@@ -72,7 +70,7 @@ def test_two_of_three_nodes_freezing_repeatedly_cause_no_gap_or_duplicate(
         load.check_all_delivered(kafka)
 
 
-def test_leader_frozen_for_less_than_its_session_gets_every_batch_once(kafka: RealKafka, topic: str) -> None:
+def test_leader_frozen_for_less_than_its_session_gets_every_batch_once(kafka: Three, topic: str) -> None:
     """Guarantee 4: the same leader thaws with the requests of given-up connections still in its sockets."""
     with loads(kafka, topic, request_timeout_ms=1000, delivery_timeout_ms=120_000) as running:
         for round_ in range(4):
@@ -84,7 +82,7 @@ def test_leader_frozen_for_less_than_its_session_gets_every_batch_once(kafka: Re
         load.check_all_delivered(kafka)
 
 
-def test_batches_that_expire_while_leaders_freeze_are_never_duplicated(kafka: RealKafka, topic: str) -> None:
+def test_batches_that_expire_while_leaders_freeze_are_never_duplicated(kafka: Three, topic: str) -> None:
     """Guarantees 3, 4 and 6: some records fail, and what their futures say of the log is true all the same."""
     failed = 0
     options: dict[str, Any] = {"request_timeout_ms": 600, "delivery_timeout_ms": 1500, "max_block_ms": 60_000}
@@ -99,7 +97,7 @@ def test_batches_that_expire_while_leaders_freeze_are_never_duplicated(kafka: Re
     assert failed, "no record ran out of time: the test tested nothing"
 
 
-def test_killed_and_restarted_leader_leaves_no_gap_and_no_duplicate(kafka: RealKafka, topic: str) -> None:
+def test_killed_and_restarted_leader_leaves_no_gap_and_no_duplicate(kafka: Three, topic: str) -> None:
     """Guarantee 4: kill -9, another leader, the old one back, without an error that anybody sees."""
     with loads(kafka, topic, request_timeout_ms=2000, delivery_timeout_ms=120_000) as running:
         victim = leaders_of(kafka, running[0].topic)[0]
@@ -115,7 +113,7 @@ def test_killed_and_restarted_leader_leaves_no_gap_and_no_duplicate(kafka: RealK
 
 
 def test_a_rolling_restart_surfaces_no_error(
-    kafka: RealKafka, topic: str, record_testsuite_property: Callable[[str, object], None]
+    kafka: Three, topic: str, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
     """Guarantee 15: every node is stopped and started in turn under load; `send` and `flush` raise nothing and no
     future fails. The pauses between two confirmations are reported."""
@@ -136,7 +134,7 @@ def test_a_rolling_restart_surfaces_no_error(
 @pytest.mark.parametrize("make", FACES, ids=lambda face: face.name)
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_batches_with_lost_answers_are_written_once_over_a_rolling_restart(
-    kafka: RealKafka, topic: str, monkeypatch: pytest.MonkeyPatch, make: Any, replicas: int
+    kafka: Three, topic: str, monkeypatch: pytest.MonkeyPatch, make: Any, replicas: int
 ) -> None:
     """Guarantee 4: a clean stop keeps one batch of a producer, and every possible leader was stopped cleanly."""
     topics.create(kafka.bootstrap_servers, NewTopic(topic, 1, replicas, configs={"min.insync.replicas": "1"}))
@@ -170,9 +168,7 @@ def is_whole(value: bytes, name: str) -> bool:
 
 
 @pytest.mark.parametrize("make", FACES, ids=lambda face: face.name)
-def test_a_pooled_buffer_is_never_reused_while_its_request_is_under_way(
-    kafka: RealKafka, topic: str, make: Any
-) -> None:
+def test_a_pooled_buffer_is_never_reused_while_its_request_is_under_way(kafka: Three, topic: str, make: Any) -> None:
     """Guarantee 1: the leader of A freezes past the delivery timeout while B takes records through a tiny pool; then it
     goes on, and every value of A and B carries its own topic's CRC, and the pool is full again."""
     a, b = f"{topic}-a", f"{topic}-b"
@@ -215,7 +211,7 @@ def test_a_pooled_buffer_is_never_reused_while_its_request_is_under_way(
 
 
 @pytest.mark.parametrize("make", FACES, ids=lambda face: face.name)
-def test_sequences_and_epochs_wrap_as_the_broker_expects(kafka: RealKafka, topic: str, make: Any) -> None:
+def test_sequences_and_epochs_wrap_as_the_broker_expects(kafka: Three, topic: str, make: Any) -> None:
     """Guarantee 8: from sequence 2^31-3 and epoch 32766 on, over both ends, to a new producer id."""
     create(kafka, topic, 1)
     face = make(kafka.bootstrap_servers, linger_ms=0, batch_size=0)
@@ -241,7 +237,7 @@ def test_sequences_and_epochs_wrap_as_the_broker_expects(kafka: RealKafka, topic
 
 
 @pytest.mark.parametrize("make", FACES, ids=lambda face: face.name)
-def test_a_topic_made_anew_starts_with_new_sequences(kafka: RealKafka, topic: str, make: Any) -> None:
+def test_a_topic_made_anew_starts_with_new_sequences(kafka: Three, topic: str, make: Any) -> None:
     """Guarantee 17: no error, no stale sequence, and every offset is one of the new topic."""
     create(kafka, topic)
     face = make(kafka.bootstrap_servers, linger_ms=0, request_timeout_ms=5000)
