@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -25,12 +24,13 @@ from pyclient.admin.transaction_calls import (
     TransactionListing,
 )
 from pyclient.backoff import Backoff
-from pyclient.clock import SYSTEM_CLOCK, Clock, Rng
+from pyclient.clock import Clock, Rng
 from pyclient.cluster.client import ClusterClient, ClusterHealth
 from pyclient.cluster.metadata import EMPTY, TopicInfo, snapshot
 from pyclient.cluster.retry import RetryPolicy
 from pyclient.errors import LeaderNotAvailable, UnknownTopicOrPartition, for_code, from_code
 from pyclient.net.connect import Connector
+from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pyclient.types import OffsetAndMetadata, TopicPartition
@@ -49,11 +49,13 @@ class AdminClient:
         self,
         config: AdminConfig,
         *,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Clock | None = None,
         rng: Rng | None = None,
         connector: Connector | None = None,
     ) -> None:
-        rng = rng or random.Random()
+        surroundings = SURROUNDINGS.get()
+        clock = clock or surroundings.clock
+        rng = rng or surroundings.new_rng()
         self._config = config
         self._cluster = ClusterClient(
             config, clock=clock, rng=rng, connector=connector, allow_auto_topic_creation=False

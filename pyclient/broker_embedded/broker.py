@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.quorum import Quorum
     from pyclient.broker_embedded.faults.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
+    from pyclient.broker_embedded.log.disk_thread import DiskThread
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
@@ -75,6 +76,7 @@ class BrokerNode:
         listener: socket.socket | None = None,
         controller_listener: socket.socket | None = None,
         link: Link | None = None,
+        disk_thread: DiskThread | None = None,
     ) -> None:
         """`listener` and `controller_listener` are sockets that listen already.
 
@@ -124,6 +126,7 @@ class BrokerNode:
         self.admission = Admission(self)
         self.listeners = NodeListeners(self, listener, controller_listener)
         self._link = link
+        self._disk_thread = disk_thread
         self.membership: ClusterMembership | None = None
         """This node's part in a cluster of several nodes; None on a node that is alone."""
         self._started = False
@@ -379,6 +382,7 @@ class BrokerNode:
             cluster_id=cluster_of(self.fs, config.data_dir, config.cluster_id, given=config.cluster_id_given),
             defaults=config.log_defaults(),
             rng=self.rng,
+            disk_thread=self._disk_thread,
         )
         self._logs.open()
         self.relocation = ReplicaAlterLogDirs(self.logs, self.rng)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from pyclient.errors import (
 )
 from pyclient.net.connect import Connector
 from pyclient.net.connection import Connection
+from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.net.tasks import first_success
 from pyclient.protocol.fields import Request, Response
 from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -72,7 +72,7 @@ class ClusterClient:
     ) -> None:
         self.config = config
         self._clock = clock
-        rng = rng or random.Random()
+        rng = rng or SURROUNDINGS.get().new_rng()
         self._pool = ConnectionPool(
             config,
             clock=clock,

@@ -15,6 +15,7 @@ from pyclient.errors import ConnectionFailed, KafkaError
 from pyclient.net.api_versions import requires_sasl
 from pyclient.net.connect import Connector, TcpConnector
 from pyclient.net.connection import Connection
+from pyclient.net.surroundings import SURROUNDINGS
 
 if TYPE_CHECKING:
     from pyclient.net.sasl.authentication import Authenticator
@@ -44,7 +45,7 @@ class ConnectionPool:
         self._config = config
         self._clock = clock
         self._rng = rng
-        self._connector = connector or TcpConnector(config)
+        self._connector = connector or SURROUNDINGS.get().connector or TcpConnector(config)
         self._authenticator: Authenticator | None = None
         if config.uses_sasl:
             from pyclient.net.sasl.authentication import Authenticator  # few clients need it

@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Self, overload
 
-from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
 from pyclient.consumer.arguments import (
     Offsets,
@@ -41,6 +40,7 @@ from pyclient.consumer.records import K, V
 from pyclient.consumer.runners import Runner
 from pyclient.consumer.subscription import Mode, SubscriptionPattern
 from pyclient.errors import ClosedError, ConcurrentUse, ConfigError, DeserializationError, ForkError
+from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("pyclient.consumer")
@@ -135,7 +135,8 @@ class BaseConsumer(Generic[K, V]):
         self._begin = runner.begin  # starts background work, if there is a thread for it
         self._pid = os.getpid()
         self._guard = Guard(runner.caller)
-        self._client = runner.client = ConsumerClient(self._config, clock=SYSTEM_CLOCK, notify=runner.ready.set)
+        clock = SURROUNDINGS.get().clock
+        self._client = runner.client = ConsumerClient(self._config, clock=clock, notify=runner.ready.set)
         if subscription is not None:
             self._follow(subscription, None)
 

@@ -7,7 +7,6 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from random import Random
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from pyclient.clock import Clock, Rng
@@ -35,6 +34,7 @@ from pyclient.errors import (
     Wakeup,
 )
 from pyclient.net.connect import Connector
+from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.records import IMPLEMENTATION, count_intact, log_pure_codec
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
@@ -130,7 +130,7 @@ class ConsumerClient:
         rng: Rng | None = None,
         connector: Connector | None = None,
     ) -> None:
-        rng = rng or Random()
+        rng = rng or SURROUNDINGS.get().new_rng()
         self.config = config
         self.clock = clock
         self.lock = threading.Lock()

@@ -20,6 +20,7 @@ from pyclient.errors import (
 from pyclient.net.api_versions import MAXIMUM, negotiate_versions
 from pyclient.net.connect import Connector, TcpConnector
 from pyclient.net.stream import FrameStream, Stream
+from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.protocol.fields import Part, Request, Response
 from pyclient.protocol.framing import decode_response, encode_request, peek_correlation_id
 from pyclient.protocol.versions import negotiate
@@ -145,7 +146,7 @@ class Connection:
         Raise `ConnectionFailed` with the address and the step that failed.
         """
         connection = cls(host, port, config=config, clock=clock, node_id=node_id)
-        connector = connector or TcpConnector(config)
+        connector = connector or SURROUNDINGS.get().connector or TcpConnector(config)
         connection.stream = stream = await connector(host, port, connection._on_frame, connection._on_closed)
         if type(stream) is FrameStream:
             connection._gate = stream.gate

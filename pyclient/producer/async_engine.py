@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from pyclient.clock import SYSTEM_CLOCK
 from pyclient.errors import KafkaError
+from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.net.tasks import shared
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.callbacks import LoopCallbacks
@@ -31,7 +31,7 @@ class AsyncEngine:
     keep_pace: Final = None  # a caller that buffers much lets the sender run in `pace`
 
     def __init__(self, config: ProducerConfig) -> None:
-        self.clock = SYSTEM_CLOCK
+        self.clock = SURROUNDINGS.get().clock
         self.closed = False
         self.core: ProducerCore | None = None
         self._config = config

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.backoff import Backoff
@@ -23,6 +22,7 @@ from pyclient.errors import (
     UnknownTopicOrPartition,
 )
 from pyclient.net.connect import Connector
+from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.callbacks import CallbackRunner
 from pyclient.producer.checks import serialized, whole_number
@@ -60,7 +60,7 @@ class ProducerCore:
         rng: Rng | None = None,
         connector: Connector | None = None,
     ) -> None:
-        rng = rng or Random()
+        rng = rng or SURROUNDINGS.get().new_rng()
         self.config = config
         self.clock = clock
         self.lock = producer_lock()

@@ -68,6 +68,7 @@ class LogManager:
         cluster_id: str | None,
         defaults: LogConfig,
         rng: Rng | None = None,
+        disk_thread: DiskThread | None = None,
     ) -> None:
         rng = rng if rng is not None else random.Random()
         self.directories = DataDirectories(paths, fs=fs, node_id=node_id, cluster_id=cluster_id, rng=rng)
@@ -79,7 +80,7 @@ class LogManager:
         """Moves that a crash interrupted: logs and their target directories."""
         self.awaiting_flush: set[UnifiedLog] = set()
         """Logs with appended batches that are committed when they are synced (`flush.messages`)."""
-        self.disk_thread = DiskThread()
+        self.disk_thread = disk_thread if disk_thread is not None else DiskThread()
         self._fs = fs
         self._clock = clock
         self._logs: dict[TopicPartition, UnifiedLog] = {}

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import ClientConfig, format_address
 from pyclient.config.addresses import parse_address
 from pyclient.errors import ConnectionFailed, KafkaError, KafkaTimeout
 from pyclient.net.connection import Connection
 from pyclient.net.stream import FrameStream
+from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.protocol.fields import Response
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class NodeChannel:
         host, port = self._channels.link(self.node_id, self.host, self.port)
         try:
             connection = await Connection.open(
-                host, port, config=self._channels.config, clock=SYSTEM_CLOCK, node_id=self.node_id
+                host, port, config=self._channels.config, clock=SURROUNDINGS.get().clock, node_id=self.node_id
             )
         except (KafkaError, OSError) as error:
             self._backoff = min(max(self._backoff * 2, _FIRST_BACKOFF), _LONGEST_BACKOFF)

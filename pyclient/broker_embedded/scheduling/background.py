@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.errors import KafkaError
+from pyclient.net.surroundings import SURROUNDINGS
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -33,6 +33,7 @@ class Background:
         self._running: dict[str, IncrementalTask[Any]] = {}
         self._busy: set[str] = set()  # tasks with a step on the disk thread
         self._closed = False
+        self._clock = SURROUNDINGS.get().clock.monotonic
         disk_thread.wake = self._wake
 
     def run(self, name: str, steps: IncrementalTask[Any]) -> None:
@@ -60,10 +61,10 @@ class Background:
             del self._running[name]
             steps.close()
             return
-        end = time.perf_counter() + _SLICE
+        end = self._clock() + _SLICE
         try:
             step = steps.send(answer) if failure is None else steps.throw(failure)
-            while step is None and time.perf_counter() < end:
+            while step is None and self._clock() < end:
                 step = steps.send(None)
         except StopIteration:
             del self._running[name]

@@ -7,6 +7,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from pyclient.net.surroundings import SURROUNDINGS
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Generator
@@ -23,7 +25,7 @@ LARGE_FRAME: Final = 4096
 class SlicedRequest:
     """A request that is served in steps; `over` is called when it is done, unless it was `abandoned`."""
 
-    __slots__ = ("_began", "_spent", "abandoned", "over", "steps")
+    __slots__ = ("_began", "_clock", "_spent", "abandoned", "over", "steps")
 
     def __init__(self, steps: Generator[Any, None, None], over: Callable[[], None]) -> None:
         self.over = over
@@ -32,17 +34,18 @@ class SlicedRequest:
         self.steps = steps
         self._spent = 0.0
         self._began = 0.0
+        self._clock: Callable[[], float] = time.perf_counter
 
     def __repr__(self) -> str:
         return f"<SlicedRequest {self._spent * 1e3:.1f} ms{' abandoned' if self.abandoned else ''}>"
 
     def seconds(self) -> float:
         """Return the seconds that it has taken so far; for use by its own steps."""
-        return self._spent + time.perf_counter() - self._began
+        return self._spent + self._clock() - self._began
 
-    def advance(self, seconds: float) -> bool:
-        """Take steps for `seconds`, at least one. Return True when there are no more."""
-        clock = time.perf_counter
+    def advance(self, seconds: float, clock: Callable[[], float] = time.perf_counter) -> bool:
+        """Take steps for `seconds` of a clock, at least one. Return True when there are no more."""
+        self._clock = clock
         self._began = clock()
         end = self._began + seconds
         try:
@@ -65,6 +68,7 @@ class RequestSlices:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[SlicedRequest] = deque()
+        self._clock = SURROUNDINGS.get().clock.monotonic
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -77,7 +81,7 @@ class RequestSlices:
 
         While others are in progress that slice is a single step: connections must not add full slices to an iteration.
         """
-        if request.advance(0.0 if self._waiting else SLICE):
+        if request.advance(0.0 if self._waiting else SLICE, self._clock):
             return True
         self._waiting.append(request)
         if len(self._waiting) == 1:
@@ -97,7 +101,7 @@ class RequestSlices:
 
     def _advance(self, request: SlicedRequest) -> bool:
         try:
-            return request.advance(SLICE)
+            return request.advance(SLICE, self._clock)
         except (
             Exception
         ):  # the connection handles failures: this is a bug there, which must not stop the other requests
