@@ -70,7 +70,7 @@ async def _later(
 ) -> AddPartitionsToTxnResponse:
     for codes in asked:
         if codes.value is None:
-            await codes.answer(context.node.loop, lambda found: found)
+            await codes.future(context.node.loop)
     return run_here(_response(transactions, asked, context.version))
 
 

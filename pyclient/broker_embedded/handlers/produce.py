@@ -109,7 +109,7 @@ def _append_verified(
 async def _append_later(
     verified: Promise[VerifiedWrites], request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | None:
-    writes = await verified.answer(context.node.loop, lambda found: found)
+    writes = await verified.future(context.node.loop)
     answer: Any = run_here(_append_all(request, context, writes))
     response: ProduceResponse | None = (await answer) if isawaitable(answer) else answer
     return response

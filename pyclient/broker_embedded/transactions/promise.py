@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
+    from asyncio import AbstractEventLoop, Future
     from collections.abc import Callable
 
 T = TypeVar("T")
@@ -48,6 +48,17 @@ class Promise(Generic[T]):
             callback(self._value)  # type: ignore[arg-type]
         else:
             self._callbacks.append(callback)
+
+    def future(self, loop: AbstractEventLoop) -> Future[T]:
+        """Return a future of the value, which may be there already. A cancelled one is left alone."""
+        future: Future[T] = loop.create_future()
+
+        def complete(value: T) -> None:
+            if not future.done():
+                future.set_result(value)
+
+        self.then(complete)
+        return future
 
     def answer(self, loop: AbstractEventLoop, respond: Callable[[T], Any]) -> Any:
         """Return the response that `respond` makes of the value, or a future of it if the value is not there yet."""
