@@ -388,6 +388,7 @@ class BrokerNode:
         self.relocation = ReplicaAlterLogDirs(self.logs, self.rng)
         self.relocation.on_moved = lambda at, target: self.controller.assign_directory(*at, target.directory_id)
         self.partitions = Partitions(self.node_id, self.image, self.logs, config.log_defaults())
+        self.partitions.alone = not config.quorum.voters
         if config.quorum.voters:
             from pyclient.broker_embedded.membership import ClusterMembership  # a lone node needs none of it
 
@@ -418,13 +419,16 @@ class BrokerNode:
         self._load_transactions()
 
     def start_replication(self, connect: Callable[[], NodeChannels], to_controller: ToController) -> None:
-        """Lead and follow the partitions that have replicas on other nodes; `connect` makes the channels to these."""
+        """Prepare for partitions that have replicas on other nodes; `connect` makes the channels to these.
+
+        `ReplicaManager.start` lets the node lead and follow them.
+        """
         from pyclient.broker_embedded.replication.replica_manager import ReplicaManager  # a lone node needs none of it
         from pyclient.broker_embedded.transactions.other_nodes import OtherNodes
 
+        self.partitions.alone = False
         self.other_nodes = OtherNodes(self, connect())
         self.replicas = self.partitions.replicas = ReplicaManager(self, connect, to_controller)
-        self.replicas.start()
 
     def leadership_changed(self, at: TopicPartition, leader_epoch: int | None) -> None:
         """Take up or end the work of a coordinator: this node leads `at` in a new epoch, or (None) it does not lead.

@@ -142,8 +142,9 @@ class ClusterMembership:
             node.start_replication(lambda: self._connect("fetcher"), self.to_controller)
             node.listeners.serve_clients()
             self.lifecycle = LifecycleLoop(node, lifecycle_of(node, registration_of(node)), self.to_controller)
+            self.lifecycle.on_registered = self._take_up_partitions
             self.to_controller.when_lost(self.lifecycle.connection_lost)
-            self.lifecycle.ready_to_unfence()
+            self.lifecycle.start()
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         """Act on committed changes of the metadata."""
@@ -162,7 +163,17 @@ class ClusterMembership:
         for topic_id in delta.created_topics:
             node.topic_created(node.image.topics_by_id[topic_id])
         if self.lifecycle is not None and node.node_id in delta.brokers:
+            self._take_up_partitions()
             self.lifecycle.metadata_applied()
+
+    def _take_up_partitions(self) -> None:
+        """Lead and follow partitions, and ask to be unfenced, once the metadata have this life's registration."""
+        node, lifecycle = self._node, self.lifecycle
+        broker = node.image.brokers.get(node.node_id)
+        if broker is None or lifecycle is None or node.replicas is None or broker.epoch != lifecycle.lifecycle.epoch:
+            return
+        node.replicas.start()
+        lifecycle.ready_to_unfence()
 
     def _probe(self, broker: BrokerImage) -> Future[Any]:
         """Return a future that fails with `ConnectionFailed` if a broker is not there."""

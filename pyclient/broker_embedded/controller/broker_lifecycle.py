@@ -208,6 +208,8 @@ class LifecycleLoop:
         self._timer: Timer | None = None
         self._timeout = node.config.seconds("broker.session.timeout.ms")
         self._stopped: Future[None] = node.loop.create_future()
+        self.on_registered: Callable[[], object] = lambda: None
+        """Called when the controller has registered the broker, whose own metadata may or may not have it already."""
         self.heard = node.loop.time()
         """When the controller answered last, by the loop's clock."""
 
@@ -273,6 +275,8 @@ class LifecycleLoop:
         if error is None:
             self.heard = self._node.loop.time()
             self.lifecycle.answered(done.result(), now)
+            if isinstance(done.result(), BrokerRegistrationResponse) and self.lifecycle.epoch != NO_EPOCH:
+                self.on_registered()
         elif isinstance(error, Exception):
             self.lifecycle.failed(error, now)
         self._step()

@@ -219,6 +219,8 @@ class LogManager:
         topic = partition.topic
         opened = yield from self._load(partition, self.topic_id_for(partition), self.config_for(topic))
         opened.config = self.config_for(topic)  # it may have changed meanwhile
+        if opened.replicated and not self.is_replicated(partition):
+            opened.set_replicated(False)  # which nobody knew when it began
 
     def _load(
         self, partition: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig

@@ -33,6 +33,8 @@ class Partitions:
         self._node_id = node_id
         self._image = image
         self._logs = logs
+        self.alone = True
+        """True if there are no other nodes, so that no partition has copies."""
         self.defaults = defaults
         self.replicas: ReplicaManager | None = None
         logs.is_replicated = self._is_replicated
@@ -125,8 +127,9 @@ class Partitions:
         return self._logs.create(at.topic, topic_id, at.partition, self.configure(at.topic))
 
     def _is_replicated(self, at: TopicPartition) -> bool:
+        """Tell whether other nodes have, or may have, copies: a node that starts reads its logs before the metadata."""
         partition = self._image.partition(*at)
-        return self.replicas is not None and partition is not None and len(partition.replicas) > 1
+        return not self.alone and (partition is None or len(partition.replicas) > 1)
 
 
 def _check_epoch(topic: str, partition: PartitionImage, epoch: int) -> None:

@@ -66,6 +66,7 @@ class ReplicaManager:
         self.auto_creation = AutoTopicCreationManager(to_controller)
         self._proposals = AlterPartitionManager(node, to_controller)
         self._damaged = DamagedReplicas(node, to_controller, self._fetch_on)
+        self._started = False
         self._schedule_shrink()
 
     def __repr__(self) -> str:
@@ -97,15 +98,23 @@ class ReplicaManager:
     # Metadata
 
     def start(self) -> None:
-        """Take up the partitions that the metadata have when the node starts."""
+        """Take up the partitions of the metadata, once these have the registration of this life of the node.
+
+        Before it the node may be named as the leader of its former life, whose last records it may have lost. With the
+        registration, after an unclean end, the controller has made another replica the leader.
+        """
+        if self._started:
+            return
+        self._started = True
         for topic in list(self._node.image.topics.values()):
             for index, state in list(topic.partitions.items()):
                 self._changed(TopicPartition(topic.name, index), None, state)
 
     def apply(self, delta: MetadataDelta) -> None:
-        """Act on changes of the metadata, which are in the node's image already."""
+        """Act on changes of the metadata, which are in the node's image; before `start` only give up replicas."""
         for at, (before, after) in delta.partitions.items():
-            self._changed(at, before, after)
+            if self._started or (after is not None and self._node.node_id not in after.replicas):
+                self._changed(at, before, after)
         for kind, name in delta.configs:
             if kind == TOPIC_RESOURCE:
                 self._options_changed(name)
@@ -141,9 +150,9 @@ class ReplicaManager:
     ) -> None:
         """Take a partition whose only replica is here: it needs no high watermark of its own."""
         if hosted is not None:
-            opened = hosted.log
             self._stop(hosted)
-            if opened is not None:
+        for opened in self._node.logs.opened if before is None or hosted is not None else ():
+            if (opened.topic, opened.partition) == at and opened.replicated:
                 opened.checks_reads = False
                 opened.set_replicated(False)
         if before is None or (before.leader, before.leader_epoch) != (state.leader, state.leader_epoch):

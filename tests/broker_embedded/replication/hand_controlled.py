@@ -72,8 +72,8 @@ class Nodes:
         self.loop = asyncio.get_running_loop()
         self.clients = NodeChannels(self.loop, "test")
 
-    async def start(self, node_id: int) -> BrokerNode:
-        """Start a node with the metadata that its log has."""
+    async def start(self, node_id: int, *, takes_up: bool = True) -> BrokerNode:
+        """Start a node with the metadata that its log has; it leads and follows partitions at once if it `takes_up`."""
         settings = {
             "node.id": str(node_id),
             "broker.rack": f"rack-{node_id}",
@@ -97,7 +97,15 @@ class Nodes:
             )
         )
         node.start_replication(partial(NodeChannels, self.loop, f"node-{node_id}"), self)
+        if takes_up:
+            self.take_up(node_id)
         return node
+
+    def take_up(self, node_id: int) -> None:
+        """Let a node lead and follow partitions: the metadata have its registration."""
+        replicas = self.nodes[node_id].replicas
+        assert replicas is not None
+        replicas.start()
 
     async def stop(self, node_id: int) -> None:
         """Stop a node cleanly; it misses the records from now on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from pyclient import errors
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pyclient.protocol.messages.metadata_log import FenceBrokerRecord
-from tests.broker_embedded.replication.hand_controlled import Nodes, run, until
+from pyclient.types import TopicPartition
+from tests.broker_embedded.replication.hand_controlled import TOPIC, Nodes, run, until
 
 
 def test_acks_all_waits_for_the_replicas(tmp_path: Path) -> None:
@@ -39,6 +41,42 @@ def test_consumers_see_nothing_above_the_high_watermark(tmp_path: Path) -> None:
         nodes.thaw(2, 3)
         assert (await nodes.produce(1, b"d")).error_code == 0
         assert bytes((await nodes.fetch(1, 2)).records or b"") != b""
+
+    run(tmp_path, scenario)
+
+
+def test_node_that_starts_leads_nothing_before_it_is_registered(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3], min_isr=2)
+        assert (await nodes.produce(1, b"a")).error_code == 0
+        await nodes.stop(1)
+        await nodes.start(1, takes_up=False)
+        assert nodes.nodes[1].image.topics[TOPIC].partitions[0].leader == 1
+        assert (await nodes.produce(1, b"b")).error_code == errors.NotLeaderOrFollower.code
+        assert (nodes.end(2), nodes.end(3)) == (1, 1)
+        nodes.take_up(1)
+        assert (await nodes.produce(1, b"b")).error_code == 0
+
+    run(tmp_path, scenario)
+
+
+def test_log_that_is_read_before_the_metadata_keeps_its_high_watermark(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3], min_isr=2)
+        assert (await nodes.produce(1, b"a")).error_code == 0
+        nodes.freeze(2, 3)
+        assert (await nodes.produce(1, b"b", acks=1)).error_code == 0
+        at = TopicPartition(TOPIC, 0)
+        partitions = nodes.nodes[1].partitions
+        topic = nodes.nodes[1].image.topics.pop(TOPIC)  # as in a node that has not yet heard of the active controller
+        assert nodes.nodes[1].logs.is_replicated(at)
+        nodes.nodes[1].image.topics[TOPIC] = topic
+        assert nodes.nodes[1].logs.is_replicated(at)
+        topic.partitions[0] = replace(topic.partitions[0], replicas=[1], isr=[1])
+        assert not nodes.nodes[1].logs.is_replicated(at)
+        topic.partitions[0] = replace(topic.partitions[0], replicas=[1, 2, 3])
+        partitions.alone = True
+        assert not nodes.nodes[1].logs.is_replicated(at)
 
     run(tmp_path, scenario)
 
