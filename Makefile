@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 FUZZ_SECONDS ?= 60
 SEEDS ?= 100000
+CLUSTER_SEEDS ?= 2000
 FIRST ?= 0
 EXTRAS ?= arrow,spark,fast,cli,http,security,test,dev
 PYTEST := $(BIN)/pytest
@@ -30,7 +31,7 @@ help:
 	@echo "make chaos       clients at work on three broker processes under kills, pauses, cuts and damage (CHAOS_ARGS='--seed 1 --seconds 600')"
 	@echo "make chaos-copy  an exactly-once copy of 100,000 messages under kills, zombies and late requests (COPY_ARGS='--seed 1 --size 750')"
 	@echo "make plants      apply planted bugs, each of which a chaos run has to find (PLANTS_ARGS='--only votes-twice')"
-	@echo "make simulate    simulated metadata quorums with faults (SEEDS=100000, FIRST=0)"
+	@echo "make simulate    simulated metadata quorums (SEEDS=100000, FIRST=0), and whole clusters with clients (CLUSTER_SEEDS=2000)"
 	@echo "make lint        ruff, mypy --strict, import-linter, rules of our own, generated files up to date"
 	@echo "make sync-clients  write the synchronous clients from the asyncio ones"
 	@echo "make docs        write docs/options.md from the table of options"
@@ -92,6 +93,7 @@ plants: $(STAMP)
 
 simulate: $(STAMP)
 	$(BIN)/python -m tests.broker_embedded.raft --seeds $(SEEDS) --first $(FIRST)
+	$(BIN)/python -m tests.simulation --seeds $(CLUSTER_SEEDS) --first $(FIRST)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,0 +1,50 @@
+"""`python -m tests.simulation`: simulate clusters with clients and faults; exit status 1 if a seed violates something.
+
+make simulate SEEDS=10000 FIRST=0
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tests.simulation.simulation import simulate
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Read the command line and run the seeds; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds")
+    parser.add_argument("--faults", type=int, default=6, help="how many faults strike each cluster")
+    parser.add_argument("--trace", type=int, default=30, help="how many lines of a failing seed's trace are printed")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failing seed")
+    options = parser.parse_args(arguments)
+    begun, records, virtual, failed = time.monotonic(), 0, 0.0, 0
+    for seed in range(options.first, options.first + options.seeds):
+        outcome = simulate(seed, faults=options.faults)
+        records += outcome.acknowledged
+        virtual += outcome.seconds
+        if outcome.violations:
+            failed += 1
+            _say(outcome.report(options.trace))
+            if not options.keep_going:
+                return 1
+        done = seed + 1 - options.first
+        if not done % 500:
+            _say(f"{done} seeds, {time.monotonic() - begun:.0f} s")
+    _say(
+        f"{options.seeds} clusters from seed {options.first}: {records} records acknowledged in {virtual:.0f} s of "
+        f"virtual time, {time.monotonic() - begun:.0f} s of real time, {failed} seeds with violations"
+    )
+    return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""What happens to a simulated cluster: kills, cuts, stalls, slow links, in an order that the seed decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.chaos.history import Fault
+from tests.simulation.workload import PARTITIONS, TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.chaos.history import History
+    from tests.simulation.cluster import Cluster, Node
+
+
+class Nemesis:
+    """Strikes a cluster with one fault after the other; some last into the next ones."""
+
+    def __init__(self, cluster: Cluster, history: History, *, power: bool) -> None:
+        self.cluster = cluster
+        self.rng = cluster.world.rng
+        self._history = history
+        self._power = power
+        self._began = 0.0
+        self.struck: list[str] = []
+
+    def strike(self) -> None:
+        """Do one random thing."""
+        names = list(FAULTS)
+        name = self.rng.choices(names, [FAULTS[each][0] for each in names])[0]
+        self.struck.append(name)
+        self.cluster.world.note(f"fault: {name}")
+        FAULTS[name][1](self)
+
+    def heal(self) -> None:
+        """Repair the network, let all processes run, and start the nodes that are down."""
+        self.cluster.world.note("healed")
+        self.cluster.network.heal()
+        for process in self.cluster.world.processes:
+            if process.alive:
+                process.resume()
+        self.cluster.start()
+
+    def mark(self, began: float) -> None:
+        """Note the time of all faults in the history."""
+        self._history.add(Fault("all", began, self.cluster.world.now, majority=False))
+
+    # The faults
+
+    def _any(self) -> Node:
+        return self.rng.choice(list(self.cluster.nodes.values()))
+
+    def _leader(self) -> Node:
+        topic = self.rng.choice([TOPIC, TOPIC, "__consumer_offsets", "__transaction_state"])
+        partition = self.rng.randrange(PARTITIONS) if topic == TOPIC else 0
+        return self.cluster.leader_of(topic, partition) or self._any()
+
+    def _controller(self) -> Node:
+        return self.cluster.controller or self._any()
+
+    def _kill(self, node: Node) -> None:
+        others_run = all(each.running is not None for each in self.cluster.nodes.values() if each is not node)
+        # what only one machine has synced is lost with its power; two at a time are beyond what replication promises
+        node.kill(power=self._power and others_run and self.rng.random() < 0.5)
+        if self.rng.random() < 0.7:
+            self.cluster.world.after(self.rng.uniform(0.05, 2.0), node.start)
+
+    def kill_any(self) -> None:
+        self._kill(self._any())
+
+    def kill_leader(self) -> None:
+        self._kill(self._leader())
+
+    def kill_controller(self) -> None:
+        self._kill(self._controller())
+
+    def kill_all(self) -> None:
+        for node in self.cluster.nodes.values():
+            node.kill()
+            self.cluster.world.after(self.rng.uniform(0.05, 1.0), node.start)
+
+    def start_all(self) -> None:
+        self.cluster.start()
+
+    def isolate(self) -> None:
+        node = self.rng.choice([self._leader, self._controller, self._any])()
+        for other in self.cluster.nodes.values():
+            if other is not node:
+                self._cut(node.host, other.host)
+                self._cut(other.host, node.host)
+
+    def isolate_wholly(self) -> None:
+        node = self.rng.choice([self._leader, self._controller, self._any])()
+        for process in self.cluster.world.processes:
+            if process.host != node.host:
+                self._cut(node.host, process.host)
+                self._cut(process.host, node.host)
+
+    def cut_one_way(self) -> None:
+        node, other = self.rng.sample(list(self.cluster.nodes.values()), 2)
+        self._cut(node.host, other.host)
+
+    def cut_answers(self) -> None:
+        node = self._leader()
+        for process in self.cluster.world.processes:
+            if process.alive and process.host.startswith("10.0.1.") and self.rng.random() < 0.5:
+                self._cut(node.host, process.host)
+
+    def _cut(self, source: str, target: str) -> None:
+        self.cluster.network.cut(source, target)
+
+    def mend(self) -> None:
+        self.cluster.network.heal()
+
+    def slow_down(self) -> None:
+        node, seconds = self._any(), self.rng.choice((0.02, 0.2, 1.0))
+        for other in self.cluster.nodes.values():
+            self.cluster.network.slow[node.host, other.host] = seconds
+            if self.rng.random() < 0.5:
+                self.cluster.network.slow[other.host, node.host] = seconds
+
+    def stall(self) -> None:
+        node = self.rng.choice([self._leader, self._controller, self._any])()
+        process = node.process
+        if process is not None and process.alive:
+            process.pause()
+            self.cluster.world.after(self.rng.choice((0.3, 1.2, 2.5)), process.resume)
+
+    def stall_client(self) -> None:
+        clients = [each for each in self.cluster.world.processes if each.alive and each.host.startswith("10.0.1.")]
+        if clients:
+            process = self.rng.choice(clients)
+            process.pause()
+            self.cluster.world.after(self.rng.uniform(0.2, 4.0), process.resume)
+
+    def nothing(self) -> None:
+        """A time without a new fault."""
+
+
+FAULTS: Final[Mapping[str, tuple[int, Callable[[Nemesis], None]]]] = {
+    "kill any": (2, Nemesis.kill_any),
+    "kill leader": (4, Nemesis.kill_leader),
+    "kill controller": (2, Nemesis.kill_controller),
+    "kill all": (1, Nemesis.kill_all),
+    "start all": (2, Nemesis.start_all),
+    "isolate from nodes": (3, Nemesis.isolate),
+    "isolate wholly": (2, Nemesis.isolate_wholly),
+    "cut one way": (3, Nemesis.cut_one_way),
+    "cut answers": (3, Nemesis.cut_answers),
+    "mend": (5, Nemesis.mend),
+    "slow": (2, Nemesis.slow_down),
+    "stall node": (3, Nemesis.stall),
+    "stall client": (1, Nemesis.stall_client),
+    "nothing": (2, Nemesis.nothing),
+}

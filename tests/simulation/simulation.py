@@ -1,0 +1,195 @@
+"""A whole cluster and its clients on virtual time: one seed decides everything that happens, and checkers judge it."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from tests.chaos.checkers import acknowledged, check
+from tests.chaos.history import History, Send
+from tests.simulation.cluster import Cluster
+from tests.simulation.faults import Nemesis
+from tests.simulation.watching import Watcher
+from tests.simulation.workload import (
+    DELIVERY_SECONDS,
+    Client,
+    Creator,
+    Draining,
+    Member,
+    Producing,
+    ProducingPlainly,
+    Reading,
+    ReadingUncommitted,
+    Transacting,
+)
+from tests.simulation.world import Unfinished, World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_HEALING_SECONDS: Final = 60.0
+_FAULTS: Final = 6
+
+
+@dataclass
+class Outcome:
+    """What a seed has led to."""
+
+    seed: int
+    seconds: float
+    digest: int
+    steps: int
+    faults: list[str]
+    history: History
+    violations: list[str]
+    trace: list[str] = field(repr=False)
+
+    @property
+    def acknowledged(self) -> int:
+        """The number of records that must be readable."""
+        return sum(1 for _ in acknowledged(self.history))
+
+    def report(self, lines: int = 60) -> str:
+        """Return the violations, the faults, how to replay them, and the end of the trace."""
+        return "\n".join(
+            [
+                f"seed {self.seed}: {len(self.violations)} violations in {self.seconds:.1f} s of virtual time",
+                *self.violations[:20],
+                f"faults: {', '.join(self.faults)}",
+                f"replay: python -m tests.simulation --seeds 1 --first {self.seed} --faults {len(self.faults)}",
+                *self.trace[-lines:],
+            ]
+        )
+
+
+def simulate(seed: int, *, faults: int = _FAULTS) -> Outcome:
+    """Run a cluster through random faults, heal it, read everything, and check what happened."""
+    world = World(seed)
+    with _errors_of_the_log(world):
+        return _Simulation(seed, world).run(faults)
+
+
+class _Simulation:
+    def __init__(self, seed: int, world: World) -> None:
+        self.seed = seed
+        self.world = world
+        self.history = History()
+        self.cluster = Cluster(world)
+        self.rng = Random(seed)
+        self.watcher = Watcher(self.cluster, self.history)
+        self.nemesis = Nemesis(self.cluster, self.history, power=False)
+        self.clients: list[Client] = []
+        self.violations: list[str] = []
+
+    def run(self, faults: int) -> Outcome:
+        try:
+            self._live(faults)
+        except Unfinished as error:
+            self.violations.append(f"liveness: {error}")
+        found = check(self.history, delivery_timeout=DELIVERY_SECONDS, recovery=_HEALING_SECONDS)
+        self.violations += [f"{name}: {each}" for name, texts in found.items() for each in texts[:5]]
+        self.violations += self.watcher.violations
+        self.violations += [f"error: {each}" for each in dict.fromkeys(self.world.failures)]
+        outcome = Outcome(
+            self.seed,
+            self.world.now,
+            self.world.digest,
+            self.world.steps,
+            self.nemesis.struck,
+            self.history,
+            self.violations,
+            self.world.trace,
+        )
+        self.cluster.close()
+        return outcome
+
+    def _live(self, faults: int) -> None:
+        world, cluster = self.world, self.cluster
+        cluster.start()
+        creator = Creator(cluster, self.history, "creator")
+        creator.start()
+        world.run_until(lambda: creator.over, 30.0, "the topic's creation")
+        self._start_clients()
+        self.watcher.start()
+        world.run(self.rng.uniform(0.2, 0.6))
+        began = world.now
+        for _ in range(faults):
+            self.nemesis.strike()
+            world.run(self.rng.choice((0.1, 0.3, 0.6, 1.2)))
+        self.nemesis.heal()
+        self.nemesis.mark(began)
+        world.run(self.rng.uniform(0.3, 0.8))
+        for client in self.clients:
+            client.stopping = True
+        for client in self.clients:
+            world.run_until(lambda client=client: client.over, DELIVERY_SECONDS * 2, f"the end of {client.name}")  # type: ignore[misc]
+        self._heals()
+        self.watcher.at_end()
+        drain = Draining(cluster, self.history, "drain")
+        drain.start()
+        world.run_until(lambda: drain.over, _HEALING_SECONDS, "reading everything")
+
+    def _start_clients(self) -> None:
+        cluster, history, rng = self.cluster, self.history, self.rng
+        clients: list[Client] = [Producing(cluster, history, "idempotent"), Reading(cluster, history, "reader")]
+        if rng.random() < 0.7:
+            clients += [Transacting(cluster, history, "transacting")]
+        if rng.random() < 0.3:
+            clients += [ProducingPlainly(cluster, history, "plain")]
+        if rng.random() < 0.3:
+            clients += [ReadingUncommitted(cluster, history, "dirty-reader")]
+        if rng.random() < 0.5:
+            protocol = rng.choice(("classic", "consumer"))
+            clients += [Member(cluster, history, f"member-{number}", protocol) for number in (1, 2)]
+        for client in clients:
+            client.start()
+        self.clients = clients
+
+    def _heals(self) -> None:
+        """Wait until all replicas are in sync and equal, and no transaction is open."""
+        last: list[str | None] = [None]
+
+        def healed() -> bool:
+            last[0] = self.watcher.unhealed()
+            return last[0] is None
+
+        end = self.world.now + _HEALING_SECONDS
+        while not healed():
+            if self.world.now > end:
+                raise Unfinished(f"after {_HEALING_SECONDS:g} s without faults {last[0]}")
+            self.world.run(0.1)
+
+
+class _ErrorsOfTheLog(logging.Handler):
+    """Takes exceptions that code has logged because it did not expect them for failures of the world."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            self._world.failures.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
+
+
+@contextmanager
+def _errors_of_the_log(world: World) -> Iterator[None]:
+    logger = logging.getLogger("pyclient")
+    level, propagate, handler = logger.level, logger.propagate, _ErrorsOfTheLog(world)
+    logger.addHandler(handler)
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+def sends_of(history: History, kind: str) -> list[Send]:
+    """Return the sends of producers of one kind."""
+    return [send for send in history.sends if send.kind == kind]
