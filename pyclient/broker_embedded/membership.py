@@ -12,6 +12,7 @@ from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.controller.producer_ids import ProducerIds
 from pyclient.broker_embedded.controller.quorum import Quorum
 from pyclient.broker_embedded.controller.quorum_files import open_quorum_log
+from pyclient.broker_embedded.controller.raft.voters import VoterSet
 from pyclient.broker_embedded.controller.session_watch import SessionWatch
 from pyclient.broker_embedded.network.active_controller_channel import ActiveControllerChannel
 from pyclient.broker_embedded.network.node_channels import NodeChannels
@@ -58,7 +59,7 @@ class ClusterMembership:
             node.image,
             fs=node.fs,
             clock=node.clock,
-            voters=config.quorum.voters,
+            voters=VoterSet.of() if config.quorum.dynamic else VoterSet.of(*config.quorum.voters),
             clean=node.logs.was_clean,
             before_changes=node.logs.take_into_use,
         )

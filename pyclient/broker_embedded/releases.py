@@ -69,6 +69,8 @@ _LAST: Final[dict[str, str]] = {
     "ListConfigResources": "3.7:0 4.1:1",
     "DescribeTopicPartitions": "3.8:0",
     "UnregisterBroker": "2.8:0",
+    "AddRaftVoter": "3.9:0 4.2:1",
+    "RemoveRaftVoter": "3.9:0",
 }
 """API -> its highest versions, each with its first release. Earlier releases do not have the API."""
 

@@ -106,6 +106,9 @@ _APIS: Final[dict[str, Served]] = {
     "UnregisterBroker": Served("unregister_broker", 0, 0, listeners=_BOTH),
     "AllocateProducerIds": Served("allocate_producer_ids", 0, 0, listeners=ListenerType.CONTROLLER),
     "AssignReplicasToDirs": Served("assign_replicas_to_dirs", 0, 0, listeners=ListenerType.CONTROLLER),
+    "AddRaftVoter": Served("add_raft_voter", 0, 1, listeners=_BOTH),
+    "RemoveRaftVoter": Served("remove_raft_voter", 0, 0, listeners=_BOTH),
+    "UpdateRaftVoter": Served("update_raft_voter", 0, 0, listeners=ListenerType.CONTROLLER),
     "SaslHandshake": Served("sasl_handshake", 1, 1, listeners=ListenerType.SASL),
     "SaslAuthenticate": Served("sasl_authenticate", 0, 2, listeners=ListenerType.SASL),
 }

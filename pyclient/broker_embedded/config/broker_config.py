@@ -16,7 +16,7 @@ from pyclient.broker_embedded.config.listeners import (
     check_own,
     listeners_of,
 )
-from pyclient.broker_embedded.config.quorum_config import VOTERS, QuorumConfig
+from pyclient.broker_embedded.config.quorum_config import BOOTSTRAP, VOTERS, QuorumConfig
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.config.broker import BROKER_OPTIONS, PROFILES, SERVED_OPTIONS, refusal
 from pyclient.config.broker_security import PROTOCOLS, own_option
@@ -118,7 +118,10 @@ class BrokerConfig:
         _check_conflicts(values)
         quorum = QuorumConfig.of(
             cast("int | None", values["node.id"]),
-            *(cast("str | None", values[name]) for name in ("process.roles", VOTERS, "controller.listener.names")),
+            *(
+                cast("str | None", values[name])
+                for name in ("process.roles", VOTERS, "controller.listener.names", BOOTSTRAP)
+            ),
         )
         node_id = cast("int", values["node.id"])
         listeners = listeners_of(values, explicit, own, quorum, node_id, Place(host, port))

@@ -13,28 +13,53 @@ from pyclient.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_FIRST_UNKNOWN: Final = -2
+"""The id of the first address without one, as in Kafka; -1 stands for no node."""
+
 BROKER: Final = "broker"
 CONTROLLER: Final = "controller"
 VOTERS: Final = "controller.quorum.voters"
+BOOTSTRAP: Final = "controller.quorum.bootstrap.servers"
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumConfig:
     """The roles of a node, and the address of each voter's CONTROLLER listener by node id.
 
-    Without `voters` the node is alone: it is the only voter and has no CONTROLLER listener.
+    Without `voters` the node is alone: it is the only voter and has no CONTROLLER listener. With `dynamic` the metadata
+    log has the voters, which can change (KIP-853); `voters` are then the addresses to begin with, those of unknown
+    nodes with negative ids, as in Kafka.
     """
 
     roles: frozenset[str] = frozenset({BROKER, CONTROLLER})
     voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     listener_name: str = "CONTROLLER"
+    dynamic: bool = False
 
     @classmethod
-    def of(cls, node_id: int | None, roles: str | None, voters: str | None, listener_name: str | None) -> QuorumConfig:
-        """Check the texts of `process.roles`, `controller.quorum.voters` and `controller.listener.names`.
+    def of(
+        cls,
+        node_id: int | None,
+        roles: str | None,
+        voters: str | None,
+        listener_name: str | None,
+        bootstrap: str | None = None,
+    ) -> QuorumConfig:
+        """Check the texts of `process.roles`, `controller.quorum.voters`, `controller.listener.names` and
+        `controller.quorum.bootstrap.servers`.
 
         Raises `ConfigError` naming the option and what is allowed.
         """
+        if bootstrap:
+            if voters:
+                raise ConfigError(f"{VOTERS} and {BOOTSTRAP} are both set: static voters have no bootstrap servers")
+            config = cls(_roles(roles), _bootstrap(bootstrap), _listener(listener_name), dynamic=True)
+            if config.is_controller and node_id not in config.voters:
+                raise ConfigError(
+                    f"{BOOTSTRAP} is {bootstrap!r}: a controller's own entry must have its node.id, as in "
+                    f"{node_id}@host:port, which is where it listens"
+                )
+            return config
         config = cls(_roles(roles), _voters(voters), _listener(listener_name))
         if not config.voters:
             if config.roles != {BROKER, CONTROLLER}:
@@ -95,6 +120,18 @@ def _roles(text: str | None) -> frozenset[str]:
     if len(set(roles)) != len(roles) or not {BROKER, CONTROLLER}.issuperset(roles):
         raise ConfigError(f"process.roles is {text!r}: it must be broker, controller, or both with a comma")
     return frozenset(roles)
+
+
+def _bootstrap(text: str) -> dict[int, tuple[str, int]]:
+    """Return the addresses of controllers, with or without their node ids."""
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    known = _voters(",".join(entry for entry in entries if "@" in entry))
+    for number, entry in enumerate(entry for entry in entries if "@" not in entry):
+        try:
+            known[_FIRST_UNKNOWN - number] = parse_address(entry)
+        except ValueError as error:
+            raise ConfigError(f"{BOOTSTRAP}: {error}") from None
+    return known
 
 
 def _voters(text: str | None) -> dict[int, tuple[str, int]]:

@@ -7,6 +7,7 @@ several nodes `cluster_control.py` decides about brokers (registration, heartbea
 and `placement.py` are their parts. `config_changes.py`, `client_quotas.py`, `scram.py` and `features.py` do the same
 for options, quotas, users and feature levels. `metadata_recovery.py` reads the log after a crash. raft/ is the core of
 the quorum, which `Quorum` drives in a node that has other voters: `quorum_files.py` opens its log, `quorum_messages.py`
-converts its messages, `quorum_requests.py` answers those of other nodes. `snapshots.py` writes the image to files that
-replace the log before their end, `quorum_snapshots.py` exchanges these between nodes.
+converts its messages, `quorum_network.py` sends them, `quorum_requests.py` and `voter_requests.py` answer those of
+others, `voter_records.py` has the voters in the log. `snapshots.py` writes the image to files that replace the log
+before their end, `quorum_snapshots.py` exchanges these between nodes.
 """

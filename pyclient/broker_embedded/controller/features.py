@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 METADATA_VERSION: Final = "metadata.version"
+KRAFT_VERSION: Final = "kraft.version"
 GROUP_VERSION: Final = "group.version"
 ELR_VERSION: Final = "eligible.leader.replicas.version"
 _ELR_IN_NEW_CLUSTERS_SINCE: Final = 26  # metadata.version 4.1-IV0
@@ -29,7 +30,7 @@ FEATURES: Final[dict[str, Feature]] = {
     "share.version": Feature(0, 0),
     "streams.version": Feature(0, 0),
     ELR_VERSION: Feature(0, 1),  # 1: eligible leader replicas (KIP-966)
-    "kraft.version": Feature(0, 0),
+    KRAFT_VERSION: Feature(0, 0),  # 1 where the metadata log has the voters since the cluster was formatted
 }
 """All features of Kafka 4.3; those that are not implemented have level 0 only."""
 
@@ -113,6 +114,8 @@ def _refusal(
         )
     if level > current and upgrade_type != Upgrade.UPGRADE:
         return f"{invalid} Can't downgrade to a newer version."
+    if level < current and name == KRAFT_VERSION:
+        return f"{invalid} The voters are in the metadata log: {name} cannot be lowered."
     if level < current and name == METADATA_VERSION and any(level < each <= current for each in _CHANGED_METADATA):
         reason = (
             "Refusing to perform the requested downgrade because it might delete metadata information."

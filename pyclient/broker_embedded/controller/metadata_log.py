@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from pyclient.broker_embedded.controller import records as metadata_records
-from pyclient.broker_embedded.controller.features import FEATURES, METADATA_VERSION
+from pyclient.broker_embedded.controller.features import FEATURES, KRAFT_VERSION, METADATA_VERSION
 from pyclient.broker_embedded.controller.image import NewPartitions
 from pyclient.broker_embedded.controller.metadata_recovery import (
     METADATA_DIRECTORY,
@@ -20,6 +20,7 @@ from pyclient.broker_embedded.controller.metadata_recovery import (
 )
 from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch
 from pyclient.broker_embedded.controller.snapshots import SnapshotGenerator, path_of, snapshots_in, start_log_at
+from pyclient.broker_embedded.controller.voter_records import kraft_version_in, voters_in
 from pyclient.broker_embedded.log.checkpoints import stored_topic_id, write_topic_id
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.incremental_task import run_here
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import MetadataImage
+    from pyclient.broker_embedded.controller.raft.voters import VoterSet
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.clock import Clock
@@ -309,6 +311,8 @@ class MetadataReplay:
         """The end offset of the snapshot, which contains the earlier batches."""
         self.epoch = 0
         self.removed_topics: set[UUID] = set()
+        self.voters: VoterSet | None = None
+        """The voters in the snapshot, None if it has none."""
         self.uninterpreted: list[bytes] = []
         """Records of types that are not interpreted, as they are in the log: a snapshot keeps them."""
         self.target = target
@@ -329,10 +333,15 @@ class MetadataReplay:
         try:
             for position, header in iter_batches(content):
                 check_crc(content, position, header)
-                self.apply_batch(content, position, header)
+                self.apply_snapshot(content, position, header)
         except ProtocolError as error:
             raise DamagedMetadataLog(path, position, error) from error
         self.from_offset, self.epoch = newest.offset, newest.epoch
+
+    def apply_snapshot(self, content: bytes, position: int, header: BatchHeader) -> None:
+        """Apply a batch of a snapshot."""
+        self.voters = voters_in(content, position, header) or self.voters
+        self.apply_batch(content, position, header)
 
     def take_batch(self, batch: bytes, header: BatchHeader) -> None:
         """Apply a batch of the log. Raise `CorruptRecord` if it is inconsistent with earlier records."""
@@ -352,6 +361,11 @@ class MetadataReplay:
     def apply_batch(self, buffer: bytes, position: int, header: BatchHeader) -> None:
         """Apply the batch at a position. Raise `CorruptRecord` if it is inconsistent with earlier records."""
         if header.is_control:
+            level = kraft_version_in(buffer, position, header)
+            if level is not None:
+                from pyclient.protocol.messages.metadata_log import FeatureLevelRecord
+
+                self.target.apply(FeatureLevelRecord(name=KRAFT_VERSION, feature_level=level))
             return
         for offset, _timestamp, _key, value in decode_key_values(buffer, position, header):
             record = None if value is None else metadata_records.decode(value)

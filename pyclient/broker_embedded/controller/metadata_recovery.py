@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyclient.broker_embedded.log.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES
+from pyclient.broker_embedded.log.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES, uuid_from_text
 from pyclient.broker_embedded.log.file_records import DamagedSegment, FileRecords, whole_batches
 from pyclient.broker_embedded.log.partition_directories import DATA_FILE
 from pyclient.errors import ConfigError, CorruptRecord, ProtocolError
@@ -55,13 +55,16 @@ class MetadataEnd(NamedTuple):
 class QuorumState(NamedTuple):
     """The contents of `quorum-state`, which is written before the log: the newest epoch (0: none) and the voters.
 
-    `leader_id` is the epoch's leader, `voted_id` the node that got this one's vote in it; -1 for none.
+    `leader_id` is the epoch's leader, `voted_id` the node that got this one's vote in it; -1 for none. Where the log
+    has the voters (kraft.version 1), the file has none, and the vote has a directory id.
     """
 
     epoch: int
     voters: list[int]
     leader_id: int = -1
     voted_id: int = -1
+    voted_directory: str = ""
+    dynamic: bool = False
 
 
 def read_quorum_state(fs: FileSystem, directory: str) -> QuorumState:
@@ -75,16 +78,25 @@ def read_quorum_state(fs: FileSystem, directory: str) -> QuorumState:
         if not 0 <= epoch < _INT_MAX:
             raise ValueError(f"leaderEpoch {epoch} is impossible")
         leader_id, voted_id = int(state.get("leaderId", -1)), int(state.get("votedId", -1))
+        voted_directory = str(state.get("votedDirectoryId", ""))
+        if voted_directory:
+            uuid_from_text(voted_directory)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
             f"{path} cannot be read: {error!r}. Put an undamaged copy there, or remove it if this node is the only "
             "controller: the epoch is taken from the metadata log then"
         ) from error
-    return QuorumState(epoch, voters, leader_id, voted_id)
+    return QuorumState(epoch, voters, leader_id, voted_id, voted_directory, state.get("data_version") == 1)
 
 
 def write_quorum_state(fs: FileSystem, directory: str, state: QuorumState) -> None:
     """Replace `quorum-state`, and sync it."""
+    path = os.path.join(directory, QUORUM_STATE)
+    if state.dynamic:
+        voted = {"votedId": state.voted_id, "votedDirectoryId": state.voted_directory}
+        known = {"leaderId": state.leader_id, "leaderEpoch": state.epoch, **voted, "data_version": 1}
+        fs.replace(path, json.dumps(known, separators=(",", ":")).encode())
+        return
     content = {
         "clusterId": "",
         "leaderId": state.leader_id,
@@ -94,7 +106,7 @@ def write_quorum_state(fs: FileSystem, directory: str, state: QuorumState) -> No
         "currentVoters": [{"voterId": voter} for voter in state.voters],
         "data_version": 0,
     }
-    fs.replace(os.path.join(directory, QUORUM_STATE), json.dumps(content, separators=(",", ":")).encode())
+    fs.replace(path, json.dumps(content, separators=(",", ":")).encode())
 
 
 def read_metadata_log(

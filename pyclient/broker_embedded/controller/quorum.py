@@ -10,15 +10,18 @@ from pyclient import errors
 from pyclient.broker_embedded.controller.delta import MetadataDelta
 from pyclient.broker_embedded.controller.metadata_log import MetadataReplay, leader_change
 from pyclient.broker_embedded.controller.quorum_files import save_election
-from pyclient.broker_embedded.controller.quorum_messages import Converter, response_of
+from pyclient.broker_embedded.controller.quorum_messages import Converter
+from pyclient.broker_embedded.controller.quorum_network import QuorumAddresses, QuorumNetwork
 from pyclient.broker_embedded.controller.quorum_snapshots import QuorumSnapshots
 from pyclient.broker_embedded.controller.raft import messages as raft
 from pyclient.broker_embedded.controller.raft.quorum_state import RaftTimeouts
 from pyclient.broker_embedded.controller.raft.raft import RaftReplica
 from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch
 from pyclient.broker_embedded.controller.raft.roles import Leader
-from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, VoterSet, VoterSetHistory
+from pyclient.broker_embedded.controller.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from pyclient.broker_embedded.controller.snapshots import SnapshotGenerator, start_log_at
+from pyclient.broker_embedded.controller.voter_records import voters_batch
+from pyclient.protocol.fields import ZERO_UUID
 from pyclient.records import iter_batches
 
 if TYPE_CHECKING:
@@ -40,7 +43,6 @@ _APPLIED_AT_ONCE: Final = 1 << 18
 """Bytes of committed batches that are applied in one step, some milliseconds."""
 
 _LONGEST_WAIT: Final = 0.5
-_AWAY: Final = 0.05
 
 
 class Answered(NamedTuple):
@@ -88,7 +90,7 @@ class Quorum:
 
     def __init__(self, node: BrokerNode, opened: OpenedLog, channels: NodeChannels, listener: QuorumListener) -> None:
         config = node.config
-        self.voters: Mapping[int, tuple[str, int]] = config.quorum.voters
+        self.addresses = QuorumAddresses(config.quorum.voters, opened.voters, dynamic=config.quorum.dynamic)
         self.log: UnifiedLog = opened.log
         self.applied = opened.applied
         """The offset up to which the image has the log's records."""
@@ -98,12 +100,10 @@ class Quorum:
         self._node = node
         self._listener = listener
         self._directory = opened.directory
-        self._channels = channels
-        self._timeout = config.seconds("controller.quorum.request.timeout.ms")
         self._max_bytes = config.integer("controller.quorum.fetch.max.bytes")
-        self._converter = Converter(
-            node.cluster_id, config.quorum.listener_name, self.voters.get(node.node_id), self._max_bytes
-        )
+        name, own = config.quorum.listener_name, config.quorum.voters.get(node.node_id)
+        converter = Converter(node.cluster_id, name, own, self._max_bytes)
+        self.network = QuorumNetwork(node, channels, self.addresses, converter, self)
         self._replay: MetadataReplay = opened.replay
         self._snapshots = QuorumSnapshots(
             node.fs, opened.log, config.integer("controller.quorum.fetch.snapshot.max.bytes")
@@ -118,14 +118,17 @@ class Quorum:
         self._paused = False
         self._busy = False
         self._applying = False
-        voters = VoterSet.of(*self.voters)
+        me = ReplicaKey(node.node_id, node.logs.directories.directory_id if config.quorum.dynamic else ZERO_UUID)
+        self._static = VoterSet.of() if config.quorum.dynamic else VoterSet.of(*config.quorum.voters)
         self.raft = RaftReplica(
-            ReplicaKey(node.node_id),
+            me,
             opened.view,
-            VoterSetHistory(voters),
+            opened.voters,
             opened.election,
             node.rng,
             timeouts_of(config),
+            description=Voter(me, (Endpoint(name, *own),)) if config.quorum.dynamic and own is not None else None,
+            bootstrap=tuple(config.quorum.voters) if config.quorum.dynamic else (),
         )
 
     def __repr__(self) -> str:
@@ -171,6 +174,7 @@ class Quorum:
             image=node.image,
             uninterpreted=lambda: self._replay.uninterpreted,
             written=self._snapshot_written,
+            voters=self._voters_below,
         )
         self._drive(self.raft.start)
 
@@ -185,15 +189,24 @@ class Quorum:
     def pause(self) -> None:
         """Do nothing until `resume`, as a process that is stopped."""
         self._paused = True
-        self._channels.pause()
+        self.network.channels.pause()
 
     def resume(self) -> None:
         """End the pause."""
         self._paused = False
-        self._channels.resume()
+        self.network.channels.resume()
         self._drive(self.raft.tick)
 
-    def step(self, request: raft.Request) -> Future[Answered]:
+    @property
+    def voters(self) -> VoterSet:
+        """The voters in force on this node."""
+        return self.raft.state.voters.newest
+
+    def refusal(self, request: raft.VoterChange) -> raft.VoterChangeResponse | None:
+        """Return the answer to a change of the voters that would be refused now, None if it would be taken."""
+        return self.raft.refusal(request, self._now())
+
+    def step(self, request: raft.Request | raft.VoterChange) -> Future[Answered]:
         """Take another node's request. Return a future of the answer, which may be held."""
         answer: Future[Answered] = self._node.loop.create_future()
         self._drive(lambda now: self.raft.step(answer, request, now))
@@ -271,11 +284,11 @@ class Quorum:
         now_ms = self._node.clock.time_ms()
         match effect:
             case raft.Send(node_id, request):
-                self._send(node_id, request)
+                self.network.send(node_id, request)
             case raft.Answer():
                 self._answer(effect)
             case raft.SaveElection(state):
-                save_election(self._node.fs, self._directory, state, self.voters)
+                save_election(self._node.fs, self._directory, state, self._static)
             case raft.Append(batches):
                 data = b"".join(batch.data for batch in batches)
                 self.log.append(data, leader_epoch=batches[-1].epoch, now_ms=now_ms, origin="replica")
@@ -283,6 +296,8 @@ class Quorum:
                 self._append(base_offset, epoch, data)
             case raft.AppendLeaderChange(offset, epoch, leader_id, voters, granting):
                 self._append(offset, epoch, leader_change(leader_id, voters, granting, now_ms))
+            case raft.AppendVoters(offset, epoch, voters, kraft_version):
+                self._append(offset, epoch, voters_batch(voters, kraft_version, now_ms))
             case raft.Truncate(offset):
                 self._flushing_to = 0  # a flush that is under way is not reported
                 self.log.truncate_to(offset)
@@ -302,50 +317,35 @@ class Quorum:
         written = self.log.append(batch, leader_epoch=epoch, now_ms=self._node.clock.time_ms(), origin="coordinator")
         assert written.base_offset == offset, (written, offset)
 
-    def _send(self, node_id: int, request: raft.Request) -> None:
-        wait = request.max_wait if isinstance(request, raft.Fetch) else 0.0
-        channel = self._channels.to(node_id, *self.voters[node_id])
-        sent = channel.send(self._converter.request(request), self._timeout + wait)
-        sent.add_done_callback(partial(self._responded, node_id, request))
-
-    def _responded(self, node_id: int, request: raft.Request, done: Future[Any]) -> None:
-        error = None if done.cancelled() else done.exception()
-        if self._closed or done.cancelled():
-            return
-        if error is None:
-            try:
-                response = response_of(done.result(), self.voters)
-                if isinstance(response, raft.FetchResponse) and not response.error:
-                    self._leader_end = response.high_watermark
-                self._drive(lambda now: self.raft.responded(node_id, request, response, now))
-                return
-            except (errors.ProtocolError, ValueError) as refused:
-                log.error("node %d: the answer of node %d is refused: %s", self._node.node_id, node_id, refused)
-        elif isinstance(error, errors.ConnectionFailed):
-            if isinstance(request, raft.Fetch):
-                self._drive(lambda now: self.raft.leader_lost(node_id, now))
-            # A node that is away is asked a few times a second, not every `retry.backoff.ms`.
-            self._node.schedule(_AWAY, lambda: self._drive(lambda now: self.raft.failed(node_id, request, now)))
-            return
-        self._drive(lambda now: self.raft.failed(node_id, request, now))
-
     def _answer(self, effect: raft.Answer) -> None:
         if effect.token.done():
             return
-        answered = Answered(effect.response)
+        response, data, size = effect.response, b"", 0
         if effect.read_from is not None:
             data = self.log.read_bytes(effect.read_from, self._max_bytes, isolation="log_end")
-            answered = Answered(effect.response, data)
-        elif effect.read_snapshot is not None and isinstance(effect.response, raft.FetchSnapshotResponse):
-            answered = Answered(*self._snapshots.piece(effect.read_snapshot, effect.response))
-        effect.token.set_result(answered)
+        elif effect.read_snapshot is not None and isinstance(response, raft.FetchSnapshotResponse):
+            response, data, size = self._snapshots.piece(effect.read_snapshot, response)
+        effect.token.set_result(Answered(response, data, size))
+
+    def responded(self, node_id: int, request: raft.Request, response: raft.Response) -> None:
+        """Take a node's response to a request of this replica."""
+        if isinstance(response, raft.FetchResponse) and not response.error:
+            self._leader_end = response.high_watermark
+        self._drive(lambda now: self.raft.responded(node_id, request, response, now))
+
+    def failed(self, node_id: int, request: raft.Request, *, lost: bool) -> None:
+        """Note that a request of this replica got no response; `lost` if nothing listens at the node any more."""
+        if lost:
+            self._drive(lambda now: self.raft.leader_lost(node_id, now))
+        else:
+            self._drive(lambda now: self.raft.failed(node_id, request, now))
 
     def _install(self, snapshot: OffsetAndEpoch) -> None:
         """Replace the log and the image by a snapshot that was fetched."""
         self._flushing_to = 0
         self._replay, delta = self._snapshots.install(snapshot, self._node.image)
         self.applied, self._applied_epoch = snapshot.offset, snapshot.epoch
-        self.raft.snapshot_installed(snapshot, None, self._now())
+        self.raft.snapshot_installed(snapshot, self._replay.voters, self._now())
         if delta and self.loaded:
             self._listener.metadata_changed(delta)
 
@@ -359,6 +359,10 @@ class Quorum:
         """Return the end of what the image has; None if a snapshot must not be written now."""
         is_whole = self.loaded and not self._closed and not self._paused and not self._replay.in_transaction
         return OffsetAndEpoch(self.applied, self._applied_epoch) if is_whole else None
+
+    def _voters_below(self, offset: int) -> VoterSet | None:
+        """Return the voters that a snapshot up to `offset` has to keep, None if the configuration has them."""
+        return None if self._static else self.raft.state.voters.at(offset)
 
     # The disk
 
@@ -447,7 +451,7 @@ class Quorum:
             self._generator.close()
         if self._timer is not None:
             self._timer.cancel()
-        self._channels.close()
+        self.network.close()
         was_active, self.is_active = self.is_active, False
         self._node.logs.awaiting_flush.discard(self.log)
         if was_active:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controller.metadata_log import TOPIC, TOPIC_ID
 from pyclient.broker_embedded.controller.raft import messages as raft
 from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch
 from pyclient.broker_embedded.controller.raft.voters import ReplicaKey
+from pyclient.broker_embedded.controller.voter_records import voters_in
 from pyclient.errors import MalformedMessage
 from pyclient.protocol.messages import begin_quorum_epoch as begin
 from pyclient.protocol.messages import end_quorum_epoch as end
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from pyclient.broker_embedded.controller.quorum import Answered, Quorum
+    from pyclient.broker_embedded.controller.quorum_network import QuorumAddresses
     from pyclient.protocol.fields import Request
 
 NO_NODE: Final = -1
@@ -154,8 +157,11 @@ class Converter:
 # Responses of other nodes. Raise `MalformedMessage` or a `CorruptRecord` for what no replica would answer.
 
 
-def response_of(response: Any, voters: Container[int]) -> raft.Response:
-    """Return a node's response in the core's form; a leader that is none of the `voters` is refused."""
+def response_of(response: Any, addresses: QuorumAddresses) -> raft.Response:
+    """Return a node's response in the core's form; a leader that is no voter is refused.
+
+    Where voters change, one that is unknown may be a new one: it counts as no known leader until there is its address.
+    """
     found: raft.Response
     match response:
         case vote.VoteResponse():
@@ -166,10 +172,23 @@ def response_of(response: Any, voters: Container[int]) -> raft.Response:
             found = _fetch_response(response)
         case fetch_snapshot.FetchSnapshotResponse():
             found = _snapshot_response(response)
+        case update_raft_voter.UpdateRaftVoterResponse():
+            leader = response.current_leader
+            found = raft.VoterChangeResponse(response.error_code, leader.leader_epoch, _leader(leader.leader_id))
         case _:
             raise MalformedMessage(f"{type(response).__name__} answers no request of the quorum")
-    check(found.epoch, found.leader_id, voters)
+    if addresses.dynamic and found.leader_id is not None and found.leader_id not in addresses:
+        found = replace(found, leader_id=None)
+    check(found.epoch, found.leader_id, addresses)
     return found
+
+
+def leader_endpoint_in(message: Any) -> tuple[int, str, int] | None:
+    """Return node id, host and port of the leader in a response, None if it has none."""
+    for each in getattr(message, "node_endpoints", ()):
+        if each.node_id >= 0 and each.host and 0 < each.port < 1 << 16:
+            return each.node_id, each.host, each.port
+    return None
 
 
 def check(epoch: int, leader_id: int | None, voters: Container[int]) -> None:
@@ -250,7 +269,8 @@ def batches_in(records: bytes) -> tuple[raft.Batch, ...]:
             break
         check_crc(records, position, header)
         data = records[position : position + header.size]
-        found.append(raft.Batch(header.base_offset, header.next_offset, header.leader_epoch, data))
+        voters = voters_in(records, position, header)
+        found.append(raft.Batch(header.base_offset, header.next_offset, header.leader_epoch, data, voters))
     return tuple(found)
 
 
@@ -260,7 +280,7 @@ def batches_in(records: bytes) -> tuple[raft.Batch, ...]:
 def vote_of(request: vote.VoteRequest, quorum: Quorum) -> raft.Vote:
     """Return a request for a vote in the core's form; one that names no voter asks this node."""
     each = _only(request.topics, "Vote")
-    check(each.replica_epoch, each.replica_id, quorum.voters)
+    check(each.replica_epoch, None if quorum.addresses.dynamic else each.replica_id, quorum.addresses)
     voter = quorum.me if request.voter_id == NO_NODE else ReplicaKey(request.voter_id, each.voter_directory_id)
     return raft.Vote(
         voter,
@@ -281,13 +301,18 @@ def vote_answer(answered: Answered) -> vote.VoteResponse:
         leader_epoch=response.epoch,
         vote_granted=response.granted,
     )
-    return vote.VoteResponse(error_code=0, topics=[vote.VoteResponseTopicData(topic_name=TOPIC, partitions=[each])])
+    topics = [vote.VoteResponseTopicData(topic_name=TOPIC, partitions=[each])]
+    return vote.VoteResponse(error_code=0, topics=topics)
 
 
 def begin_of(request: begin.BeginQuorumEpochRequest, quorum: Quorum) -> raft.BeginQuorumEpoch:
     """Return a BeginQuorumEpoch in the core's form."""
     each = _only(request.topics, "BeginQuorumEpoch")
-    check(each.leader_epoch, each.leader_id, quorum.voters)
+    for at in request.leader_endpoints:
+        if at.host and at.port:
+            quorum.addresses.learn((each.leader_id, at.host, at.port))
+            break
+    check(each.leader_epoch, each.leader_id, quorum.addresses)
     voter = quorum.me if request.voter_id == NO_NODE else ReplicaKey(request.voter_id, each.voter_directory_id)
     return raft.BeginQuorumEpoch(voter, each.leader_id, each.leader_epoch)
 
@@ -308,7 +333,7 @@ def begin_answer(answered: Answered) -> begin.BeginQuorumEpochResponse:
 def end_of(request: end.EndQuorumEpochRequest, quorum: Quorum) -> raft.EndQuorumEpoch:
     """Return an EndQuorumEpoch in the core's form."""
     each = _only(request.topics, "EndQuorumEpoch")
-    check(each.leader_epoch, each.leader_id, quorum.voters)
+    check(each.leader_epoch, each.leader_id, quorum.addresses)
     preferred = tuple(ReplicaKey(one.candidate_id, one.candidate_directory_id) for one in each.preferred_candidates)
     if not preferred:
         preferred = tuple(ReplicaKey(node_id) for node_id in each.preferred_successors)
@@ -333,7 +358,7 @@ def fetch_of(request: fetch.FetchRequest, quorum: Quorum) -> raft.Fetch:
     each = _only(request.topics, "Fetch")
     if each.partition or request.topics[0].topic_id != TOPIC_ID:
         raise MalformedMessage(f"only {TOPIC}-0 is fetched from a controller")
-    check(each.current_leader_epoch, None, quorum.voters)
+    check(each.current_leader_epoch, None, quorum.addresses)
     replica_id = max(request.replica_state.replica_id, request.replica_id)
     return raft.Fetch(
         ReplicaKey(replica_id, each.replica_directory_id),
@@ -372,7 +397,7 @@ def fetch_answer(answered: Answered) -> fetch.FetchResponse:
 def fetch_snapshot_of(request: fetch_snapshot.FetchSnapshotRequest, quorum: Quorum) -> raft.FetchSnapshot:
     """Return a FetchSnapshot in the core's form."""
     each = _only(request.topics, "FetchSnapshot")
-    check(each.current_leader_epoch, None, quorum.voters)
+    check(each.current_leader_epoch, None, quorum.addresses)
     return raft.FetchSnapshot(
         ReplicaKey(request.replica_id, each.replica_directory_id),
         each.current_leader_epoch,

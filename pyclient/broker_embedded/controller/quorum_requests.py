@@ -30,8 +30,9 @@ def name_leader(response: Any, endpoint: Endpoint, answered: Answered, node: Bro
     A node that is configured with `controller.quorum.bootstrap.servers` knows no voters: it finds the leader by this.
     """
     leader, quorum = answered.response.leader_id, node.quorum
-    if quorum is not None and leader in quorum.voters:
-        host, port = quorum.voters[leader]
+    address = None if quorum is None or leader is None else quorum.addresses.of(leader)
+    if address is not None:
+        host, port = address
         response.node_endpoints = [endpoint(node_id=leader, host=host, port=port)]
 
 

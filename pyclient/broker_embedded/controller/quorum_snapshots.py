@@ -62,7 +62,7 @@ class QuorumSnapshots:
         fetched = MetadataImage()
         replay = MetadataReplay(fetched)
         for position, header in iter_batches(content):
-            replay.apply_batch(content, position, header)
+            replay.apply_snapshot(content, position, header)
         self._fs.replace(path_of(self._log.directory, snapshot), content)
         self._log.truncate_fully_and_start_at(snapshot.offset)
         self._log.advance_high_watermark(snapshot.offset)

@@ -12,8 +12,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controller import records as metadata_records
-from pyclient.broker_embedded.controller.features import FEATURES, METADATA_VERSION
+from pyclient.broker_embedded.controller.features import FEATURES, KRAFT_VERSION, METADATA_VERSION
 from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch
+from pyclient.broker_embedded.controller.voter_records import control_records
 from pyclient.errors import CorruptRecord
 from pyclient.protocol import codec
 from pyclient.protocol.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.image import MetadataImage
+    from pyclient.broker_embedded.controller.raft.voters import VoterSet
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
@@ -69,7 +71,8 @@ def records_of(image: MetadataImage) -> Iterator[Any]:
     from pyclient.protocol.messages import metadata_log as kinds
 
     for name, level in sorted(image.features.items(), key=lambda item: item[0] != METADATA_VERSION):
-        yield kinds.FeatureLevelRecord(name=name, feature_level=level)
+        if name != KRAFT_VERSION:  # a control record has it
+            yield kinds.FeatureLevelRecord(name=name, feature_level=level)
     for broker in image.brokers.values():
         yield kinds.RegisterBrokerRecord(
             broker_id=broker.node_id,
@@ -125,16 +128,21 @@ def records_of(image: MetadataImage) -> Iterator[Any]:
 
 
 def encode_snapshot(
-    image: MetadataImage, epoch: int, now_ms: int, uninterpreted: Iterable[bytes] = ()
+    image: MetadataImage,
+    epoch: int,
+    now_ms: int,
+    uninterpreted: Iterable[bytes] = (),
+    voters: VoterSet | None = None,
 ) -> IncrementalTask[bytes]:
     """Encode an image as the contents of a snapshot's file, in steps.
 
-    `uninterpreted` are records of the log that this broker does not interpret, and keeps.
+    `uninterpreted` are records of the log that this broker does not interpret, and keeps. `voters` is the set that the
+    log had there, None if the configuration has it (kraft.version 0).
     """
     level = image.features.get(METADATA_VERSION, FEATURES[METADATA_VERSION].first)
-    header = SnapshotHeaderRecord(version=0, last_contained_log_timestamp=now_ms)
-    parts = [_control(ControlType.SNAPSHOT_HEADER, codec.encode(header, 0), 0, epoch, now_ms)]
-    offset = 1
+    first = snapshot_header(now_ms, voters)
+    parts = [build_batch(first, timestamp_ms=now_ms, base_offset=0, leader_epoch=epoch, control=True)]
+    offset = len(first)
     values = (metadata_records.encode(record, level) for record in records_of(image))
     for source in (values, iter(uninterpreted)):
         while rows := [(None, value) for value in islice(source, _IN_A_BATCH)]:
@@ -144,6 +152,22 @@ def encode_snapshot(
     footer = SnapshotFooterRecord(version=0)
     parts.append(_control(ControlType.SNAPSHOT_FOOTER, codec.encode(footer, 0), offset, epoch, now_ms))
     return b"".join(parts)
+
+
+def snapshot_header(now_ms: int, voters: VoterSet | None) -> list[tuple[bytes, bytes]]:
+    """Return the control records at a snapshot's beginning: the header, and the voters if there are any."""
+    header = SnapshotHeaderRecord(version=0, last_contained_log_timestamp=now_ms)
+    first = [(control_key(ControlType.SNAPSHOT_HEADER), codec.encode(header, 0))]
+    return first if voters is None else first + control_records(voters, 1)
+
+
+def first_snapshot(voters: VoterSet, now_ms: int) -> bytes:
+    """Return the snapshot at offset 0 of a cluster that begins with these voters in its log (KIP-853)."""
+    first = snapshot_header(now_ms, voters)
+    footer = codec.encode(SnapshotFooterRecord(version=0), 0)
+    return build_batch(first, timestamp_ms=now_ms, leader_epoch=0, control=True) + _control(
+        ControlType.SNAPSHOT_FOOTER, footer, len(first), 0, now_ms
+    )
 
 
 def _control(kind: ControlType, value: bytes, offset: int, epoch: int, now_ms: int) -> bytes:
@@ -168,7 +192,8 @@ class SnapshotGenerator:
     """Writes snapshots of an image as its log grows: after so many bytes, or so long after the last one.
 
     `position` returns the end of what the image has, None while it must not be written; `written` is called with each
-    snapshot that is on the disk. The image is encoded in steps between which the loop serves others.
+    snapshot that is on the disk; `voters` returns the set that the log has below an offset, if it has one. The image is
+    encoded in steps between which the loop serves others.
     """
 
     def __init__(
@@ -184,6 +209,7 @@ class SnapshotGenerator:
         image: MetadataImage,
         uninterpreted: Callable[[], list[bytes]],
         written: Callable[[OffsetAndEpoch], None],
+        voters: Callable[[int], VoterSet | None] = lambda _offset: None,
     ) -> None:
         self._most_bytes = config.integer("metadata.log.max.record.bytes.between.snapshots")
         self._longest = config.seconds("metadata.log.max.snapshot.interval.ms")
@@ -196,6 +222,7 @@ class SnapshotGenerator:
         self._image = image
         self._uninterpreted = uninterpreted
         self._written = written
+        self._voters = voters
         self._counted = 0  # bytes of the log at the last snapshot
         self._timer: Timer | None = None
         self._due = False
@@ -229,9 +256,8 @@ class SnapshotGenerator:
         end = self._position()
         if end is not None and end.offset > self._log.start_offset:
             self._running = True
-            self._step(
-                end, encode_snapshot(self._image.copy(), end.epoch, self._clock.time_ms(), self._uninterpreted())
-            )
+            now_ms, voters = self._clock.time_ms(), self._voters(end.offset)
+            self._step(end, encode_snapshot(self._image.copy(), end.epoch, now_ms, self._uninterpreted(), voters))
 
     def _time_is_over(self) -> None:
         self._timer = None

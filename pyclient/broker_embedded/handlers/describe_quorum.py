@@ -84,8 +84,12 @@ def _voters(context: RequestContext) -> Iterator[Node]:
     node = context.node
     if node.quorum is not None:
         name = node.config.quorum.listener_name
-        for voter, (host, port) in node.quorum.voters.items():
-            yield Node(node_id=voter, listeners=[Listener(name=name, host=host, port=port)])
+        for voter in node.quorum.voters:
+            listeners = [Listener(name=each.name, host=each.host, port=each.port) for each in voter.endpoints]
+            address = node.quorum.addresses.of(voter.key.id)
+            if not listeners and address is not None:
+                listeners = [Listener(name=name, host=address[0], port=address[1])]
+            yield Node(node_id=voter.key.id, listeners=listeners)
         return
     for node_id, host, port, _rack in node.advertised(context.connection):
         if node_id == node.node_id:
@@ -102,19 +106,25 @@ def _replicas(quorum: Quorum, node: BrokerNode) -> tuple[list[ReplicaState], lis
         return -1 if moment == float("-inf") else round(now_ms - (now - moment) * 1000)
 
     known = {
-        key.id: ReplicaState(
+        key: ReplicaState(
             replica_id=key.id,
+            replica_directory_id=key.directory_id,
             log_end_offset=progress.flushed_end,
             last_fetch_timestamp=epoch_ms(progress.fetched_at),
             last_caught_up_timestamp=epoch_ms(progress.caught_up_at),
         )
         for key, progress in quorum.progress().items()
     }
-    known[node.node_id] = ReplicaState(
+    known[quorum.me] = ReplicaState(
         replica_id=node.node_id,
+        replica_directory_id=quorum.me.directory_id,
         log_end_offset=quorum.log.end_offset,
         last_fetch_timestamp=now_ms,
         last_caught_up_timestamp=now_ms,
     )
-    voters = [known.pop(voter, ReplicaState(replica_id=voter, log_end_offset=-1)) for voter in sorted(quorum.voters)]
+    voters = []
+    for voter in quorum.voters:
+        key = next((each for each in known if each.id == voter.key.id and each in quorum.voters), voter.key)
+        unknown = ReplicaState(replica_id=key.id, replica_directory_id=key.directory_id, log_end_offset=-1)
+        voters.append(known.pop(key, unknown))
     return voters, [known[observer] for observer in sorted(known)]

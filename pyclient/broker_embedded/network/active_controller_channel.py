@@ -85,8 +85,9 @@ class ActiveControllerChannel:
         pause, why = _FIRST_PAUSE, "none is known"
         while (left := deadline - loop.time()) > 0:
             leader = quorum.leader_id
-            if leader is not None:
-                sent = channels.to(leader, *quorum.voters[leader]).send(request, left)
+            address = None if leader is None else quorum.addresses.of(leader)
+            if leader is not None and address is not None:
+                sent = channels.to(leader, *address).send(request, left)
                 try:
                     response = await self._unless_another_leads(sent, leader)
                 except errors.ConnectionFailed as error:

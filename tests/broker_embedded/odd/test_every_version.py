@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 
@@ -150,6 +151,14 @@ WORK: Final[dict[str, Fields]] = {
         "feature_updates": [{"feature": "group.version", "max_version_level": 1, "upgrade_type": 1}],
     },
     "UnregisterBroker": {"broker_id": 9},
+    "AddRaftVoter": {
+        "cluster_id": None,
+        "timeout_ms": 1000,
+        "voter_id": 9,
+        "voter_directory_id": UUID(int=1000),
+        "listeners": [{"name": "CONTROLLER", "host": "127.0.0.1", "port": 1}],
+    },
+    "RemoveRaftVoter": {"cluster_id": None, "voter_id": 9, "voter_directory_id": UUID(int=1000)},
     "DescribeProducers": _NUMBERS,
     "DescribeTopicPartitions": {"topics": [{"name": TOPIC}], "response_partition_limit": 10},
 }
@@ -167,6 +176,8 @@ OTHERWISE: Final = {
     **dict.fromkeys(("DescribeAcls", "CreateAcls", "DeleteAcls"), errors.SecurityDisabled.code),
     "ElectLeaders": errors.ElectionNotNeeded.code,
     "UnregisterBroker": errors.BrokerIdNotRegistered.code,
+    "AddRaftVoter": errors.UnsupportedVersion.code,
+    "RemoveRaftVoter": errors.UnsupportedVersion.code,
 }
 """The expected errors of a single-broker cluster without ACLs."""
 

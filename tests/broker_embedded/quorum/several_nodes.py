@@ -8,9 +8,14 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
+from pyclient.broker_embedded.controller.quorum_files import format_quorum
+from pyclient.broker_embedded.controller.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from pyclient.broker_embedded.log.checkpoints import render_identity
+from pyclient.broker_embedded.log.filesystem import RealFileSystem
 
 
 async def until(state: Callable[[], Any], what: str, patience: float = 30.0) -> Any:
@@ -23,9 +28,14 @@ async def until(state: Callable[[], Any], what: str, patience: float = 30.0) -> 
 
 
 class Nodes(AbstractAsyncContextManager["Nodes"]):
-    """Nodes with the ids 1, 2, ... in directories below `path`; the first `voters` of them are controllers."""
+    """Nodes with the ids 1, 2, ... in directories below `path`; the first `voters` of them are controllers.
 
-    def __init__(self, path: Path, count: int = 3, voters: int | None = None, **settings: Any) -> None:
+    With `dynamic` the metadata log has the voters (KIP-853), and `add` makes further controllers.
+    """
+
+    def __init__(
+        self, path: Path, count: int = 3, voters: int | None = None, *, dynamic: bool = False, **settings: Any
+    ) -> None:
         self.path = path
         self.cluster_id = "AAAAAAAAAAAAAAAAAAAAAA"
         self.settings = settings
@@ -38,6 +48,40 @@ class Nodes(AbstractAsyncContextManager["Nodes"]):
             bound = socket.create_server(("127.0.0.1", 0))
             self.addresses[node_id] = bound.getsockname()[:2]
             self._sockets[node_id] = bound
+        self.initial = tuple(self.voters)
+        self.dynamic = dynamic
+        if dynamic:
+            self._format()
+
+    def key(self, node_id: int) -> ReplicaKey:
+        """The key of a controller whose voters are in the log."""
+        return ReplicaKey(node_id, UUID(int=1000 + node_id))  # Kafka reserves the first hundred
+
+    def _format(self) -> None:
+        first = VoterSet(
+            Voter(self.key(voter), (Endpoint("CONTROLLER", *self.addresses[voter]),)) for voter in self.initial
+        )
+        for node_id in self.initial:
+            format_quorum(RealFileSystem(), self._identify(node_id), first)
+
+    def _identify(self, node_id: int) -> str:
+        """Make a node's directory, whose id is the node's."""
+        directory = self.path / f"node-{node_id}"
+        if not directory.exists():
+            directory.mkdir(parents=True)
+            identity = render_identity(
+                cluster_id=self.cluster_id, node_id=node_id, directory_id=self.key(node_id).directory_id
+            )
+            (directory / "meta.properties").write_bytes(identity)
+        return str(directory)
+
+    async def add(self, node_id: int) -> BrokerNode:
+        """Start a further controller, which observes until it is made a voter."""
+        bound = socket.create_server(("127.0.0.1", 0))
+        self.addresses[node_id] = bound.getsockname()[:2]
+        self._sockets[node_id] = bound
+        self._identify(node_id)
+        return await self.start(node_id)
 
     async def __aenter__(self) -> Nodes:
         for node_id in self.ids:
@@ -52,12 +96,18 @@ class Nodes(AbstractAsyncContextManager["Nodes"]):
 
     def config(self, node_id: int) -> BrokerConfig:
         """The configuration of a node."""
+        if self.dynamic:
+            known = [f"{host}:{port}" for voter, (host, port) in self.addresses.items() if voter in self.initial]
+            if node_id in self.addresses:
+                known.append("{}@{}:{}".format(node_id, *self.addresses[node_id]))
+            quorum = {"controller.quorum.bootstrap.servers": ",".join(known)}
+        else:
+            voters = ",".join(f"{voter}@{host}:{port}" for voter, (host, port) in self.addresses.items())
+            quorum = {"controller.quorum.voters": voters}
         settings = {
             "node.id": node_id,
-            "controller.quorum.voters": ",".join(
-                f"{voter}@{host}:{port}" for voter, (host, port) in self.addresses.items()
-            ),
-            "process.roles": "broker,controller" if node_id in self.voters else "broker",
+            **quorum,
+            "process.roles": "broker,controller" if node_id in self.addresses else "broker",
             **{name.replace("_", "."): value for name, value in self.settings.items()},
         }
         directory = self.path / f"node-{node_id}"

@@ -94,6 +94,10 @@ class RaftReplica:
                 self._changes.on_request(token, request, now)
         self.tick(now)
 
+    def refusal(self, request: VoterChange, now: float) -> VoterChangeResponse | None:
+        """Return the answer to a change of the voters that would be refused now, None if it would be taken."""
+        return self._changes.refusal(request, now)
+
     def responded(self, node: int, request: Request, response: Response, now: float) -> None:
         """Take a node's response to a request that was sent to it."""
         useful = not response.error

@@ -79,6 +79,14 @@ class VoterChanges:
             token = None
         self._pending = PendingChange(token, self.state.epoch, end_offset, now + request.max_wait)
 
+    def refusal(self, request: VoterChange, now: float) -> VoterChangeResponse | None:
+        """Return the answer to a request that would be refused now, None if it would be taken."""
+        try:
+            self._decide(request, now)
+        except errors.BrokerError as error:
+            return VoterChangeResponse(error.code, self.state.epoch, self.state.leader_id, str(error.args[0]))
+        return None
+
     def _decide(self, request: VoterChange, now: float) -> VoterSet:
         """Return the changed set; raise a `BrokerError` with Kafka's code if the request is refused."""
         self._check_may_change(request)
