@@ -52,8 +52,8 @@ _ADVICE: Final[Mapping[int, str]] = {
 class RefreshGate:
     """Merges requests for a refresh and spaces refreshes out.
 
-    Refreshes in quick succession are delayed by growing pauses (`backoff`), those of `request_at_once` are not. Without
-    a request, a refresh is due when the last one is `max_age` seconds old.
+    Refreshes in quick succession that bring no news are delayed by growing pauses (`backoff`), those of
+    `request_at_once` are not. Without a request, a refresh is due when the last one is `max_age` seconds old.
     """
 
     def __init__(self, backoff: Backoff, max_age: float, clock: Clock, rng: Rng) -> None:
@@ -85,11 +85,11 @@ class RefreshGate:
         self._wanted.clear()
         self._at_once.clear()
 
-    def end(self) -> None:
-        """Record that a refresh has succeeded."""
+    def end(self, *, news: bool = False) -> None:
+        """Record that a refresh has succeeded; after `news` the next pause is the shortest."""
         self._running = False
         now = self._clock.monotonic()
-        in_a_row = now - self._last < 2 * self._backoff.maximum and not self._urgent
+        in_a_row = now - self._last < 2 * self._backoff.maximum and not self._urgent and not news
         self._in_a_row = self._in_a_row + 1 if in_a_row else 0
         self._last = now
 
@@ -378,7 +378,7 @@ class MetadataUpdater:
 
     def _take(self, response: MetadataResponse, asked: frozenset[str] | None, names: frozenset[str]) -> None:
         """Apply a response to a request for `names`; `asked` is None if it was for all topics of this client."""
-        first, known = self.metadata is EMPTY, self.metadata.nodes
+        first, known, topics = self.metadata is EMPTY, self.metadata.nodes, self.metadata.topics
         self.metadata = snapshot(self.metadata, response, self._clock.monotonic(), asked)
         self._log_connected(first)
         self.generation += 1
@@ -393,7 +393,7 @@ class MetadataUpdater:
         self._stale -= names
         self._unavailable -= names
         self._unavailable |= {name for name in names & (self.topics or set()) if self._is_unavailable(name)}
-        self._gate.end()
+        self._gate.end(news=topics != self.metadata.topics)
         self._pool.update(self.metadata)
         for address in self._refusals.keys() - self._pool.addresses():
             del self._refusals[address]

@@ -203,6 +203,15 @@ class Connection:
         return len(self._waiting)
 
     @property
+    def unanswered_for(self) -> float:
+        """Seconds since the oldest request without a response was sent; 0 if there is none."""
+        try:
+            oldest = self._waiting[0]
+        except IndexError:  # another thread may have taken the last one
+            return 0.0
+        return max(0.0, self._loop.time() - (oldest.deadline - oldest.timeout))
+
+    @property
     def throttled_for(self) -> float:
         """Seconds left of the broker's throttle time (KIP-219), during which requests are held back."""
         return max(0.0, self._throttled_until - self._loop.time())

@@ -237,6 +237,9 @@ class RecordAccumulator:
             self.unmark(queue)
             queue.leader, queue.turn = leader, self._led[leader]
             self._led[leader] += 1
+            if leader != NO_LEADER:  # pauses between retries are for the earlier leader (KIP-951)
+                for batch in queue.waiting:
+                    batch.retry_at = 0.0
             if was_ready:
                 self.mark_ready(queue)
 
@@ -387,6 +390,12 @@ class RecordAccumulator:
     def ready_nodes(self) -> list[int]:
         """Return the leaders of partitions that have a batch to send; -1 is one of them if some have no leader."""
         return [node for node, queues in self._ready.items() if queues]
+
+    def is_left_behind(self, node: int) -> bool:
+        """Return True if every partition with batches in flight to a broker is known to have another leader."""
+        queues = {batch.queue for batch in self.incomplete if batch.on_wire}
+        leaders = [queue.leader for queue in queues if queue.wire_node == node]
+        return bool(leaders) and not {node, NO_LEADER}.intersection(leaders)
 
     def ready_queues(self, node: int) -> list[PartitionQueue]:
         """Return the partitions led by `node` that have a batch to send, in the order in which they became ready."""

@@ -24,6 +24,7 @@ from pyclient.producer.produce_response import PartitionAnswer, answers_by_parti
 from pyclient.producer.producer_batch import ProducerBatch
 from pyclient.producer.record_accumulator import NEVER, NO_LEADER, PartitionQueue
 from pyclient.producer.sender import ProduceWork, Sender
+from pyclient.producer.silent_brokers import SilenceWatch
 from pyclient.producer.transaction_manager import IMPLICIT_PARTITIONS
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.produce import (
@@ -101,6 +102,10 @@ class BrokerLinks:
                 break
             connections.append(connection)
         return connections
+
+    def all(self) -> list[tuple[int, Connection]]:
+        """Return all connections by their brokers; some may have ended."""
+        return [*self.used.items(), *((node, each) for (node, _link), each in self._additional.items())]
 
     def _first(self, node: int) -> Connection | None:
         connection = self.used.get(node)
@@ -228,6 +233,7 @@ class SenderLoop:
         self._tasks = SenderTasks(loop)
         self._brokers = BrokerLinks(cluster, self._tasks, backoff, rng, nudge=self.nudge)
         self.links = self._brokers.used  # the first connection to each broker
+        self._watch = SilenceWatch(loop, self._brokers.all, self._is_left_behind, cluster.request_refresh)
         self._id_search = ProducerIdSearch(
             sender.producer_ids, cluster, lock, backoff, rng, refused=self._no_producer_id, ended=self.nudge
         )
@@ -248,6 +254,7 @@ class SenderLoop:
         self._cluster.listeners.append(self._on_metadata)
         if self._config.idempotent and self.sender.transactions is None:
             self.sender.producer_ids.wanted = True
+        self._watch.start()
         self._step()
 
     def stop(self) -> None:
@@ -255,6 +262,7 @@ class SenderLoop:
         self._stopped = self.scheduled = True
         if self._timer is not None:
             self._timer.cancel()
+        self._watch.stop()
         self._tasks.cancel()
 
     def after_fork(self) -> None:
@@ -383,6 +391,10 @@ class SenderLoop:
         self._timer = None
         self.next_look = NEVER
         self._step()
+
+    def _is_left_behind(self, node: int) -> bool:
+        with self._lock:
+            return self.sender.accumulator.is_left_behind(node)
 
     # -- topics
 

@@ -92,6 +92,30 @@ def test_refresh_is_due_on_request_or_by_age():
     run(scenario())
 
 
+def test_pauses_grow_only_while_refreshes_bring_no_news():
+    clock = ManualClock()
+    each = RefreshGate(Backoff(0.01, 0.08, jitter=0.0), 300.0, clock, random.Random(1))
+    pauses = []
+
+    async def let_time_pass(event, seconds):
+        if not event.is_set():
+            pauses.append(round(seconds, 3))
+            clock.advance(max(0.0, seconds))
+        return event.is_set()
+
+    each._wait = let_time_pass
+
+    async def scenario():
+        for news in (True, False, False, True, False):
+            each.begin()
+            each.end(news=news)
+            each.request()
+            await each.wait_until_due()
+        return pauses
+
+    assert run(scenario()) == [0.01, 0.02, 0.04, 0.01, 0.02]
+
+
 def test_request_during_refresh_is_merged_unless_urgent():
     async def scenario():
         each = gate(ManualClock())

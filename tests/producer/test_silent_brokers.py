@@ -1,0 +1,62 @@
+"""A broker that does not answer is given up when its partitions have other leaders, and only then."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pyclient import Admin, NewTopic, Producer
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.producer.silent_brokers import PATIENCE, judge
+from tests.producer.sender_fixture import SenderFixture
+from tests.waiting import until
+
+
+def connection(seconds: float) -> Any:
+    return SimpleNamespace(unanswered_for=seconds)
+
+
+def test_only_silent_brokers_without_their_partitions_are_given_up():
+    quick, slow, frozen = connection(0.0), connection(PATIENCE + 1), connection(PATIENCE + 1)
+    connections = [(1, quick), (2, slow), (3, frozen)]
+    assert judge(connections, {1, 3}.__contains__) == ([(3, frozen)], True)
+    assert judge(connections[:1], {1}.__contains__) == ([], False)
+
+
+def test_a_broker_is_left_behind_when_all_partitions_in_flight_have_other_leaders():
+    fixture = SenderFixture(leaders=(1, 1))
+    fixture.batch("a0")
+    fixture.batch("b1", partition=1)
+    fixture.drain()
+    is_left_behind = fixture.accumulator.is_left_behind
+    for leaders, expected in [((1, 1), False), ((2, 1), False), ((2, -1), False), ((2, 3), True)]:
+        fixture.lead(*leaders)
+        assert is_left_behind(1) is expected
+    assert not is_left_behind(2)
+
+
+def test_a_new_leader_gets_a_batch_without_the_pause_before_a_retry():
+    fixture = SenderFixture(leaders=(1,))
+    fixture.batch("a0")
+    [_names] = fixture.drain()
+    fixture.lose("a0")
+    assert fixture.drain() == []
+    fixture.lead(2)
+    assert fixture.drain(node=2) == [["a0"]]
+
+
+@pytest.mark.slow
+def test_records_reach_the_new_leader_although_the_old_one_is_frozen():
+    with EmbeddedCluster(3) as cluster:
+        with Admin(cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("frozen", 1, 3)])
+        with Producer(cluster.bootstrap_servers, request_timeout_ms=100_000, delivery_timeout_ms=200_000) as producer:
+            producer.send("frozen", b"a").result(60)
+            leader = cluster.leader_of("frozen", 0)
+            assert leader is not None
+            cluster.pause(leader)
+            assert producer.send("frozen", b"b").result(60).offset == 1
+            until(lambda: cluster.leader_of("frozen", 0) not in (leader, None))
+            cluster.resume(leader)
