@@ -1,7 +1,8 @@
-"""`python -m tests.plants`: apply each planted bug to a copy of the package, and show that a chaos run finds it.
+"""`python -m tests.plants`: apply each planted bug to a copy of the package, and show that it is found.
 
 A plant is a patch in this directory. Lines in front of it, `# faults: kill leader, isolate leader` and `# seconds: 40`,
-say which chaos run has to find it; `# finds: lost` names the checkers that may do so.
+say which chaos run has to find it; `# finds: lost` names the checkers that may do so. `# seeds: 400` instead asks the
+simulation of the metadata quorum to find it within that many seeds, by one of the properties in `# finds`.
 """
 
 from __future__ import annotations
@@ -28,13 +29,35 @@ class Plant:
     path: Path
     faults: tuple[str, ...]
     seconds: float
+    seeds: int
     finds: tuple[str, ...]
 
     @classmethod
     def read(cls, path: Path) -> Plant:
         lines = [line.removeprefix("# ") for line in path.read_text().splitlines() if line.startswith("# ")]
         head = {name: value for name, separator, value in (line.partition(": ") for line in lines) if separator}
-        return cls(path, _names(head["faults"]), float(head["seconds"]), _names(head["finds"]))
+        seeds = int(head.get("seeds", 0))
+        return cls(path, _names(head.get("faults", "")), float(head.get("seconds", 0)), seeds, _names(head["finds"]))
+
+    def command(self, seed: int) -> list[str]:
+        """Return the run that has to find it."""
+        if self.seeds:
+            return [sys.executable, "-m", "tests.broker_embedded.raft", "--seeds", str(self.seeds)]
+        command = [sys.executable, "-m", "tests.chaos", "--seed", str(seed), "--seconds", str(self.seconds)]
+        for fault in self.faults:
+            command += ["--only", fault]
+        return command
+
+    def found_by(self, output: str) -> list[str]:
+        """Return what was found, of what has to find it."""
+        lines = output.splitlines()
+        if self.seeds:
+            return [line for line in lines if any(name in line for name in self.finds)]
+        violated = [line.removeprefix("VIOLATED ") for line in lines if line.startswith("VIOLATED ")]
+        found = [line for line in violated if line.split(":")[0] in self.finds]
+        if "failed" in self.finds:  # clients that could not go on, or a cluster that did not heal
+            found += [line for line in lines if line.startswith("FAILED ")]
+        return found
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -51,13 +74,10 @@ def found(plant: Plant, seed: int) -> tuple[bool, str]:
         )
         if applied.returncode:
             raise SystemExit(f"{plant.path.name} does not apply: {applied.stdout.decode()}")
-        command = [sys.executable, "-m", "tests.chaos", "--seed", str(seed), "--seconds", str(plant.seconds)]
-        for fault in plant.faults:
-            command += ["--only", fault]
         environment = os.environ | {"PYTHONPATH": copy, "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             ran = subprocess.run(
-                command,
+                plant.command(seed),
                 cwd=copy,
                 env=environment,
                 capture_output=True,
@@ -67,11 +87,9 @@ def found(plant: Plant, seed: int) -> tuple[bool, str]:
             )
         except subprocess.TimeoutExpired:
             return False, "the run did not end"
-    violated = [line.removeprefix("VIOLATED ") for line in ran.stdout.splitlines() if line.startswith("VIOLATED ")]
-    if "failed" in plant.finds:  # clients that could not go on, or a cluster that did not heal
-        violated += [line for line in ran.stdout.splitlines() if line.startswith("FAILED ")]
-    if any(line.split(":")[0] in plant.finds or line.startswith("FAILED ") for line in violated):
-        return True, "; ".join(violated)
+    lines = plant.found_by(ran.stdout + ran.stderr)
+    if ran.returncode and lines:
+        return True, "; ".join(lines)
     return False, f"{ran.stdout[-1500:]}{ran.stderr[-1500:]}"
 
 
