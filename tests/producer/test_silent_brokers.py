@@ -25,7 +25,7 @@ def test_only_silent_brokers_without_their_partitions_are_given_up():
     assert judge(connections[:1], {1}.__contains__) == ([], False)
 
 
-def test_a_broker_is_left_behind_when_all_partitions_in_flight_have_other_leaders():
+def test_a_broker_is_left_behind_when_all_partitions_have_other_leaders():
     fixture = SenderFixture(leaders=(1, 1))
     fixture.batch("a0")
     fixture.batch("b1", partition=1)
@@ -37,7 +37,7 @@ def test_a_broker_is_left_behind_when_all_partitions_in_flight_have_other_leader
     assert not is_left_behind(2)
 
 
-def test_a_new_leader_gets_a_batch_without_the_pause_before_a_retry():
+def test_a_new_leader_gets_a_batch_without_a_pause():
     fixture = SenderFixture(leaders=(1,))
     fixture.batch("a0")
     [_names] = fixture.drain()
@@ -48,7 +48,7 @@ def test_a_new_leader_gets_a_batch_without_the_pause_before_a_retry():
 
 
 @pytest.mark.slow
-def test_records_reach_the_new_leader_although_the_old_one_is_frozen():
+def test_records_reach_the_new_leader_while_the_old_one_is_frozen():
     with EmbeddedCluster(3) as cluster:
         with Admin(cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("frozen", 1, 3)])
