@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.groups.consumer.regex import Regex, RegexError
+from pyclient.broker_embedded.groups.consumer.patterns import Regex
 from pyclient.broker_embedded.transactions.state import DEAD
 from pyclient.broker_embedded.transactions.state import TransactionState as State
 from pyclient.errors import CoordinatorLoadInProgress, InvalidRegularExpression
@@ -34,7 +34,7 @@ def handle(request: ListTransactionsRequest, context: RequestContext) -> Increme
     if request.transactional_id_pattern:
         try:
             pattern = Regex(request.transactional_id_pattern)
-        except RegexError:
+        except InvalidRegularExpression:
             return _refused(InvalidRegularExpression.code)
     transactions = context.node.transactions
     if transactions.is_loading:
