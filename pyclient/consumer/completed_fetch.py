@@ -28,6 +28,7 @@ from pyclient.records.payload import Payload, open_batch
 from pyclient.types import TopicPartition
 
 RawRecord = Record[bytes | None, bytes | None]
+OFFSET_MAX: Final = 2**63 - 1
 _MAGIC: Final = 2  # of batches that are not message sets
 _offset_of = attrgetter("offset")
 
@@ -181,12 +182,14 @@ class BatchSlice:
 class ParsedRecords:
     """The data batches of one partition's response, and the next offset to fetch.
 
-    Control batches and aborted ones are left out, but `next_offset` is after them. `error` is at `next_offset`.
+    Control batches and aborted ones are left out, but `next_offset` is after them, and `last_epoch` the leader epoch of
+    the last of them (-1: none was left out). `error` is at `next_offset`.
     """
 
     batches: Sequence[FetchedBatch]
     next_offset: int
     error: CorruptBatch | None = None
+    last_epoch: int = -1
 
 
 @dataclass(slots=True)
@@ -195,6 +198,11 @@ class _Aborted:
 
     upcoming: list[tuple[int, int]]  # (first offset, producer id), the nearest last
     open: set[int]
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next aborted transaction: before it, everything is committed while none is `open`."""
+        return self.upcoming[-1][0] if self.upcoming else OFFSET_MAX
 
     def covers(self, batch: FetchedBatch) -> bool:
         header = batch.header
@@ -220,12 +228,12 @@ def parse_records(
     """
     aborts = _Aborted(sorted(((first, producer) for producer, first in aborted), reverse=True), set())
     batches: list[FetchedBatch] = []
-    position, next_offset = 0, fetch_offset
+    position, next_offset, last_epoch = 0, fetch_offset, -1
     try:
         while True:
-            if not aborts.upcoming and not aborts.open:
+            if not aborts.open:
                 position, next_offset = find_batches(
-                    FetchedBatch, topic, partition, data, position, next_offset, batches
+                    FetchedBatch, topic, partition, data, position, next_offset, batches, aborts.next_offset
                 )
             following = next(iter_batches(data, position), None)
             if following is None:
@@ -241,13 +249,16 @@ def parse_records(
             plain = not header.attributes and not aborts.upcoming  # nothing of a transaction
             if (plain or not aborts.covers(batch)) and batch.count > 0:
                 batches.append(batch)
+            else:
+                last_epoch = batch.leader_epoch
             next_offset = batch.next_offset
     except CorruptRecord as error:
         message = f"{topic}-{partition}: fetched from offset {next_offset}: {error}"
         corrupt = error if isinstance(error, CorruptBatch) else None
         end = corrupt.next_offset if corrupt else next_offset + 1
-        return ParsedRecords(batches, next_offset, CorruptBatch(message, topic, partition, next_offset, end))
-    return ParsedRecords(batches, next_offset)
+        failure = CorruptBatch(message, topic, partition, next_offset, end)
+        return ParsedRecords(batches, next_offset, failure, last_epoch)
+    return ParsedRecords(batches, next_offset, last_epoch=last_epoch)
 
 
 def _refuse_going_back(batch: FetchedBatch, next_offset: int, inside: bool) -> None:
@@ -275,7 +286,7 @@ class Frame:
 class CompletedFetch:
     """One partition's batches in one response."""
 
-    __slots__ = ("batches", "error", "frame", "index", "next_offset", "size", "state", "version")
+    __slots__ = ("batches", "error", "frame", "index", "last_epoch", "next_offset", "size", "state", "version")
 
     def __init__(self, state: AssignedPartition, parsed: ParsedRecords, size: int, frame: Frame) -> None:
         self.state = state
@@ -283,6 +294,7 @@ class CompletedFetch:
         self.batches: Sequence[FetchedBatch] = parsed.batches
         self.index = 0
         self.next_offset = parsed.next_offset
+        self.last_epoch = parsed.last_epoch
         self.error = parsed.error
         self.size = size
         self.frame = frame

@@ -245,7 +245,10 @@ class FetchBuffer:
         if part.index == len(batches):
             if part.error is not None:
                 raise part.error
-            state.position = max(state.position, part.next_offset)
+            if part.next_offset > state.position:
+                state.position = part.next_offset
+                if part.last_epoch >= 0:  # with an older one the log would seem to be truncated before that batch
+                    state.position_epoch = part.last_epoch
         return taken
 
     def _add_buffered(self, state: AssignedPartition, size: int) -> None:

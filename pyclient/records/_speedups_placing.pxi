@@ -14,6 +14,7 @@ cdef enum:
     PLAIN_HEADER = 61  # bytes before a batch's records
     BEHIND_LENGTH = 12
     OF_TRANSACTIONS = 0x30  # attribute bits: transactional, control
+    OF_CONTROL = 0x20
 
 cdef int64_t MAX_BASE_OFFSET = INT64_MAX - <int64_t>0xFFFFFFFF  # a batch that begins below it ends within 64 bits
 
@@ -94,18 +95,23 @@ cdef class PlacedBatch:
 
 
 def find_batches(
-    type kind, str topic, int32_t partition, buffer, Py_ssize_t position, int64_t next_offset, list found
+    type kind, str topic, int32_t partition, buffer, Py_ssize_t position, int64_t next_offset, list found,
+    int64_t until=0,
 ):
     """Append the batches from `position` on to `found`, as instances of `kind`, for a reader at `next_offset`.
 
     Return the position where it stopped and the offset after the last batch. Stop at the end and before a batch that is
-    incomplete, invalid, of an old format, transactional, a control batch, empty, or before `next_offset`.
+    incomplete, invalid, of an old format, empty, or before `next_offset`. A transactional batch that ends before the
+    offset `until` is appended, and a control batch before such a one left out; stop before any other of these.
     """
+    cdef Py_ssize_t stopped = position
+    cdef int64_t end_offset = next_offset
     view = memoryview(buffer)
     cdef Py_ssize_t end = PyMemoryView_GET_BUFFER(view).len
     cdef const uint8_t* start = <const uint8_t*>PyMemoryView_GET_BUFFER(view).buf
     cdef const uint8_t* at
     cdef int64_t size, base, last, count
+    cdef int32_t attributes
     cdef PlacedBatch batch
     if not issubclass(kind, PlacedBatch):
         raise TypeError(f"{kind.__name__} is no PlacedBatch")
@@ -115,10 +121,18 @@ def find_batches(
         base = load64(at)
         last = load32(at + LAST_DELTA_AT)
         count = load32(at + COUNT_AT)
-        if at[MAGIC_AT] != 2 or load16(at + CHECKED_AT) & OF_TRANSACTIONS or size < PLAIN_HEADER:
+        attributes = load16(at + CHECKED_AT)
+        if at[MAGIC_AT] != 2 or size < PLAIN_HEADER:
             break
         if size > end - position or count <= 0 or not 0 <= base < MAX_BASE_OFFSET or base + last + 1 <= next_offset:
             break
+        if attributes & OF_TRANSACTIONS:
+            if base + last >= until:
+                break
+            if attributes & OF_CONTROL:
+                next_offset = base + last + 1
+                position += size
+                continue
         batch = kind.__new__(kind)
         batch.topic = topic
         batch.partition = partition
@@ -131,5 +145,6 @@ def find_batches(
         batch.leader_epoch = load32(at + EPOCH_AT)
         batch.dense = count == last + 1
         found.append(batch)
-        position += size
-    return position, next_offset
+        stopped = position = position + size
+        end_offset = next_offset
+    return stopped, end_offset

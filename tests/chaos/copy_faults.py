@@ -66,14 +66,13 @@ class Copiers:
         self._frozen.append(process)
 
     def thaw(self) -> None:
-        """Let frozen copiers go on, which are fenced; they end by themselves, or are ended."""
+        """Let frozen copiers go on: those that get partitions end by themselves, as they are fenced."""
         for process in self._frozen:
             os.kill(process.pid, signal.SIGCONT)
             try:
-                process.wait(30)
+                process.wait(10)
             except subprocess.TimeoutExpired:
-                self.notes.append(f"a zombie of process {process.pid} was not fenced")
-                process.kill()
+                process.kill()  # it got no partitions
             self._collect(process)
         self._frozen.clear()
 

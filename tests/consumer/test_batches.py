@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyclient.consumer import completed_fetch
 from pyclient.errors import CorruptBatch, CorruptRecord
 from tests.consumer.consumer_samples import (
     ABORT,
@@ -156,17 +157,26 @@ def test_arbitrary_bytes_give_batches_or_one_error(data: bytes) -> None:
     assert parsed.next_offset >= 5
 
 
+def _find_none(
+    kind: type, topic: str, partition: int, buffer: memoryview, position: int, next_offset: int, *_: object
+) -> tuple[int, int]:
+    return position, next_offset
+
+
 @given(data=st.data())
 def test_bulk_parse_equals_batch_by_batch_parse(data: st.DataObject) -> None:
     parts, offset = [], data.draw(st.integers(0, 3))
     for _ in range(data.draw(st.integers(0, 7))):
-        one = data.draw(st.sampled_from(("plain", "packed", "gaps", "transaction", "marker", "older")))
+        one = data.draw(
+            st.sampled_from(("plain", "packed", "gaps", "transaction", "other transaction", "marker", "older"))
+        )
         if one == "marker":
             parts.append(marker(offset, 7, data.draw(st.sampled_from((ABORT, COMMIT)))))
         elif one == "gaps":
             parts.append(compacted(offset, [0, 2], 3))
-        elif one == "transaction":
-            parts.append(batch_of(offset, 3, producer_id=7, producer_epoch=0, transactional=True))
+        elif one.endswith("transaction"):
+            producer_id = 7 if one == "transaction" else 8
+            parts.append(batch_of(offset, 3, producer_id=producer_id, producer_epoch=0, transactional=True))
         elif one == "packed":
             parts.append(batch_of(offset, 3, compression=Compression.GZIP))
         else:
@@ -177,8 +187,11 @@ def test_bulk_parse_equals_batch_by_batch_parse(data: st.DataObject) -> None:
         answer[data.draw(st.integers(0, len(answer) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     cut = memoryview(bytes(answer[: data.draw(st.integers(0, len(answer)))]))
     fetch_offset = data.draw(st.integers(0, 5))
-    # a later aborted transaction disables the bulk parse, and changes nothing
-    quick, slow = (parse_records(cut, "t", 0, fetch_offset, late) for late in ((), ((99, 2**62),)))
+    aborted = data.draw(st.lists(st.tuples(st.sampled_from((7, 8)), st.integers(0, 12)), max_size=3))
+    quick = parse_records(cut, "t", 0, fetch_offset, aborted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(completed_fetch, "find_batches", _find_none)
+        slow = parse_records(cut, "t", 0, fetch_offset, aborted)
     assert [batch.header for batch in quick.batches] == [batch.header for batch in slow.batches]
     assert [batch.position for batch in quick.batches] == [batch.position for batch in slow.batches]
     assert (quick.next_offset, str(quick.error)) == (slow.next_offset, str(slow.error))

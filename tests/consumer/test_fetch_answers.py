@@ -16,7 +16,8 @@ from pyclient.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from tests.consumer.consumer_samples import T0, batch_of, marker
+from pyclient.records import stamp_offsets
+from tests.consumer.consumer_samples import COMMIT, T0, batch_of, marker
 from tests.consumer.fetch_fixture import FetchFixture
 
 
@@ -151,6 +152,20 @@ def test_aborted_records_are_left_out_only_in_read_committed() -> None:
         fixture.answer(fixture.states[0], records=records, aborted_transactions=aborted)
         assert sum(piece.count for piece in fixture.buffer.take(10)) == count
         assert fixture.states[0].position == 3
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_position_after_marker_has_epoch_of_marker(isolation: str) -> None:
+    """With the epoch of the last record the log would seem to be truncated before the marker (KIP-320)."""
+    records = batch_of(0, 2, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    end = bytearray(marker(2, 7, COMMIT))
+    stamp_offsets(end, 0, 2, 5)
+    fixture = FetchFixture(T0, isolation_level=isolation)
+    fixture.answer(fixture.states[0], records=records + bytes(end))
+    assert sum(piece.count for piece in fixture.buffer.take(1)) == 1
+    assert (fixture.states[0].position, fixture.states[0].position_epoch) == (1, 0)
+    fixture.buffer.take(10)
+    assert (fixture.states[0].position, fixture.states[0].position_epoch) == (3, 5)
 
 
 def test_impossible_watermarks_do_no_harm() -> None:

@@ -32,9 +32,9 @@ def changed(data: bytes, code: str, at: int, value: int) -> bytes:
     return bytes(copy)
 
 
-def find(twin: Any, data: Any, position: int = 0, next_offset: int = 0) -> tuple[int, int, list[Any]]:
+def find(twin: Any, data: Any, position: int = 0, next_offset: int = 0, until: int = 0) -> tuple[int, int, list[Any]]:
     found: list[Any] = []
-    stopped = twin.module.find_batches(twin.module.PlacedBatch, "t", 3, data, position, next_offset, found)
+    stopped = twin.module.find_batches(twin.module.PlacedBatch, "t", 3, data, position, next_offset, found, until)
     return *stopped, found
 
 
@@ -99,6 +99,18 @@ def test_find_batches_stops_before_special_or_earlier_batch(twin: Any, code: str
     assert (position, end_offset, len(found)) == (len(GOOD[0]), 3, 1)
 
 
+def test_transactional_batches_are_found_until_an_offset(twin: Any) -> None:
+    parts = [
+        GOOD[0], changed(GOOD[1], ">h", 21, TRANSACTIONAL | Compression.GZIP),
+        changed(batch(4, 1), ">h", 21, TRANSACTIONAL | CONTROL), changed(GOOD[2], ">h", 21, TRANSACTIONAL),
+    ]  # fmt: skip
+    data = b"".join(parts)
+    for until, whole, end_offset in ((3, 1, 3), (4, 2, 4), (5, 2, 4), (11, 2, 4), (12, 4, 12), (2**63 - 1, 4, 12)):
+        position, stopped, found = find(twin, data, until=until)
+        assert (position, stopped) == (sum(map(len, parts[:whole])), end_offset)
+        assert [each.base_offset for each in found] == [0, 3, 10][: whole - (whole > 2)]
+
+
 @pytest.mark.parametrize("position", [-1, -(10**6), 10**6])
 def test_position_outside_buffer_finds_nothing(twin: Any, position: int) -> None:
     assert find(twin, GOOD[0], position, 7) == (position, 7, [])
@@ -122,13 +134,20 @@ def test_non_bytes_buffer_is_not_read_past_its_end(twin: Any, size: int) -> None
 
 @given(data=st.data())
 def test_both_twins_find_the_same_batches_in_random_bytes(twins: tuple[Any, Any], data: st.DataObject) -> None:
-    parts = data.draw(st.lists(st.sampled_from([*GOOD, batch(20, 1), b"\0" * 61, b"\xff" * 70]), max_size=6))
+    parts = data.draw(
+        st.lists(
+            st.sampled_from(
+                [*GOOD, batch(20, 1), changed(batch(22, 2), ">h", 21, TRANSACTIONAL), b"\0" * 61, b"\xff" * 70]
+            ),
+            max_size=6,
+        )
+    )
     content = bytearray(b"".join(parts))
     for _ in range(data.draw(st.integers(0, 4))):
         if content:
             content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(content[: data.draw(st.integers(0, len(content)))])
-    start = data.draw(st.integers(0, 70))
-    compiled, pure = (find(twin, cut, start) for twin in twins)
+    start, until = data.draw(st.integers(0, 70)), data.draw(st.sampled_from([0, 4, 2**63 - 1]))
+    compiled, pure = (find(twin, cut, start, until=until) for twin in twins)
     assert compiled[:2] == pure[:2]
     assert numbers(compiled[2]) == numbers(pure[2])

@@ -127,7 +127,7 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, f
         while True:
             data, due = await queue.get()
             await flow.carry(len(data), due)
-            if not data:
+            if not data or writer.transport.is_closing():  # closed when the other direction has ended
                 break
             writer.write(data)
             await writer.drain()

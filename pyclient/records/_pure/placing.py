@@ -53,23 +53,31 @@ class PlacedBatch:
 
 
 def find_batches(
-    kind: type[B], topic: str, partition: int, buffer: Buffer, position: int, next_offset: int, found: list[B]
-) -> tuple[int, int]:
+    kind: type[B], topic: str, partition: int, buffer: Buffer, position: int, next_offset: int, found: list[B],
+    until: int = 0,
+) -> tuple[int, int]:  # fmt: skip
     """Append the batches from `position` on to `found`, as instances of `kind`, for a reader at `next_offset`.
 
     Return the position where it stopped and the offset after the last batch. Stop at the end and before a batch that is
-    incomplete, invalid, of an old format, transactional, a control batch, empty, or before `next_offset`.
+    incomplete, invalid, of an old format, empty, or before `next_offset`. A transactional batch that ends before the
+    offset `until` is appended, and a control batch before such a one left out; stop before any other of these.
     """
+    stopped, end_offset = position, next_offset
     while True:
         try:
             header = read_header(buffer, position)
         except (CorruptRecord, TruncatedMessage):
-            return position, next_offset
+            return stopped, end_offset
         if (
-            header.magic != 2 or header.is_transactional or header.is_control or position + header.size > len(buffer)
+            header.magic != 2 or position + header.size > len(buffer)
+            or ((header.is_transactional or header.is_control) and header.last_offset >= until)
             or header.count <= 0 or not 0 <= header.base_offset < _MAX_BASE_OFFSET or header.next_offset <= next_offset
         ):  # fmt: skip
-            return position, next_offset
-        found.append(kind(topic, partition, buffer, position, header))
+            return stopped, end_offset
+        is_data = not header.is_control
+        if is_data:
+            found.append(kind(topic, partition, buffer, position, header))
         position += header.size
         next_offset = header.next_offset
+        if is_data:
+            stopped, end_offset = position, next_offset
