@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyclient.admin.async_admin import AsyncAdmin
     from pyclient.admin.config import AdminConfig, AdminOptions
     from pyclient.admin.groups import GroupDescription, GroupListing, GroupMember
+    from pyclient.admin.quorum_calls import QuorumDescription, QuorumReplica
     from pyclient.admin.topics import NewTopic, TopicDescription
     from pyclient.admin.transaction_calls import ProducerDescription, TransactionDescription, TransactionListing
 
@@ -24,6 +25,8 @@ __all__ = [
     "GroupMember",
     "NewTopic",
     "ProducerDescription",
+    "QuorumDescription",
+    "QuorumReplica",
     "TopicDescription",
     "TransactionDescription",
     "TransactionListing",
@@ -39,6 +42,8 @@ _MODULES = {
     "GroupMember": "pyclient.admin.groups",
     "NewTopic": "pyclient.admin.topics",
     "ProducerDescription": "pyclient.admin.transaction_calls",
+    "QuorumDescription": "pyclient.admin.quorum_calls",
+    "QuorumReplica": "pyclient.admin.quorum_calls",
     "TopicDescription": "pyclient.admin.topics",
     "TransactionDescription": "pyclient.admin.transaction_calls",
     "TransactionListing": "pyclient.admin.transaction_calls",

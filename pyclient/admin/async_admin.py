@@ -6,10 +6,12 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
+from uuid import UUID
 
 from pyclient.admin.client import AdminClient
 from pyclient.admin.config import AdminConfig, AdminOptions
 from pyclient.admin.groups import GroupDescription, GroupListing
+from pyclient.admin.quorum_calls import QuorumDescription
 from pyclient.admin.runners import AsyncRunner
 from pyclient.admin.topics import NewTopic, TopicDescription, new_topics, unique_names
 from pyclient.admin.transaction_calls import ProducerDescription, TransactionDescription, TransactionListing
@@ -166,6 +168,26 @@ class AsyncAdmin:
         `fence_producers`: this one would end a part of it.
         """
         await self._runner.run(self._client.abort_transaction, partition, producer, timeout)
+
+    async def describe_metadata_quorum(self, *, timeout: float | None = None) -> QuorumDescription:
+        """Return the quorum of the controllers: leader, voters and observers, and how far each has the metadata log."""
+        return await self._runner.run(self._client.describe_metadata_quorum, timeout)
+
+    async def add_raft_voter(
+        self, voter_id: int, directory_id: UUID, endpoints: Mapping[str, str], *, timeout: float | None = None
+    ) -> None:
+        """Make a controller that follows a voter of the metadata quorum (KIP-853).
+
+        `directory_id` is that of its metadata directory, which `describe_metadata_quorum` shows among the observers;
+        `endpoints` are its addresses by listener, as in `{"CONTROLLER": "host:port"}`. Raise `RequestTimedOut` while it
+        lags behind or another change is under way, `DuplicateVoter`, and `UnsupportedVersion` if the voters are those
+        of the configuration (kraft.version 0).
+        """
+        await self._runner.run(self._client.add_raft_voter, voter_id, directory_id, endpoints, timeout)
+
+    async def remove_raft_voter(self, voter_id: int, directory_id: UUID, *, timeout: float | None = None) -> None:
+        """Make a voter of the metadata quorum an observer (KIP-853). Raise `VoterNotFound`, and as `add_raft_voter`."""
+        await self._runner.run(self._client.remove_raft_voter, voter_id, directory_id, timeout)
 
     def health(self) -> ClusterHealth:
         """Return the known and the connected nodes, the age of the metadata, and the last failure of each address."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
+from uuid import UUID
 
 from pyclient.admin.config import AdminConfig
 from pyclient.admin.group_calls import Deadline, GroupCalls
 from pyclient.admin.groups import GroupDescription, GroupListing
+from pyclient.admin.quorum_calls import QuorumCalls, QuorumDescription
 from pyclient.admin.topics import (
     ItemResult,
     NewTopic,
@@ -67,6 +69,7 @@ class AdminClient:
         )
         self._groups = GroupCalls(self._cluster, self._retry_policy)
         self._transactions = TransactionCalls(self._cluster, self._retry_policy)
+        self._quorum = QuorumCalls(self._cluster)
         self._started = False
 
     async def create_topics(
@@ -195,6 +198,20 @@ class AdminClient:
             max(0, producer.coordinator_epoch),
             deadline,
         )
+
+    async def describe_metadata_quorum(self, timeout: float | None) -> QuorumDescription:
+        deadline = await self._start_call(timeout)
+        return await self._quorum.describe(deadline)
+
+    async def add_raft_voter(
+        self, voter_id: int, directory_id: UUID, endpoints: Mapping[str, str], timeout: float | None
+    ) -> None:
+        deadline = await self._start_call(timeout)
+        await self._quorum.add(voter_id, directory_id, endpoints, deadline)
+
+    async def remove_raft_voter(self, voter_id: int, directory_id: UUID, timeout: float | None) -> None:
+        deadline = await self._start_call(timeout)
+        await self._quorum.remove(voter_id, directory_id, deadline)
 
     def health(self) -> ClusterHealth:
         return self._cluster.health()
