@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from uuid import UUID
 
+    from pyclient.broker_embedded.authorizer.standard import StandardAuthorizer
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.image import BrokerImage
     from pyclient.broker_embedded.controller.quorum import Quorum
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.membership import ClusterMembership
+    from pyclient.broker_embedded.network.authorization import Authorization
     from pyclient.broker_embedded.network.node_channels import Link, NodeChannels
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.releases import Release
@@ -125,6 +127,9 @@ class BrokerNode:
         self._metadata: MetadataLog | None = None
         self.admission = Admission(self)
         self.listeners = NodeListeners(self, listener, controller_listener)
+        self.authorizer = _authorizer_of(config, self.image) if config.has_authorizer else None
+        """Decides about requests by ACLs; None: everybody may do everything."""
+        self.authorization = _authorization() if config.has_authorizer else None
         self._link = link
         self._disk_thread = disk_thread
         self.membership: ClusterMembership | None = None
@@ -409,6 +414,8 @@ class BrokerNode:
         self.controller.register(self.listeners.endpoints())
         if config.users:
             self.controller.set_passwords(self.listeners.inter_broker_users())
+        if config.acls:
+            self.controller.add_acls(config.acls)
         self.configs_changed(BROKER_RESOURCE, CLUSTER)
         self.partitions.reconcile_directories(self._metadata.removed_topics)
         self._metadata.removed_topics.clear()
@@ -541,6 +548,23 @@ class BrokerNode:
             self._groups.offsets.topics_deleted([topic.name])
         if self._upkeep is not None:
             self._upkeep.topic_deleted()
+
+
+def _authorizer_of(config: BrokerConfig, image: MetadataImage) -> StandardAuthorizer:
+    from pyclient.broker_embedded.authorizer.standard import StandardAuthorizer  # few brokers need it
+
+    return StandardAuthorizer(
+        image.acls.values,
+        lambda: image.acls_version,
+        super_users=config.super_users,
+        allow_everyone=config.allows_everyone,
+    )
+
+
+def _authorization() -> Authorization:
+    from pyclient.broker_embedded.network.authorization import Authorization
+
+    return Authorization()
 
 
 def _release_of(text: str) -> Release:

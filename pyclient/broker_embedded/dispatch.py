@@ -18,6 +18,7 @@ from pyclient.protocol.versions import API_KEYS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pyclient.acls import AclOperation, ResourceType
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.network.mutation_quotas import MutationQuota
     from pyclient.broker_embedded.network.server import BrokerConnection
@@ -101,6 +102,30 @@ class RequestContext:
         return round(seconds * 1000)
 
     @property
+    def principal(self) -> str:
+        """Return who the client is, like `User:alice`."""
+        return self.connection.principal
+
+    def may(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        """Return True if the client may do it; without an authorizer every client may do everything."""
+        authorizer = self.node.authorizer
+        if authorizer is None or self.connection is None:
+            return True
+        return authorizer.may(self.principal, self.client_host.lstrip("/"), operation, kind, name)
+
+    def may_any(self, operation: AclOperation, kind: ResourceType) -> bool:
+        """Return True if the client may do it to at least one resource of that type."""
+        authorizer = self.node.authorizer
+        return authorizer is None or authorizer.may_any(self.principal, self.client_host.lstrip("/"), operation, kind)
+
+    def operations(self, possible: int, kind: ResourceType, name: str) -> int:
+        """Return those of the `possible` operations, as bits, that the client may do."""
+        authorizer = self.node.authorizer
+        if authorizer is None or self.connection is None:
+            return possible
+        return authorizer.operations(self.principal, self.client_host.lstrip("/"), possible, kind, name)
+
+    @property
     def client_host(self) -> str:
         """Return the client's address as Kafka shows it, with a leading slash: `/127.0.0.1`."""
         return self.connection.client_host
@@ -112,9 +137,9 @@ class RequestContext:
 
 
 class ForwardedContext(RequestContext):
-    """The context of a client's request that another broker has sent on: `host` is the client's address."""
+    """The context of a request of a client that another broker has sent on: its address, and who it is."""
 
-    __slots__ = ("_host",)
+    __slots__ = ("_host", "_principal")
 
     def __init__(
         self,
@@ -124,9 +149,16 @@ class ForwardedContext(RequestContext):
         client_id: str | None,
         connection: BrokerConnection,
         host: str,
+        principal: str,
     ) -> None:
         super().__init__(node, api_key, version, client_id, connection)
         self._host = host
+        self._principal = principal
+
+    @property
+    def principal(self) -> str:
+        """Return who the client is."""
+        return self._principal
 
     def throttle(self, seconds: float) -> int:
         """Return the throttle time in milliseconds: the other broker mutes its client."""
@@ -154,6 +186,10 @@ class Route:
         self.response = request.response
         self._request = request
         self._version = version
+
+    def with_handler(self, handler: Handler) -> Route:
+        """Return the route with another handler."""
+        return Route(self.name, self._request, self._version, handler, forwarded=self.forwarded)
 
     def decode_in_steps(self, frame: memoryview, position: int) -> Generator[None, None, Request[Any]]:
         """Decode with pauses, for a frame that may have many items."""

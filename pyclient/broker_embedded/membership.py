@@ -131,6 +131,7 @@ class ClusterMembership:
             node.controller = node.make_controller(metadata.image, metadata)
             node.controller.activate(SessionWatch(node.config, node.schedule, node.clock.monotonic, self._probe))
             node.controller.set_passwords(node.listeners.inter_broker_users())
+            node.controller.add_acls(node.config.acls)
         else:
             node.controller = node.make_controller(node.image, self._metadata_log())
             node.controller.resign()

@@ -350,7 +350,6 @@ _OF_OLDER_RELEASES: Final[tuple[Row, ...]] = (
 
 REASONS: Final[dict[str, str]] = {
     "alter.config.policy.class.name": "plug-ins of Java classes cannot run here",
-    "authorizer.class.name": "there are no ACLs yet",
     "client.quota.callback.class": "plug-ins of Java classes cannot run here",
     "config.providers": "plug-ins of Java classes cannot run here",
     "controller.quorum.auto.join.enable": "a controller is added by AddRaftVoter",
@@ -371,7 +370,6 @@ REASONS: Final[dict[str, str]] = {
 
 _REFUSED: Final[tuple[Row, ...]] = (
     ("alter.config.policy.class.name", CLASS, None),
-    ("authorizer.class.name", STRING, ""),
     ("client.quota.callback.class", CLASS, None),
     ("controller.quorum.auto.join.enable", BOOLEAN, False),
     ("create.topic.policy.class.name", CLASS, None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyclient.config.options import LIST, PASSWORD, STRING, Option
+from pyclient.config.options import BOOLEAN, LIST, PASSWORD, STRING, Option
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """The security protocols, in the order of their numbers."""
@@ -13,6 +13,13 @@ _MAP: Final = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL
 
 SECURITY_OPTIONS: Final = (
     Option("advertised.listeners", LIST, None, "the addresses of the listeners for clients, if others than its own"),
+    Option(
+        "authorizer.class.name",
+        STRING,
+        "",
+        "Kafka's StandardAuthorizer decides by ACLs; empty: everybody may do everything",
+        choices=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+    ),
     Option("inter.broker.listener.name", STRING, None, "the listener that other brokers use"),
     Option("listener.security.protocol.map", STRING, _MAP, "the protocol of each listener", dynamic=True),
     Option("listeners", LIST, "PLAINTEXT://:9092", "the listeners: NAME://host:port, with commas", dynamic=True),
@@ -57,6 +64,18 @@ SECURITY_OPTIONS: Final = (
     Option("ssl.truststore.type", STRING, "JKS", "PEM; other types have to be converted", dynamic=True),
 )
 """They are read when the node starts. Those that Kafka may change at run time are dynamic, and refused all the same."""
+
+AUTHORIZER: Final = "authorizer.class.name"
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+AUTHORIZER_OPTIONS: Final = {
+    option.name: option
+    for option in (
+        Option("super.users", STRING, "", "who may do everything, as in User:alice;User:bob"),
+        Option("allow.everyone.if.no.acl.found", BOOLEAN, False, "whether what no ACL is about is allowed"),
+    )
+}
+"""Options of the authorizer itself, which DescribeConfigs does not list, as in Kafka."""
 
 FIXED: Final = frozenset(option.name for option in SECURITY_OPTIONS)
 

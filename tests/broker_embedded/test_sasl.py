@@ -443,7 +443,7 @@ def test_scram_does_not_tell_whether_a_user_exists() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"security": "SASL_SSL", "users": USERS}, "it must be one of PLAINTEXT, SASL_PLAINTEXT"),
+        ({"security": "TLS", "users": USERS}, "it must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"security": "SASL_PLAINTEXT"}, "without users: no client could connect"),
         ({"users": USERS}, "set security='SASL_PLAINTEXT'"),
         ({"security": "SASL_PLAINTEXT", "users": {"alice": ""}}, "user 'alice': names and passwords"),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from pyclient.acls import AclBinding
     from pyclient.broker_embedded.cluster.cluster_controls import ClusterControlServer
     from pyclient.broker_embedded.cluster.partition_moves import PartitionMoves
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
@@ -60,7 +61,7 @@ class EmbeddedCluster:
     `security="SASL_SSL"` (or `SASL_PLAINTEXT`) demands that clients authenticate themselves, by PLAIN or SCRAM, as one
     of `users` (`{"alice": "password"}`), `security="SSL"` with `users=["alice"]` by a certificate; with TLS the cluster
     makes certificates. `client_options("alice")` returns what a client needs. `config={"listeners": ...}` describes
-    several listeners.
+    several listeners. `acls=[("topic", "orders", "User:alice", "read"), ...]` demands rights, as in Kafka.
     With `control_port` (0: any free one) the same controls are served by HTTP at `control_url`.
     A cluster that is still open at interpreter exit is closed after the clients. A child made by `fork` can use its
     address; only the parent may start and stop it (`ForkError`).
@@ -85,6 +86,7 @@ class EmbeddedCluster:
         control_port: int | None = None,
         security: str = "PLAINTEXT",
         users: Mapping[str, str] | Iterable[str] | None = None,
+        acls: Iterable[AclBinding | tuple[Any, ...]] | None = None,
     ) -> None:
         """Check the options; nothing runs before `start()` or `with`. Raises `ConfigError`."""
         self._layout = Layout.build(
@@ -101,7 +103,7 @@ class EmbeddedCluster:
         self._closed = False
         self._opened = False
         self._advanced = 0.0
-        self._security = ClusterSecurity(security, users)
+        self._security = ClusterSecurity(security, users, acls)
         self._configs = NodeConfigs(
             host=host, port=port, profile=profile, as_version=as_version, security=self._security
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.cluster.hosting import NodeHost, serve_controls
 from pyclient.broker_embedded.cluster.security import ClusterSecurity, host_of
-from pyclient.broker_embedded.config.broker_config import BrokerConfig, options_of, users_of
+from pyclient.broker_embedded.config.broker_config import BrokerConfig, acls_of, options_of, users_of
 from pyclient.config.broker_security import PROTOCOLS
 from pyclient.errors import ConfigError, KafkaError
 from pyclient.net.loop_thread import new_event_loop
@@ -85,6 +85,7 @@ def serve(
                 cluster_id=cluster_id,
                 security=security,
                 users=users_of(os.environ) if _has_users(security, settings) else None,
+                acls=acls_of(os.environ),
             )
             control = None
             if control_port is not None:

@@ -32,13 +32,14 @@ class NodeConfigs:
         port: int,
         profile: str,
         as_version: str | None,
-        security: ClusterSecurity,
+        security: ClusterSecurity | None = None,
     ) -> None:
+        """Without `security`, all listeners are PLAINTEXT."""
         self.host = host
         self._port = port
         self._profile = profile
         self._as_version = as_version
-        self._security = security
+        self._security = security or ClusterSecurity("PLAINTEXT", None)
         self._certificates: dict[str, Any] = {}
         self._extra: dict[tuple[int, str], ReservedPort] = {}
         self._data_dir = ""
@@ -114,7 +115,15 @@ class NodeConfigs:
     def _build(self, layout: Layout, node: NodePlan, data_dir: str, port: int) -> BrokerConfig:
         addresses = {voter: format_address(self.host, each.port) for voter, each in self._controllers.items()}
         return BrokerConfig.build(
-            self._with_ports(node, {**self._certificates, **layout.options(node, addresses, data_dir)}, port),
+            self._with_ports(
+                node,
+                {
+                    **self._certificates,
+                    **layout.options(node, addresses, data_dir),
+                    **self._security.authorizer(layout.settings),
+                },
+                port,
+            ),
             data_dir=layout.path(node, data_dir) if data_dir else "",
             host=self.host,
             port=port,
@@ -123,6 +132,7 @@ class NodeConfigs:
             cluster_id=self._cluster_id,
             security=self._security.protocol,
             users=self._security.node_users(several=not layout.is_one_node),
+            acls=self._security.acls,
         )
 
     def _with_ports(self, node: NodePlan, options: dict[str, Any], port: int) -> dict[str, Any]:

@@ -13,9 +13,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from enum import Enum
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
-from pyclient.broker_embedded.config.broker_config import OPTIONS_VARIABLE, USERS_VARIABLE
+from pyclient.broker_embedded.config.broker_config import ACLS_VARIABLE, OPTIONS_VARIABLE, USERS_VARIABLE
 from pyclient.config.broker import BROKER_OPTIONS
 from pyclient.config.broker_security import own_option
 from pyclient.errors import ClientError, KafkaTimeout
@@ -359,10 +360,14 @@ def _command(config: BrokerConfig, control_port: int | None, control_fd: int, li
     if config.other_dirs:
         command += ["--set", f"log.dirs={','.join(config.log_dirs)}"]
     hidden = _hidden(config)
-    for name, value in {**config.explicit, **config.own}.items():
+    for name, value in {**config.explicit, **config.own, **config.authorizer}.items():
         if name not in hidden:
             command += ["--set", f"{name}={value}"]
     return command
+
+
+def _plain(value: object) -> object:
+    return value.name if isinstance(value, Enum) else value
 
 
 def _hidden(config: BrokerConfig) -> dict[str, str]:
@@ -380,7 +385,8 @@ def _environment(config: BrokerConfig) -> dict[str, str]:
 
     home = os.path.dirname(os.path.dirname(os.path.abspath(pyclient.__file__)))
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    secrets = {USERS_VARIABLE: dict(config.users), OPTIONS_VARIABLE: _hidden(config)}
+    acls = [[*map(_plain, acl)] for acl in config.acls]
+    secrets = {USERS_VARIABLE: dict(config.users), OPTIONS_VARIABLE: _hidden(config), ACLS_VARIABLE: acls}
     given = {name: json.dumps(values) for name, values in secrets.items() if values}
     inherited = {name: text for name, text in os.environ.items() if name not in secrets}
     return inherited | given | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

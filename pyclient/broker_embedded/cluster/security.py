@@ -7,9 +7,10 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from pyclient.acls import acl_of
 from pyclient.broker_embedded.config.listeners import INTER_BROKER_USER
 from pyclient.config.addresses import parse_address
-from pyclient.config.broker_security import PROTOCOLS
+from pyclient.config.broker_security import AUTHORIZER, PROTOCOLS, STANDARD_AUTHORIZER
 from pyclient.errors import ClosedError, ConfigError
 
 if TYPE_CHECKING:
@@ -25,8 +26,13 @@ _KEYS: Final = frozenset({"ssl.keystore.location", "ssl.keystore.key"})
 class ClusterSecurity:
     """One protocol for all listeners of a cluster. With `SSL` and users, clients show a certificate that names one."""
 
-    def __init__(self, protocol: str, users: Mapping[str, str] | Iterable[str] | None) -> None:
-        """Raise `ConfigError` for an unknown protocol, or a user's name that nodes use."""
+    def __init__(
+        self, protocol: str, users: Mapping[str, str] | Iterable[str] | None, acls: Iterable[Any] | None = None
+    ) -> None:
+        """With `acls`, also an empty list, there is an authorizer.
+
+        Raise `ConfigError` for an unknown protocol, a user's name that nodes use, or what is no ACL.
+        """
         if protocol not in PROTOCOLS:
             raise ConfigError(f"security is {protocol!r}: it must be one of {', '.join(PROTOCOLS)}")
         if users is not None and not isinstance(users, Mapping):
@@ -39,6 +45,11 @@ class ClusterSecurity:
         self.users = dict(users or {})
         self._nodes_password = secrets.token_urlsafe(24)
         self._authority: Authority | None = None
+        self._has_acls = acls is not None
+        try:
+            self.acls = tuple(acl_of(each) for each in acls or ())
+        except ValueError as error:
+            raise ConfigError(f"acls: {error}") from None
 
     def __repr__(self) -> str:
         return f"<ClusterSecurity {self.protocol} users={len(self.users)}>"
@@ -58,6 +69,15 @@ class ClusterSecurity:
         if self.uses_sasl and self.users and several:
             return {**self.users, INTER_BROKER_USER: self._nodes_password}
         return self.users
+
+    def authorizer(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of the authorizer, with the nodes as super users in addition to those that are given."""
+        if not self._has_acls:
+            return {}
+        users = [str(given["super.users"])] if given.get("super.users") else []
+        if not self.users:
+            raise ConfigError("acls are given without users: nobody could say who it is")
+        return {AUTHORIZER: STANDARD_AUTHORIZER, "super.users": ";".join((*users, f"User:{INTER_BROKER_USER}"))}
 
     def options(self, data_dir: str, host: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of nodes for TLS. Make what certificates are missing, in `data_dir`.

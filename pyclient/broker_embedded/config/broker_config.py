@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from pyclient.acls import acl_of
 from pyclient.broker_embedded.config.listeners import (
     INTER_BROKER_USER,
     MECHANISMS,
@@ -19,15 +20,26 @@ from pyclient.broker_embedded.config.listeners import (
 from pyclient.broker_embedded.config.quorum_config import BOOTSTRAP, VOTERS, QuorumConfig
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.config.broker import BROKER_OPTIONS, PROFILES, SERVED_OPTIONS, refusal
-from pyclient.config.broker_security import PROTOCOLS, own_option
+from pyclient.config.broker_security import (
+    AUTHORIZER,
+    AUTHORIZER_OPTIONS,
+    PROTOCOLS,
+    STANDARD_AUTHORIZER,
+    own_option,
+)
 from pyclient.config.options import SERVED, WITHOUT_EFFECT, Value, nearest, render
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from pyclient.acls import AclBinding
 
 USERS_VARIABLE: Final = "PYCLIENT_BROKER_USERS"
 """Environment variable of a broker process: the users' passwords as a JSON object, which a command line would show."""
+
+ACLS_VARIABLE: Final = "PYCLIENT_BROKER_ACLS"
+"""Environment variable of a broker process: ACLs as a JSON list of lists, as `pyclient.acls.acl_of` reads them."""
 
 OPTIONS_VARIABLE: Final = "PYCLIENT_BROKER_OPTIONS"
 """Environment variable of a broker process: options with secrets as a JSON object, like the users."""
@@ -66,6 +78,9 @@ class BrokerConfig:
         default=Listeners((), ListenerConfig("CONTROLLER", "PLAINTEXT", "", 0), ""), repr=False
     )
 
+    authorizer: Mapping[str, str] = field(default_factory=dict)
+    acls: tuple[AclBinding, ...] = ()
+
     @classmethod
     def build(
         cls,
@@ -79,11 +94,13 @@ class BrokerConfig:
         cluster_id: str | None = None,
         security: str = "PLAINTEXT",
         users: Mapping[str, str] | None = None,
+        acls: Iterable[AclBinding] = (),
     ) -> BrokerConfig:
         """Check `settings` (Kafka's option names; texts or values) on top of a profile.
 
         With `log.dirs` (several directories, separated by commas) `data_dir` is empty or the first of them.
         `as_version` ("3.9") is the release of Kafka that the node looks like to its clients; None: all versions.
+        `acls` are added to those in the metadata log, and need an authorizer.
         `security` is the protocol of all listeners, if the options name none; `listeners` come before host and port.
         Without a `cluster_id`, new nodes with `controller.quorum.voters` have one that follows from these.
 
@@ -100,9 +117,13 @@ class BrokerConfig:
         explicit = dict(PROFILES[profile])
         ignored: dict[str, str] = {}
         own: dict[str, str] = {}
+        authorizer: dict[str, str] = {}
         for name, value in {**_of_security(security, settings or {}), **_with_node_id(settings or {})}.items():
             if own_option(name) is not None:
                 own[name] = _text(name, value)
+                continue
+            if name in AUTHORIZER_OPTIONS:
+                authorizer[name] = _text(name, value)
                 continue
             taken = explicit if _is_served(name) else ignored
             taken[name] = _text(name, value)
@@ -145,7 +166,10 @@ class BrokerConfig:
             cluster_id is not None,
             own,
             listeners,
+            authorizer,
+            tuple(acls),
         )
+        _check_authorizer(built)
         built.cordoned_dirs()
         return built
 
@@ -230,9 +254,38 @@ class BrokerConfig:
             )
         return frozenset(known[os.path.abspath(each)] for each in wanted)
 
+    @property
+    def has_authorizer(self) -> bool:
+        """True if ACLs decide about requests."""
+        return bool(self.values[AUTHORIZER])
+
+    @property
+    def super_users(self) -> tuple[str, ...]:
+        """Return the principals that may do everything."""
+        return tuple(each.strip() for each in self.authorizer.get("super.users", "").split(";") if each.strip())
+
+    @property
+    def allows_everyone(self) -> bool:
+        """True if what no ACL is about is allowed."""
+        name = "allow.everyone.if.no.acl.found"
+        return bool(AUTHORIZER_OPTIONS[name].parse(self.authorizer.get(name, "false")))
+
     def log_defaults(self) -> LogConfig:
         """Return the defaults for the options of this broker's topics."""
         return LogConfig.from_broker(self.explicit)
+
+
+def acls_of(environment: Mapping[str, str]) -> tuple[AclBinding, ...]:
+    """Return the ACLs in the environment. Raise `ConfigError` if they are no JSON list of lists."""
+    text = environment.get(ACLS_VARIABLE)
+    if not text:
+        return ()
+    import json
+
+    try:
+        return tuple(acl_of(tuple(each)) for each in json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f'{ACLS_VARIABLE} is no JSON list like [["topic", "t", "User:a", "read"]]: {error}') from None
 
 
 def users_of(environment: Mapping[str, str]) -> dict[str, str]:
@@ -293,6 +346,20 @@ def _check_users(listeners: Listeners, users: Mapping[str, str]) -> None:
         texts = isinstance(user, str) and isinstance(password, str)
         if not texts or not user or not password or "\0" in user + password:
             raise ConfigError(f"user {user!r}: names and passwords are texts, not empty and without NUL")
+
+
+def _check_authorizer(config: BrokerConfig) -> None:
+    """Raise `ConfigError` for options of an authorizer that cannot be, or without one."""
+    for principal in config.super_users:
+        if ":" not in principal:
+            raise ConfigError(f"super.users has {principal!r}: a principal is like User:alice, with ; between several")
+    try:
+        _ = config.allows_everyone
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if (config.authorizer or config.acls) and not config.has_authorizer:
+        given = next(iter(config.authorizer), "acls")
+        raise ConfigError(f"{given} is given, and there is no authorizer: set {AUTHORIZER}={STANDARD_AUTHORIZER}")
 
 
 def _shuts_out(name: str, layer: Mapping[str, str]) -> bool:

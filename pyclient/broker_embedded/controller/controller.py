@@ -15,9 +15,10 @@ from pyclient.broker_embedded.controller.topics import Brokers, Defaults, TopicP
 from pyclient.protocol.fields import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from random import Random
 
+    from pyclient.acls import AclBinding
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.client_quotas import Entity
     from pyclient.broker_embedded.controller.cluster_control import ClusterControl
@@ -394,6 +395,12 @@ class Controller:
         ]
         if records:
             self._log.append(records)
+
+    def add_acls(self, acls: Iterable[AclBinding]) -> None:
+        """Append those ACLs that are not there yet."""
+        from pyclient.broker_embedded.controller.acls import records_of
+
+        self.append(records_of(acls, self._image.acls, self.new_id))
 
     def elect_leader(self, name: str, index: int, election: Election) -> None:
         """Elect a leader. Raise `ElectionNotNeeded`, or the reason why no replica can be elected."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.image import LOGGER_RESOURCE
@@ -17,9 +17,19 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.protocol.fields import Request, Response
 
-_ANONYMOUS: Final = b"\0\0" + codec.encode(
-    DefaultPrincipalData(type="User", name="ANONYMOUS", token_authenticated=False), 0
-)
+
+def principal_bytes(principal: str) -> bytes:
+    """Return a principal as Kafka's nodes send it."""
+    kind, _, name = principal.partition(":")
+    return b"\0\0" + codec.encode(DefaultPrincipalData(type=kind, name=name, token_authenticated=False), 0)
+
+
+def principal_in(data: bytes | None) -> str:
+    """Return the principal that another node has sent. Raise `ProtocolError` for other bytes."""
+    if data is None or len(data) < 2:
+        raise errors.MalformedMessage("an Envelope without a principal")
+    found = codec.decode(DefaultPrincipalData, 0, memoryview(data), 2)
+    return f"{found.type}:{found.name}"
 
 
 def by_active_controller(handler: Callable[[Any, RequestContext], Any]) -> Callable[[Any, RequestContext], Any]:
@@ -58,7 +68,7 @@ async def _forwarded(request: Request[Any], context: RequestContext) -> Response
     parts = framing.encode_request(request, context.version, 0, context.client_id)
     envelope = EnvelopeRequest(
         request_data=_joined(parts),
-        request_principal=_ANONYMOUS,
+        request_principal=principal_bytes(context.principal),
         client_host_address=ipaddress.ip_address(context.client_host.lstrip("/")).packed,
     )
     timeout = node.config.seconds("request.timeout.ms")

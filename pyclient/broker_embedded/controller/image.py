@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from pyclient.broker_embedded.controller.acls import acl_in
 from pyclient.broker_embedded.controller.scram import Credential
 from pyclient.protocol.fields import ZERO_UUID
 
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
+    from pyclient.acls import AclBinding
     from pyclient.broker_embedded.controller.client_quotas import Entity
     from pyclient.broker_embedded.controller.scram import Key
     from pyclient.protocol.messages.metadata_log import (
+        AccessControlEntryRecord,
         BrokerRegistrationChangeRecord,
         ClearElrRecord,
         ClientQuotaRecord,
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
         PartitionRecord,
         ProducerIdsRecord,
         RegisterBrokerRecord,
+        RemoveAccessControlEntryRecord,
         RemoveTopicRecord,
         RemoveUserScramCredentialRecord,
         TopicRecord,
@@ -175,6 +179,8 @@ class MetadataImage:
         self.features: dict[str, int] = {}
         self.client_quotas: dict[Entity, dict[str, float]] = {}
         self.scram_credentials: dict[Key, Credential] = {}
+        self.acls: dict[UUID, AclBinding] = {}
+        self.acls_version = 0
         self.next_producer_id = 0
         self.version = 0
         self.directory_sizes: Counter[UUID] = Counter()
@@ -194,6 +200,8 @@ class MetadataImage:
         made.features = dict(self.features)
         made.client_quotas = {entity: dict(quotas) for entity, quotas in self.client_quotas.items()}
         made.scram_credentials = dict(self.scram_credentials)
+        made.acls = dict(self.acls)
+        made.acls_version = self.acls_version
         made.next_producer_id = self.next_producer_id
         made.version = self.version
         made.directory_sizes = self.directory_sizes.copy()
@@ -208,6 +216,7 @@ class MetadataImage:
                 own.update(value)
         self.next_producer_id = other.next_producer_id
         self.version += 1
+        self.acls_version += 1
 
     def topic_configs(self, topic: str) -> dict[str, str]:
         """Return the options set on the topic itself."""
@@ -374,6 +383,14 @@ class MetadataImage:
     def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
         self.scram_credentials.pop((record.name, record.mechanism), None)
 
+    def _set_acl(self, record: AccessControlEntryRecord) -> None:
+        self.acls[record.id] = acl_in(record)
+        self.acls_version += 1
+
+    def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+        self.acls.pop(record.id, None)
+        self.acls_version += 1
+
     def _set_producer_ids(self, record: ProducerIdsRecord) -> None:
         self.next_producer_id = record.next_producer_id
 
@@ -393,6 +410,8 @@ _CHANGES: Final[dict[int, Callable[[MetadataImage, Any], None]]] = {
     14: MetadataImage._set_client_quota,
     15: MetadataImage._set_producer_ids,
     17: MetadataImage._change_registration,
+    18: MetadataImage._set_acl,
+    19: MetadataImage._remove_acl,
     22: MetadataImage._remove_scram_credential,
     28: MetadataImage._clear_elr,
 }

@@ -28,6 +28,8 @@ _CLASS_NAMES: Final[dict[int, str]] = {
     14: "ClientQuotaRecord",
     15: "ProducerIdsRecord",
     17: "BrokerRegistrationChangeRecord",
+    18: "AccessControlEntryRecord",
+    19: "RemoveAccessControlEntryRecord",
     22: "RemoveUserScramCredentialRecord",
     23: "BeginTransactionRecord",
     24: "EndTransactionRecord",

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controller import records as metadata_records
+from pyclient.broker_embedded.controller.acls import record_of
 from pyclient.broker_embedded.controller.features import FEATURES, KRAFT_VERSION, METADATA_VERSION
 from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch
 from pyclient.broker_embedded.controller.voter_records import control_records
@@ -116,6 +117,8 @@ def records_of(image: MetadataImage) -> Iterator[Any]:
             yield kinds.ClientQuotaRecord(entity=named, key=key, value=limit, remove=False)
     if image.next_producer_id:
         yield kinds.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+    for acl_id, acl in image.acls.items():
+        yield record_of(acl_id, acl)
     for (user, mechanism), credential in image.scram_credentials.items():
         yield kinds.UserScramCredentialRecord(
             name=user,

@@ -134,11 +134,12 @@ class FaultyRequest:
                 self._refuse()
                 return None
             return failing.whole(request)
-        return await self._fail_items(failing, shape, place, selection, answer)
+        return await self.fail_items(failing, shape, place, selection, answer)
 
-    async def _fail_items(
+    async def fail_items(
         self, failing: Failing, shape: Shape, place: int, selection: Selection, answer: Response | None
     ) -> Response:
+        """Return the answer in which the selected items have the error. `answer`: all were served already."""
         request = self._request
         items = items_of(shape, request, self._node.topic_name)
         if items is not None:

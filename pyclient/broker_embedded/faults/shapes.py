@@ -129,7 +129,7 @@ SHAPES: Final[dict[str, tuple[Shape, ...]]] = {
     ),
     "FindCoordinator": (
         Shape(until=3, group="key", fill=_NO_COORDINATOR),
-        Shape((_level("coordinator_keys", "coordinators", "group:>key"),), fill=_NO_COORDINATOR),
+        Shape((_level("coordinator_keys", "coordinators", "group:>key", "coordinator:>key"),), fill=_NO_COORDINATOR),
     ),
     "JoinGroup": (Shape(group="group_id", fill={"generation_id": -1, "protocol_name": ""}, copied=("member_id",)),),
     "Heartbeat": (Shape(group="group_id"),),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pyclient.acls import AclOperation, ResourceType
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.broker_embedded.transactions.promise import Promise
@@ -15,6 +16,7 @@ from pyclient.errors import (
     InvalidProducerEpoch,
     OperationNotAttempted,
     ProducerFenced,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from pyclient.protocol.messages.add_partitions_to_txn import (
@@ -85,6 +87,14 @@ def _ask(transaction: AddPartitionsToTxnTransaction, context: RequestContext) ->
     ids = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
     if transaction.verify_only:
         return Promise.of(context.node.transactions.verify(*ids, frozenset(partitions)))
+    if context.version < _BATCHED:
+        denied = {
+            topic.name
+            for topic in transaction.topics
+            if not context.may(AclOperation.WRITE, ResourceType.TOPIC, topic.name)
+        }
+        if denied:
+            return Promise.of({each: _code_of_denied(each.topic in denied) for each in partitions})
     if not all(partitions.values()):
         return Promise.of(
             {
@@ -98,6 +108,10 @@ def _ask(transaction: AddPartitionsToTxnTransaction, context: RequestContext) ->
     codes: Promise[Codes] = Promise()
     added.then(lambda outcome: codes.set(dict.fromkeys(partitions, outcome.error)))
     return codes
+
+
+def _code_of_denied(denied: bool) -> int:
+    return TopicAuthorizationFailed.code if denied else OperationNotAttempted.code
 
 
 def _response(

@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from pyclient import errors
+from pyclient.acls import CLUSTER_NAME, AclOperation, ResourceType
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of
 from pyclient.protocol.messages.alter_replica_log_dirs import (
@@ -40,9 +41,12 @@ def handle(
         for index in topic.partitions
     }
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    allowed = context.may(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     for topic_partition, path in wanted.items():
         code = 0
         try:
+            if not allowed:
+                raise errors.ClusterAuthorizationFailed("ALTER on the cluster is not allowed")
             _move(context.node, topic_partition, path)
         except Exception as error:  # every failure is answered with its error code
             code = code_of(error, f"moving {topic_partition} to {path!r}")

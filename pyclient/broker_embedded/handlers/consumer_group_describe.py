@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyclient.acls import AclOperation, ResourceType
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.groups.consumer.assignors import preferred
 from pyclient.broker_embedded.groups.consumer_protocol import check_consumer_protocol
 from pyclient.broker_embedded.log.incremental_task import in_steps
-from pyclient.errors import BrokerError, GroupIdNotFound, InvalidGroupId, UnsupportedVersion
+from pyclient.errors import BrokerError, GroupIdNotFound, InvalidGroupId, TopicAuthorizationFailed, UnsupportedVersion
 from pyclient.protocol.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -83,6 +84,10 @@ def _refused(group_id: str, error: BrokerError) -> DescribedGroup:
 def _describe(group: ConsumerGroup, operations: int, context: RequestContext) -> IncrementalTask[DescribedGroup]:
     consumers = context.node.groups.consumers
     members = list(group.members.values())
+    topics = {name for member in members for name in member.metadata.topics}
+    if not all(context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in topics):
+        text = "The group has described topic(s) that the client is not authorized to describe."
+        return _refused(group.group_id, TopicAuthorizationFailed(text))
     described = yield from in_steps(lambda member: _member(group, member, consumers.topics), members)
     return DescribedGroup(
         error_code=0,
@@ -92,7 +97,11 @@ def _describe(group: ConsumerGroup, operations: int, context: RequestContext) ->
         assignment_epoch=group.target_epoch,
         assignor_name=preferred((member.metadata for member in members), consumers.limits(group.group_id).assignors),
         members=described,
-        authorized_operations=operations,
+        authorized_operations=(
+            operations
+            if operations == _NOT_REQUESTED
+            else context.operations(operations, ResourceType.GROUP, group.group_id)
+        ),
     )
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyclient.acls import AclOperation, ResourceType
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.groups.consumer.events import ConsumerHeartbeat
 from pyclient.broker_embedded.groups.consumer_protocol import check_consumer_protocol
 from pyclient.broker_embedded.replication.durability import Durable
-from pyclient.errors import BrokerError, UnsupportedVersion
+from pyclient.errors import BrokerError, TopicAuthorizationFailed, UnsupportedVersion
 from pyclient.protocol.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -33,6 +34,9 @@ def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> C
     groups = context.node.groups
     try:
         check_consumer_protocol(context.node)
+        for topic in request.subscribed_topic_names or ():
+            if not context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
+                raise TopicAuthorizationFailed(f"DESCRIBE on topic {topic!r} is not allowed")
         answer = groups.consumer_heartbeat(
             request.group_id, _event(request, context), makes_own_id=context.version >= _MAKES_OWN_ID
         )

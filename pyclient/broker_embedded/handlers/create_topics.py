@@ -10,9 +10,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
+from pyclient.acls import AclOperation, ResourceType
 from pyclient.broker_embedded.controller.topics import MAX_PARTITIONS_PER_REQUEST, MAX_RECORDS_PER_REQUEST, TopicPlan
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of, message_of
+from pyclient.broker_embedded.handlers.metadata import may_create
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.create_topics import (
     CreatableTopic,
@@ -43,9 +45,13 @@ def handle(request: CreateTopicsRequest, context: RequestContext) -> Incremental
         try:
             if times[topic.name] > 1:
                 raise errors.InvalidRequest(f"topic {topic.name!r} is {times[topic.name]} times in the request")
+            if not may_create(topic.name, context):
+                raise errors.TopicAuthorizationFailed("Authorization failed.")
             if excess is not None:
                 raise excess
             created = yield from _create(topic, context.node, quota, validate_only=request.validate_only)
+            if not context.may(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
+                _hide_configs(created)
             topics.append(created)
         except Exception as error:  # every failure is answered with its error code
             topics.append(_failed(topic.name, error))
@@ -99,6 +105,13 @@ def _create(
             for entry in node.configs.of_topic(given)
         ],
     )
+
+
+def _hide_configs(created: CreatableTopicResult) -> None:
+    """Leave out what the client may not see of a topic that it has created."""
+    created.topic_config_error_code = errors.TopicAuthorizationFailed.code
+    created.num_partitions = created.replication_factor = -1
+    created.configs = []
 
 
 def _failed(name: str, error: Exception) -> CreatableTopicResult:

@@ -1,15 +1,21 @@
-"""DescribeAcls v1-3: SECURITY_DISABLED, as in a Kafka without an authorizer. Not done: ACLs.
+"""DescribeAcls v1-3: the ACLs that a filter selects; SECURITY_DISABLED without an authorizer.
 
 An unknown type, pattern, operation or permission closes the connection, as in Kafka.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from pyclient.acls import AclFilter, AclOperation, AclPermission, PatternType, ResourceType
 from pyclient.broker_embedded.dispatch import CloseConnection, handles
 from pyclient.errors import SecurityDisabled
-from pyclient.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from pyclient.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
@@ -29,10 +35,44 @@ def check_enums(kind: int, pattern: int, operation: int, permission: int) -> Non
         raise CloseConnection("an ACL of an unknown type, pattern, operation or permission")
 
 
+def filter_in(part: Any) -> AclFilter:
+    """Return the filter in a request, or in a part of one."""
+    check_enums(part.resource_type_filter, part.pattern_type_filter, part.operation, part.permission_type)
+    return AclFilter(
+        ResourceType(part.resource_type_filter),
+        part.resource_name_filter,
+        part.principal_filter,
+        AclOperation(part.operation),
+        AclPermission(part.permission_type),
+        PatternType(part.pattern_type_filter),
+        part.host_filter,
+    )
+
+
 @handles(DescribeAclsRequest, versions=(1, 3))
 def handle(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
-    """Answer with SECURITY_DISABLED and no ACLs."""
-    check_enums(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
+    """Answer with the ACLs by resource."""
+    wanted = filter_in(request)
+    if context.node.authorizer is None:
+        return DescribeAclsResponse(
+            throttle_time_ms=0, error_code=NO_AUTHORIZER.code, error_message=str(NO_AUTHORIZER), resources=[]
+        )
+    resources: dict[tuple[ResourceType, str, PatternType], list[AclDescription]] = {}
+    for acl in sorted(context.node.image.acls.values()):
+        if wanted.matches(acl):
+            described = AclDescription(
+                principal=acl.principal,
+                host=acl.host,
+                operation=int(acl.operation),
+                permission_type=int(acl.permission),
+            )
+            resources.setdefault((acl.resource_type, acl.name, acl.pattern), []).append(described)
     return DescribeAclsResponse(
-        throttle_time_ms=0, error_code=NO_AUTHORIZER.code, error_message=str(NO_AUTHORIZER), resources=[]
+        throttle_time_ms=0,
+        error_code=0,
+        error_message=None,
+        resources=[
+            DescribeAclsResource(resource_type=int(kind), resource_name=name, pattern_type=int(pattern), acls=acls)
+            for (kind, name, pattern), acls in resources.items()
+        ],
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.dispatch import handles
-from pyclient.broker_embedded.handlers.metadata import CLUSTER_OPERATIONS, NOT_REQUESTED
+from pyclient.broker_embedded.handlers.metadata import NOT_REQUESTED, cluster_operations
 from pyclient.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -43,7 +43,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
         ]
         + _fenced(context, wanted=request.include_fenced_brokers),
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 

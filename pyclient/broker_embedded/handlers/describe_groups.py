@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyclient.acls import ResourceType
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.groups.state import DEAD, STABLE
@@ -33,10 +34,12 @@ _HAS_NOT_FOUND: Final = 6
 @handles(DescribeGroupsRequest, versions=(0, 6))
 def handle(request: DescribeGroupsRequest, context: RequestContext) -> IncrementalTask[DescribeGroupsResponse]:
     """Describe each named group."""
-    operations = _OPERATIONS if request.include_authorized_operations else _NOT_REQUESTED
     described: dict[str, DescribedGroup] = {}  # each is described once
     for group_id in request.groups:
         if group_id not in described:
+            operations = _NOT_REQUESTED
+            if request.include_authorized_operations:
+                operations = context.operations(_OPERATIONS, ResourceType.GROUP, group_id)
             described[group_id] = yield from _describe(group_id, operations, context)
     return DescribeGroupsResponse(groups=[described[group_id] for group_id in request.groups])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyclient import errors
+from pyclient.acls import AclOperation, ResourceType
 from pyclient.broker_embedded.controller.topics import check_name
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.handlers.metadata import TOPIC_OPERATIONS
@@ -50,9 +51,13 @@ def handle(
         if topic is None:
             topics.append(_missing(name))
             continue
+        if not named and not context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            continue
         start = first_partition if name == first else 0
         numbers = [index for index in sorted(topic.partitions) if index >= start]
-        topics.append(_describe(topic, numbers[:remaining]))
+        described = _describe(topic, numbers[:remaining])
+        described.topic_authorized_operations = context.operations(TOPIC_OPERATIONS, ResourceType.TOPIC, name)
+        topics.append(described)
         if len(numbers) > remaining:
             return _page(topics, name, numbers[remaining])
         remaining -= len(numbers)

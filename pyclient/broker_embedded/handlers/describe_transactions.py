@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyclient.acls import AclOperation, ResourceType
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
@@ -44,6 +45,8 @@ def _describe(transactional_id: str, context: RequestContext) -> TransactionStat
         )
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(known.partitions):
+        if not context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
+            continue
         topics.setdefault(topic, []).append(partition)
     return TransactionState(
         error_code=0,

@@ -9,7 +9,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from pyclient import errors
-from pyclient.broker_embedded.controller.forwarding import answer_in_envelope
+from pyclient.broker_embedded.controller.forwarding import answer_in_envelope, principal_in
 from pyclient.broker_embedded.dispatch import ROUTES, ForwardedContext, handles
 from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.served_apis import ListenerType
@@ -32,9 +32,21 @@ async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeR
         host = str(ipaddress.ip_address(request.client_host_address))
         inner = route.decode(frame, header.body_offset)
         client = ForwardedContext(
-            context.node, header.api_key, header.api_version, header.client_id, context.connection, host
+            context.node,
+            header.api_key,
+            header.api_version,
+            header.client_id,
+            context.connection,
+            host,
+            principal_in(request.request_principal),
         )
-        response = await _settled(route.handler(inner, client))
+        authorization = context.node.authorization
+        if authorization is None:
+            response = await _settled(route.handler(inner, client))
+        else:
+            response = await _settled(
+                authorization.serve(route, inner, client, lambda chosen, left: chosen.handler(left, client))
+            )
         return answer_in_envelope(response, header.api_version, header.correlation_id)
     except errors.ProtocolError as error:
         return EnvelopeResponse(error_code=code_of(errors.InvalidRequest(str(error)), "a forwarded request"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyclient.acls import CLUSTER_NAME, AclOperation, ResourceType
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
 from pyclient.broker_embedded.groups.state import CONSUMER_PROTOCOL_TYPE
@@ -25,8 +26,11 @@ def handle(request: ListGroupsRequest, context: RequestContext) -> IncrementalTa
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     groups = []
+    all_of_them = context.may(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     for entry in context.node.groups.groups:
         group = _listed(entry.group)
+        if not (all_of_them or context.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)):
+            continue
         if (not states or group.group_state.lower() in states) and (not types or group.group_type in types):
             groups.append(group)
         yield None

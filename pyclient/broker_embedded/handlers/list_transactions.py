@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyclient.acls import AclOperation, ResourceType
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.groups.consumer.patterns import Regex
 from pyclient.broker_embedded.transactions.state import DEAD
@@ -51,6 +52,7 @@ def handle(request: ListTransactionsRequest, context: RequestContext) -> Increme
             or (producers and known.producer_id not in producers)
             or (request.duration_filter >= 0 and now_ms - known.start_ms <= request.duration_filter)
             or (pattern is not None and not pattern.matching([known.transactional_id]))
+            or not context.may(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, known.transactional_id)
         ):
             continue
         found.append(

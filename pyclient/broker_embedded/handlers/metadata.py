@@ -2,7 +2,8 @@
 
 Null topics (v0: an empty list) are all topics. An unknown topic is created if the request and
 auto.create.topics.enable allow it, and the response already has its partitions. Topics may be requested by id from v12.
-v13's top-level error (REBOOTSTRAP_REQUIRED) is never sent. Not done: hiding topics from unauthorized clients.
+v13's top-level error (REBOOTSTRAP_REQUIRED) is never sent.
+A client without the right to describe a topic is not told whether it exists.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
+from pyclient.acls import CLUSTER_NAME, AclOperation, ResourceType
 from pyclient.broker_embedded.controller.image import INTERNAL_TOPICS
 from pyclient.broker_embedded.controller.topics import MAX_RECORDS_PER_REQUEST, TopicPlan, check_name
 from pyclient.broker_embedded.dispatch import handles
@@ -57,15 +59,16 @@ def handle(request: MetadataRequest, context: RequestContext) -> IncrementalTask
     topics = []
     if request.topics is None or (version == 0 and not request.topics):
         for topic in list(node.image.topics.values()):
-            described = yield from _describe(topic, node, operations)
-            topics.append(described)
+            if context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
+                described = yield from _describe(topic, context, operations)
+                topics.append(described)
     else:
         create = request.allow_auto_topic_creation and node.config.boolean("auto.create.topics.enable")
         requested = list(_unique(request.topics))
         if create:
             create = not (yield from _exceed_limit(requested, node))
         for wanted in requested:
-            described = yield from _answer(wanted, node, operations, create)
+            described = _denied(wanted, context) or (yield from _answer(wanted, context, operations, create))
             topics.append(described)
     return MetadataResponse(
         brokers=[
@@ -76,9 +79,26 @@ def handle(request: MetadataRequest, context: RequestContext) -> IncrementalTask
         controller_id=node.controller_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """Return what the client may do to the cluster; nothing if it may not describe it, as in Kafka."""
+    if not context.may(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return context.operations(CLUSTER_OPERATIONS, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _denied(wanted: MetadataRequestTopic, context: RequestContext) -> MetadataResponseTopic | None:
+    """Return the answer about a topic that the client may not describe, which does not tell whether it exists."""
+    by_id = wanted.topic_id != ZERO_UUID
+    name = context.node.topic_name(wanted.topic_id) if by_id else wanted.name
+    if name is None or context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+        return None
+    code = errors.TopicAuthorizationFailed.code
+    return MetadataResponseTopic(error_code=code, name=None if by_id else name, topic_id=wanted.topic_id, partitions=[])
 
 
 def _is_valid(topic: MetadataRequestTopic, version: int) -> bool:
@@ -118,26 +138,36 @@ def _exceed_limit(requested: list[MetadataRequestTopic], node: BrokerNode) -> In
 
 
 def _answer(
-    wanted: MetadataRequestTopic, node: BrokerNode, operations: int, create: bool
+    wanted: MetadataRequestTopic, context: RequestContext, operations: int, create: bool
 ) -> IncrementalTask[MetadataResponseTopic]:
     yield None
+    node = context.node
     if wanted.topic_id != ZERO_UUID:
         by_id = node.image.topics_by_id.get(wanted.topic_id)
         if by_id is not None:
-            return (yield from _describe(by_id, node, operations))
+            return (yield from _describe(by_id, context, operations))
         return MetadataResponseTopic(
             error_code=errors.UnknownTopicId.code, name=None, topic_id=wanted.topic_id, partitions=[]
         )
     name = wanted.name
     topic = node.image.topics.get(name) if name is not None else None
     if topic is not None:
-        return (yield from _describe(topic, node, operations))
+        return (yield from _describe(topic, context, operations))
     try:
+        if create and name is not None and not may_create(name, context):
+            raise errors.TopicAuthorizationFailed(f"CREATE on topic {name!r} is not allowed")
         topic = yield from _create(name, node, create)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"auto-creation of topic {name}")
         return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[])
-    return (yield from _describe(topic, node, operations))
+    return (yield from _describe(topic, context, operations))
+
+
+def may_create(name: str, context: RequestContext) -> bool:
+    """Return True if the client may create that topic, or any."""
+    return context.may(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or context.may(
+        AclOperation.CREATE, ResourceType.TOPIC, name
+    )
 
 
 def _create(name: str | None, node: BrokerNode, create: bool) -> IncrementalTask[TopicImage]:
@@ -159,8 +189,10 @@ def _create(name: str | None, node: BrokerNode, create: bool) -> IncrementalTask
     return node.image.topics[name]
 
 
-def _describe(topic: TopicImage, node: BrokerNode, operations: int) -> IncrementalTask[MetadataResponseTopic]:
-    partitions = yield from in_steps(partial(_describe_partition, node), list(topic.partitions.values()))
+def _describe(topic: TopicImage, context: RequestContext, operations: int) -> IncrementalTask[MetadataResponseTopic]:
+    partitions = yield from in_steps(partial(_describe_partition, context.node), list(topic.partitions.values()))
+    if operations != NOT_REQUESTED:
+        operations = context.operations(operations, ResourceType.TOPIC, topic.name)
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyclient.acls import AclOperation, ResourceType
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.log.incremental_task import in_steps
 from pyclient.broker_embedded.replication.durability import Durable
@@ -91,6 +92,8 @@ def _find(
     if topics is None:
         found: dict[str, list[Position]] = {}
         for partition, committed in list(offsets.items()):
+            if not context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, partition.topic):
+                continue
             found.setdefault(partition.topic, []).append(_position(partition, committed, unstable))
             yield None
         return list(found.items())

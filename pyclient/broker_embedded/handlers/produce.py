@@ -13,6 +13,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pyclient import errors
+from pyclient.acls import AclOperation, ResourceType
 from pyclient.broker_embedded.dispatch import CloseConnection, handles
 from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.broker_embedded.log.incremental_task import finished, run_here
@@ -75,6 +76,9 @@ def handle(request: ProduceRequest, context: RequestContext) -> Any:
     """
     if request.transactional_id is not None:
         batches = dict(_transactional_batches(request, context))
+        if batches and not context.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            error = errors.TransactionalIdAuthorizationFailed("WRITE on the transactional id is not allowed")
+            return _response(_all_refused(request, error), request, context, [])
         if batches:
             return _append_verified(request, context, batches)
     topics = request.topic_data

@@ -166,6 +166,8 @@ class BrokerConnection:
         self._of_client = not bound.config.is_controller
         self._find_route = dispatch.ROUTES[bound.kind].find
         self._cache = bound.answer_cache
+        self._authorization = node.authorization
+        self._is_simple = self._of_client and node.authorization is None  # answers do not depend on the client
         self._principal: str | None = None
         self._lones: LoneProduces | None = None
         self._waiting: asyncio.Future[Any] | None = None
@@ -264,7 +266,7 @@ class BrokerConnection:
         node = self.node
         self.last_active = node.loop.time()
         began = perf_counter() if node.image.client_quotas and self._of_client else 0.0
-        plain = node.interceptor is None and not began and self._of_client
+        plain = node.interceptor is None and not began and self._is_simple
         lones = self._lones
         if lones is not None and plain and (known := lones.answer(node, frame)) is not None:
             self.stream.send([known])
@@ -307,10 +309,17 @@ class BrokerConnection:
     def _call(self, route: Route, header: framing.RequestHeader, request: Request[Any]) -> Any:
         """Return the handler's result: a response, the steps to one, or an awaitable."""
         context = RequestContext(self.node, header.api_key, header.api_version, header.client_id, self)
+        if self._authorization is None:
+            return self._serve(route, request, context, header.correlation_id)
+        return self._authorization.serve(
+            route, request, context, lambda chosen, left: self._serve(chosen, left, context, header.correlation_id)
+        )
+
+    def _serve(self, route: Route, request: Request[Any], context: RequestContext, number: int) -> Any:
         interceptor = self.node.interceptor
         if interceptor is None or not self._of_client:
             return route.handler(request, context)
-        return interceptor.serve(route, request, context, header.correlation_id)  # for faults and the request log
+        return interceptor.serve(route, request, context, number)  # for faults and the request log
 
     def _remember(
         self,
@@ -323,6 +332,8 @@ class BrokerConnection:
     ) -> None:
         """Prepare the fast path for requests like this one; `version` is the metadata version of the answer."""
         node = self.node
+        if not self._is_simple:
+            return
         if header.api_key == METADATA:
             if self._cache is not None and version == node.image.version:
                 self._cache.keep(frame, answer, parts)
