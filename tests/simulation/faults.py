@@ -60,9 +60,9 @@ class Nemesis:
         return self.cluster.controller or self._any()
 
     def _kill(self, node: Node) -> None:
-        others_run = all(each.running is not None for each in self.cluster.nodes.values() if each is not node)
-        # what only one machine has synced is lost with its power; two at a time are beyond what replication promises
-        node.kill(power=self._power and others_run and self.rng.random() < 0.5)
+        power = self._power and node.running is not None and self.rng.random() < 0.5
+        self._power = self._power and not power  # once: replication does not promise to survive two before it is whole
+        node.kill(power=power)
         if self.rng.random() < 0.7:
             self.cluster.world.after(self.rng.uniform(0.05, 2.0), node.start)
 

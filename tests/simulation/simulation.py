@@ -80,7 +80,7 @@ class _Simulation:
         self.cluster = Cluster(world)
         self.rng = Random(seed)
         self.watcher = Watcher(self.cluster, self.history)
-        self.nemesis = Nemesis(self.cluster, self.history, power=False)
+        self.nemesis = Nemesis(self.cluster, self.history, power=self.rng.random() < 0.4)
         self.clients: list[Client] = []
         self.violations: list[str] = []
 

@@ -257,7 +257,7 @@ class Draining(Client):
         options = {**_CONSUMER, "isolation_level": "read_committed"}
         async with AsyncConsumer(bootstrap_servers=self.cluster.bootstrap, **options) as consumer:
             consumer.assign([TopicPartition(TOPIC, index) for index in range(PARTITIONS)])
-            ends = await consumer.end_offsets(consumer.assignment(), timeout=DELIVERY_SECONDS)
+            ends = await consumer.end_offsets(sorted(consumer.assignment()), timeout=DELIVERY_SECONDS)
             poll = 0
             for place, end in sorted(ends.items()):
                 while await consumer.position(place, timeout=DELIVERY_SECONDS) < end:
