@@ -35,7 +35,7 @@ def replay(bootstrap_servers: str, expected: Mapping[str, Any] | None = None) ->
     with socket.create_connection((host, int(port)), timeout=30) as sock, sock.makefile("rb") as stream:
         for number, scenario in enumerate(SCENARIOS):
             cls = request_class(API_KEYS[scenario.api])
-            request = _message(cls, scenario.fields)
+            request = message_of(cls, scenario.fields)
             deadline = time.monotonic() + 30
             while True:
                 sock.sendall(b"".join(framing.encode_request(request, scenario.version, number, "scenarios")))
@@ -48,7 +48,7 @@ def replay(bootstrap_servers: str, expected: Mapping[str, Any] | None = None) ->
             yield scenario.label, answer
 
 
-def _message(cls: Any, fields: dict[str, Any]) -> Any:
+def message_of(cls: Any, fields: dict[str, Any]) -> Any:
     """Return a message built from dicts."""
     kinds = {each.name: each.kind for each in fields_of(cls)}
     return cls(**{name: _value(kinds[name], value) for name, value in fields.items()})
@@ -58,7 +58,7 @@ def _value(kind: Kind, value: Any) -> Any:
     if value is None:
         return None
     if isinstance(kind, Nested):
-        return _message(kind.cls, value)
+        return message_of(kind.cls, value)
     return [_value(kind.item, item) for item in value] if isinstance(kind, ArrayOf) else value
 
 
