@@ -25,8 +25,8 @@ from pyclient.net.loop_thread import LoopThread
 if TYPE_CHECKING:
     import socket
 
+    from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
     from pyclient.broker_embedded.cluster.embedded_cluster import EmbeddedCluster
-    from pyclient.broker_embedded.controls.http import ControlServer
 
 Values = Mapping[str, Any]
 
@@ -58,9 +58,10 @@ class ClusterControls:
 
         Raises `ConfigError` for an invalid request, `NotThere`, `NotNow`, `KafkaTimeout`, `MethodNotAllowed`.
         """
-        return await asyncio.to_thread(self._handle, method, path, values)
+        return await asyncio.to_thread(self.handle_here, method, path, values)
 
-    def _handle(self, method: str, path: str, values: Values) -> Any:
+    def handle_here(self, method: str, path: str, values: Values) -> Any:
+        """Serve a request in this thread, as `handle` does."""
         parts = path.split("/")
         if path.startswith("/nodes/"):
             if not (parts[2].isascii() and parts[2].isdigit()) or len(parts) < 4:
@@ -94,7 +95,7 @@ class ClusterControlServer:
         self._listener = listener
         self._controls = ClusterControls(cluster)
         self._thread = LoopThread("pyclient-cluster-controls")
-        self._server: ControlServer | None = None
+        self._server: ServerWithClusters | None = None
 
     def start(self) -> None:
         """Serve until `close`."""
@@ -107,10 +108,10 @@ class ClusterControlServer:
             self._thread.run(self._server.close, timeout=_CALL_SECONDS)
         self._thread.stop(_CALL_SECONDS)
 
-    async def _serve(self) -> ControlServer:
-        from pyclient.broker_embedded.controls.http import ControlServer
+    async def _serve(self) -> ServerWithClusters:
+        from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
 
-        server = ControlServer(self._controls, self._listener)
+        server = ServerWithClusters(self._controls, self._listener)
         server.start()
         return server
 

@@ -24,8 +24,8 @@ from pyclient.net.loop_thread import new_event_loop
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
     from pyclient.broker_embedded.controls.channel import SocketServer
-    from pyclient.broker_embedded.controls.http import ControlServer
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -135,7 +135,7 @@ async def _serve(
         loop.add_signal_handler(number, stopping.set)
     await host.start()
     _keep_freed_memory()
-    servers: list[ControlServer | SocketServer] = []
+    servers: list[ServerWithClusters | SocketServer] = []
     if control_fd is not None:
         _serve_when_asked(host, socket.socket(fileno=control_fd), servers)
     if control is not None:
@@ -213,7 +213,9 @@ def listen_for_controls(host: str, port: int) -> socket.socket:
         raise ConfigError(f"the controls cannot be served on {host}:{port}: {error}") from error
 
 
-def _serve_when_asked(host: NodeHost, listener: socket.socket, servers: list[ControlServer | SocketServer]) -> None:
+def _serve_when_asked(
+    host: NodeHost, listener: socket.socket, servers: list[ServerWithClusters | SocketServer]
+) -> None:
     """Import the controls at the first connection, which keeps the start short."""
 
     async def begin() -> None:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping
 
+    from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controls.channel import SocketServer
     from pyclient.broker_embedded.controls.controls import Controls
-    from pyclient.broker_embedded.controls.http import ControlServer
 
 
 class NodeHost:
@@ -77,7 +77,7 @@ class NodeHost:
             await node.stop(clean)
 
 
-async def serve_controls(host: NodeHost, listener: socket.socket) -> ControlServer | SocketServer:
+async def serve_controls(host: NodeHost, listener: socket.socket) -> ServerWithClusters | SocketServer:
     """Serve the controls of a host on a listening socket: by HTTP on TCP, or the calls of a `SocketChannel`."""
     if listener.family == socket.AF_UNIX:
         from pyclient.broker_embedded.controls.channel import SocketServer
@@ -85,9 +85,10 @@ async def serve_controls(host: NodeHost, listener: socket.socket) -> ControlServ
         calls = SocketServer(host.controls, listener)
         await calls.start()
         return calls
-    from pyclient.broker_embedded.controls.http import ControlServer, url_of
+    from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
+    from pyclient.broker_embedded.controls.http import url_of
 
-    server = ControlServer(host.controls, listener)
+    server = ServerWithClusters(host.controls, listener)
     server.start()
     host.controls.url = url_of(listener)
     return server

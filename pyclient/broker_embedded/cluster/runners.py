@@ -23,10 +23,10 @@ from pyclient.errors import ClientError, KafkaTimeout
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
     from pyclient.broker_embedded.cluster.hosting import NodeHost
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controls.channel import Channel, SocketChannel, SocketServer
-    from pyclient.broker_embedded.controls.http import ControlServer
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -89,7 +89,7 @@ class ThreadRunner:
         self._thread = LoopThread(f"pyclient-broker-{config.integer('node.id')}")
         self._thread.start()
         self._host = NodeHost(config, self._thread.loop, links)
-        self._control: ControlServer | SocketServer | None = None
+        self._control: ServerWithClusters | SocketServer | None = None
         self._channel: Channel | None = None
         self._resumed: threading.Event | None = None
         listener: socket.socket | None = None
@@ -333,7 +333,7 @@ def _listen_for_controls(port: int) -> socket.socket:
     return listen_for_controls("127.0.0.1", port)
 
 
-async def _serve_controls(host: NodeHost, listener: socket.socket) -> ControlServer | SocketServer:
+async def _serve_controls(host: NodeHost, listener: socket.socket) -> ServerWithClusters | SocketServer:
     from pyclient.broker_embedded.cluster.hosting import serve_controls
 
     return await serve_controls(host, listener)

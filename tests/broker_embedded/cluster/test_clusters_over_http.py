@@ -1,0 +1,76 @@
+"""Whole clusters are created and destroyed over HTTP, beside the controls of the broker that serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pyclient import Consumer, Producer, TopicPartition
+from pyclient.broker_embedded import EmbeddedCluster
+from tests.broker_embedded.faults.http_control import Http
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[Http]:
+    with EmbeddedCluster(control_port=0) as cluster:
+        yield Http(cluster.control_url)
+
+
+def created(http: Http, **options: Any) -> dict[str, Any]:
+    status, answer = http.ask("POST", "/clusters", options)
+    assert status == 200, answer
+    return answer  # type: ignore[no-any-return]
+
+
+def test_clusters_are_independent_and_can_be_destroyed(http: Http) -> None:
+    first, second = created(http), created(http, id="second", config={"num.partitions": 3})
+    assert second["id"] == "second"
+    assert first["id"] != "second"
+    for cluster, value in ((first, b"1"), (second, b"2")):
+        with Producer(cluster["bootstrap_servers"]) as producer:
+            producer.send("t", value, partition=0).result(60)
+    with Consumer(bootstrap_servers=second["bootstrap_servers"], auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        assert [record.value for record in consumer.poll(30)] == [b"2"]
+    assert [each["id"] for each in http.ask("GET", "/clusters")[1]] == sorted([first["id"], "second"])
+    status, topic = http.ask("GET", "/clusters/second/nodes/1/topics/t")
+    assert (status, len(topic["partitions"])) == (200, 3)
+    assert http.ask("POST", f"{first['controls']}/cluster/kill", {"node": 1})[0] == 200
+    assert http.ask("GET", first["controls"])[1]["nodes"][0]["state"] != second["nodes"][0]["state"]
+    for cluster in (first, second):
+        assert http.ask("DELETE", cluster["controls"]) == (200, {})
+        assert http.ask("GET", cluster["controls"])[0] == 404
+    assert http.ask("GET", "/clusters") == (200, [])
+
+
+def test_a_cluster_of_three_brokers(http: Http) -> None:
+    cluster = created(http, brokers=3, node_properties={"2": {"num.partitions": 7}})
+    assert cluster["bootstrap_servers"].count(",") == 2
+    with Producer(cluster["bootstrap_servers"]) as producer:
+        assert producer.send("t", b"x").result(60).offset == 0
+    path = f"{cluster['controls']}/cluster/wait-isr?topic=t&partition=0&size=3"
+    assert sorted(http.ask("GET", path)[1]["isr"]) == [1, 2, 3]
+    assert http.ask("DELETE", cluster["controls"])[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "text"),
+    [
+        ("POST", "/clusters", {"broker": 3}, 400, "did you mean brokers"),
+        ("POST", "/clusters", {"brokers": 0}, 400, "brokers is 0"),
+        ("POST", "/clusters", {"data_dir": "/tmp"}, 400, "no such field"),
+        ("POST", "/clusters", {"config": ["x"]}, 400, "must be a JSON object"),
+        ("POST", "/clusters", {"node_properties": {"x": {}}}, 400, "node_properties has 'x'"),
+        ("POST", "/clusters", {"id": "../x"}, 400, "letters, digits"),
+        ("DELETE", "/clusters/none", None, 404, "there is no cluster 'none'"),
+        ("GET", "/clusters/none/nodes/1/topics", None, 404, "there is no cluster 'none'"),
+        ("POST", "/clusters/none", None, 405, "only GET and DELETE"),
+        ("DELETE", "/clusters", None, 405, "only GET and POST"),
+    ],
+)
+def test_impossible_requests(http: Http, method: str, path: str, body: Any, status: int, text: str) -> None:
+    got, answer = http.ask(method, path, body)
+    assert (got, text in answer["error"]["message"]) == (status, True), answer
+    assert http.ask("GET", "/clusters") == (200, [])
