@@ -172,15 +172,15 @@ class ControlsWithClusters:
         cluster_id, _, below = rest.partition("/")
         if below:
             return ClusterControls(clusters.find(cluster_id)).handle_here(method, f"/{below}", values)
-        served = {("GET", False): clusters.all, ("GET", True): clusters.describe, ("DELETE", True): clusters.destroy}
-        if method == "POST" and not cluster_id:
+        if (method, cluster_id) == ("POST", ""):
             return clusters.create(values)
-        call = served.get((method, bool(cluster_id)))
-        if call is None:
+        if method not in ("GET", "DELETE") or (method == "DELETE" and not cluster_id):
             raise MethodNotAllowed(f"{method} {PATH}/{rest}: only GET and {'DELETE' if rest else 'POST'}")
         if values:
             raise ConfigError(f"{method} {PATH}/{rest} takes no fields")
-        return call(cluster_id) if cluster_id else call()
+        if method == "DELETE":
+            return clusters.destroy(cluster_id)
+        return clusters.describe(cluster_id) if cluster_id else clusters.all()
 
 
 class ServerWithClusters:
