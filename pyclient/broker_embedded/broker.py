@@ -350,8 +350,12 @@ class BrokerNode:
         return self.image.topics[name]
 
     def config_with(self, resource: str, changes: Mapping[str, str | None]) -> BrokerConfig:
-        """Return the node's configuration as it would be with these changes to a broker resource."""
-        layers = {each: dict(self.image.configs.get((BROKER_RESOURCE, each), {})) for each in self._layers}
+        """Return the configuration as it would be with these changes to a broker resource: this node's or another's.
+
+        Another node's static options are not known here; they count as this node's.
+        """
+        layers_of = self._layers if resource in self._layers else (CLUSTER, resource)
+        layers = {each: dict(self.image.configs.get((BROKER_RESOURCE, each), {})) for each in layers_of}
         for name, value in changes.items():
             if value is None:
                 layers[resource].pop(name, None)

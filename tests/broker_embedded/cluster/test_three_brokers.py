@@ -10,8 +10,16 @@ import pytest
 
 from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.cluster import kafka_call
 from pyclient.errors import ClientError, ConfigError, KafkaTimeout
+from pyclient.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from tests.broker_embedded.faults.http_control import Http
+
+SET, DELETE, BROKER = 0, 1, 4
 
 FAST = {"replica.lag.time.max.ms": 500, "replica.fetch.wait.max.ms": 100}
 
@@ -209,6 +217,25 @@ def test_a_broker_joins_and_leaves(three: EmbeddedCluster) -> None:
     assert 4 not in three.wait_isr("with-four", 0, 3)
     assert read(three, "with-four") == [b"x"]
     assert [each.id for each in three.brokers] == [1, 2, 3]
+
+
+def test_options_of_each_broker_are_changed_through_any_broker(three: EmbeddedCluster) -> None:
+    """The active controller decides on options of other brokers, too: as for a reassignment with a throttle."""
+    name = "follower.replication.throttled.rate"
+    for operation, value in ((SET, "1000000"), (DELETE, None)):
+        for broker in three.brokers:
+            resources = [
+                AlterConfigsResource(
+                    resource_type=BROKER,
+                    resource_name=str(each.id),
+                    configs=[AlterableConfig(name=name, config_operation=operation, value=value)],
+                )
+                for each in three.brokers
+            ]
+            answer = kafka_call.call(
+                broker.address, IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+            )
+            assert [(each.error_code, each.error_message) for each in answer.responses] == [(0, None)] * 3
 
 
 @pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["threads", "processes"])
