@@ -1,0 +1,162 @@
+"""Kafka's own tools for administrators do their work on three brokers of ours."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyclient import Admin, NewTopic, Producer
+from pyclient.broker_embedded import EmbeddedCluster
+from tests.kafka import tools
+from tests.kafka.needs import skip_without_kafka
+from tests.kafka.topics import wait_until
+
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+VERIFICATION = "org.apache.kafka.tools.ReplicaVerificationTool"
+RECORD = bytes(10_000)
+_BEFORE_THE_COMMAND = ("features", "metadata-quorum")
+"""Tools whose options stand before the command."""
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[EmbeddedCluster]:
+    """Three brokers in processes; a test leaves them all running."""
+    skip_without_kafka()
+    config = {"replica.lag.time.max.ms": 1500, "metadata.log.max.record.bytes.between.snapshots": 2000}
+    with EmbeddedCluster(brokers=3, processes=True, config=config) as cluster:
+        yield cluster
+
+
+def tool(ours: EmbeddedCluster, name: str, *arguments: str) -> str:
+    """What a tool says, which has to succeed."""
+    server = ("--bootstrap-server", ours.bootstrap_servers)
+    given = (*server, *arguments) if name in _BEFORE_THE_COMMAND else (*arguments, *server)
+    return tools.run(name, *given).out
+
+
+def create(ours: EmbeddedCluster, topic: str, *replicas: int, records: int = 0) -> None:
+    """A topic with one partition on these brokers, the first of which leads."""
+    with Admin(ours.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(topic, assignments={0: replicas}, configs={"min.insync.replicas": "1"})])
+    ours.wait_isr(topic, 0, len(replicas))
+    write(ours, topic, records)
+
+
+def write(ours: EmbeddedCluster, topic: str, records: int) -> None:
+    with Producer(ours.bootstrap_servers) as producer:
+        for _ in range(records):
+            producer.send(topic, RECORD, partition=0)
+        producer.flush()
+
+
+def test_quorum_and_features_are_described(ours: EmbeddedCluster) -> None:
+    told = tool(ours, "metadata-quorum", "describe", "--status")
+    assert re.search(rf"LeaderId:\s+{ours.controller_id}\b", told)
+    assert re.search(rf"ClusterId:\s+{re.escape(ours.cluster_id)}\b", told)
+    assert {int(each) for each in re.findall(r'"id": ?(\d)', told.partition("CurrentVoters")[2])} == {1, 2, 3}
+    told = tool(ours, "metadata-quorum", "describe", "--replication")
+    rows = [line.split() for line in told.splitlines()[1:]]
+    assert sorted(int(row[0]) for row in rows) == [1, 2, 3]
+    assert sorted(row[-1] for row in rows) == ["Follower", "Follower", "Leader"]
+    assert re.search(
+        r"Feature: metadata\.version\s.*FinalizedVersionLevel: 4\.3-IV0", tool(ours, "features", "describe")
+    )
+
+
+def test_metadata_log_and_snapshots_are_dumped(ours: EmbeddedCluster, topic: str) -> None:
+    with Admin(ours.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(f"{topic}-{number}", 1, 3) for number in range(30)])
+    directory = Path(ours.brokers[0].data_dir) / "__cluster_metadata-0"
+    wait_until(lambda: [*directory.glob("0*.checkpoint")] != [], "no snapshot is written")
+    files = ",".join(str(file) for file in (*directory.glob("0*.checkpoint"), *directory.glob("*.log")))
+    told = tools.run("dump-log", "--cluster-metadata-decoder", "--files", files).out
+    assert '"type":"TOPIC_RECORD"' in told
+    assert '"type":"REGISTER_BROKER_RECORD"' in told
+    assert "SnapshotFooter" in told
+
+
+def test_preferred_leader_is_elected(ours: EmbeddedCluster, topic: str) -> None:
+    create(ours, topic, 2, 1, 3)
+    ours.restart(2)
+    ours.wait_isr(topic, 0, 3)
+    assert ours.leader_of(topic, 0) != 2
+    chosen = ("--topic", topic, "--partition", "0")
+    told = tool(ours, "leader-election", "--election-type", "preferred", *chosen)
+    assert f"Successfully completed leader election (PREFERRED) for partitions {topic}-0" in told
+    wait_until(lambda: ours.leader_of(topic, 0) == 2, "the preferred broker does not lead")
+
+
+def test_unclean_leader_is_elected_on_demand_only(ours: EmbeddedCluster, topic: str) -> None:
+    create(ours, topic, 2, 3, records=3)
+    ours.stop(3)
+    ours.wait_isr(topic, 0, 1)
+    write(ours, topic, 2)
+    ours.kill(2)
+    try:
+        ours.start(3)
+        assert "Leader: none" in tool(ours, "topics", "--describe", "--topic", topic, "--unavailable-partitions")
+        told = tool(ours, "leader-election", "--election-type", "unclean", "--topic", topic, "--partition", "0")
+        assert "Successfully completed leader election (UNCLEAN)" in told
+        wait_until(lambda: ours.leader_of(topic, 0) == 3, "no leader was elected")
+        under = tool(ours, "topics", "--describe", "--topic", topic, "--under-replicated-partitions")
+        assert re.search(r"Leader: 3\s+Replicas: 2,3\s+Isr: 3\b", under)
+    finally:
+        ours.start(2)
+    ours.wait_isr(topic, 0, 2)
+
+
+def test_partitions_are_reassigned_with_a_throttle(ours: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    create(ours, topic, 1, 2, records=100)
+    plan = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [2, 3]}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    chosen = ("--reassignment-json-file", str(tmp_path / "plan.json"))
+    told = tool(ours, REASSIGN, *chosen, "--execute", "--throttle", "1000000")
+    assert f"Successfully started partition reassignment for {topic}-0" in told
+    limits = tool(ours, "configs", "--entity-type", "brokers", "--entity-name", "3", "--describe")
+    assert "follower.replication.throttled.rate=" in limits
+    said: list[str] = []
+
+    def completed() -> bool:
+        said.append(tool(ours, REASSIGN, *chosen, "--verify"))
+        return f"Reassignment of partition {topic}-0 is completed." in said[-1]
+
+    wait_until(completed, "the reassignment does not end")
+    assert "Clearing broker-level throttles on brokers 1,2,3" in said[-1]
+    described = tool(ours, "topics", "--describe", "--topic", topic)
+    assert re.search(r"Replicas: 2,3\s+Isr: (2,3|3,2)\b", described)
+    assert "throttled" not in described
+    limits = tool(ours, "configs", "--entity-type", "brokers", "--entity-name", "3", "--describe")
+    assert "throttled.rate" not in limits
+    wait_until(lambda: not (Path(ours.brokers[0].data_dir) / f"{topic}-0").exists(), "the old replica is still there")
+
+
+def test_broker_that_has_left_is_unregistered(ours: EmbeddedCluster) -> None:
+    assert ours.cluster_id in tool(ours, CLUSTER, "cluster-id")
+    broker = ours.add_broker()
+    listed = tool(ours, CLUSTER, "list-endpoints")
+    assert re.search(rf"^{broker.id}\s+127\.0\.0\.1\s", listed, re.MULTILINE)
+    running = tools.run(CLUSTER, "unregister", "--id", "99", "--bootstrap-server", ours.bootstrap_servers, check=False)
+    assert "BrokerIdNotRegisteredException" in running.out + running.err
+    broker.stop()
+    assert f"Broker {broker.id} is no longer registered." in tool(ours, CLUSTER, "unregister", "--id", str(broker.id))
+    wait_until(lambda: f"\n{broker.id} " not in tool(ours, CLUSTER, "list-endpoints"), "it is still listed")
+
+
+def test_replicas_are_verified(ours: EmbeddedCluster, topic: str) -> None:
+    """The tool compares the checksums of all replicas' batches until it is ended."""
+    create(ours, topic, 1, 2, 3, records=20)
+    arguments = ("--broker-list", ours.bootstrap_servers, "--topics-include", topic, "--report-interval-ms", "500")
+    process = tools.start(VERIFICATION, *arguments)
+    try:
+        assert process.stdout is not None
+        reports = (line for line in process.stdout if "max lag is" in line)
+        found = next(reports, "it has ended")
+        assert f"max lag is 0 for partition {topic}-0" in found
+    finally:
+        process.kill()
+        process.communicate()
