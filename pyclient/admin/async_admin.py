@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import UUID
 
+from pyclient.acls import AclBinding, AclFilter
+from pyclient.admin.acl_calls import acls_in
 from pyclient.admin.client import AdminClient
 from pyclient.admin.config import AdminConfig, AdminOptions
 from pyclient.admin.groups import GroupDescription, GroupListing
@@ -188,6 +190,21 @@ class AsyncAdmin:
     async def remove_raft_voter(self, voter_id: int, directory_id: UUID, *, timeout: float | None = None) -> None:
         """Make a voter of the metadata quorum an observer (KIP-853). Raise `VoterNotFound`, and as `add_raft_voter`."""
         await self._runner.run(self._client.remove_raft_voter, voter_id, directory_id, timeout)
+
+    async def create_acls(self, acls: Iterable[AclBinding | tuple[Any, ...]], *, timeout: float | None = None) -> None:
+        """Create ACLs; one that is there already stays.
+
+        A tuple like `("topic", "orders", "User:alice", "read")` stands for an `AclBinding`.
+        """
+        await self._runner.run(self._client.create_acls, acls_in(acls), timeout)
+
+    async def describe_acls(self, wanted: AclFilter | None = None, *, timeout: float | None = None) -> list[AclBinding]:
+        """Return the ACLs that a filter selects; by default all."""
+        return await self._runner.run(self._client.describe_acls, wanted or AclFilter(), timeout)
+
+    async def delete_acls(self, filters: Iterable[AclFilter], *, timeout: float | None = None) -> list[AclBinding]:
+        """Delete the ACLs that any of the filters selects. Return them."""
+        return await self._runner.run(self._client.delete_acls, list(filters), timeout)
 
     def health(self) -> ClusterHealth:
         """Return the known and the connected nodes, the age of the metadata, and the last failure of each address."""

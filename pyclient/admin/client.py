@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 from uuid import UUID
 
+from pyclient.acls import AclBinding, AclFilter
+from pyclient.admin.acl_calls import AclCalls
 from pyclient.admin.config import AdminConfig
 from pyclient.admin.group_calls import Deadline, GroupCalls
 from pyclient.admin.groups import GroupDescription, GroupListing
@@ -70,6 +72,7 @@ class AdminClient:
         self._groups = GroupCalls(self._cluster, self._retry_policy)
         self._transactions = TransactionCalls(self._cluster, self._retry_policy)
         self._quorum = QuorumCalls(self._cluster)
+        self._acls = AclCalls(self._cluster)
         self._started = False
 
     async def create_topics(
@@ -212,6 +215,18 @@ class AdminClient:
     async def remove_raft_voter(self, voter_id: int, directory_id: UUID, timeout: float | None) -> None:
         deadline = await self._start_call(timeout)
         await self._quorum.remove(voter_id, directory_id, deadline)
+
+    async def create_acls(self, acls: Sequence[AclBinding], timeout: float | None) -> None:
+        deadline = await self._start_call(timeout)
+        await self._acls.create(acls, deadline)
+
+    async def describe_acls(self, wanted: AclFilter, timeout: float | None) -> list[AclBinding]:
+        deadline = await self._start_call(timeout)
+        return await self._acls.describe(wanted, deadline)
+
+    async def delete_acls(self, filters: Sequence[AclFilter], timeout: float | None) -> list[AclBinding]:
+        deadline = await self._start_call(timeout)
+        return await self._acls.delete(filters, deadline)
 
     def health(self) -> ClusterHealth:
         return self._cluster.health()
