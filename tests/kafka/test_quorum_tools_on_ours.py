@@ -1,0 +1,77 @@
+"""Kafka's own tools on our metadata quorum whose voters change (KIP-853), and on its log and snapshots."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from pyclient.broker_embedded.broker import BrokerNode
+from pyclient.broker_embedded.controller.topics import TopicPlan
+from pyclient.broker_embedded.log.checkpoints import uuid_text
+from pyclient.broker_embedded.log.incremental_task import run_here
+from tests.broker_embedded.quorum.several_nodes import Nodes, until
+from tests.kafka import tools
+
+pytestmark = pytest.mark.kafka
+
+
+async def quorum_tool(node: BrokerNode, *arguments: str, check: bool = True) -> tools.Output:
+    """Run kafka-metadata-quorum at a broker, while the nodes go on."""
+    at = ("--bootstrap-server", f"127.0.0.1:{node.port}")
+    return await asyncio.to_thread(tools.run, "metadata-quorum", *at, *arguments, check=check)
+
+
+def properties(nodes: Nodes, node_id: int) -> Path:
+    """The configuration of a controller, as Kafka's tool reads it."""
+    host, port = nodes.addresses[node_id]
+    path = nodes.path / f"controller-{node_id}.properties"
+    path.write_text(
+        f"process.roles=controller\nnode.id={node_id}\nlisteners=CONTROLLER://{host}:{port}\n"
+        f"controller.listener.names=CONTROLLER\nlog.dirs={nodes.path}/node-{node_id}\n"
+        f"controller.quorum.bootstrap.servers={host}:{port}\n"
+    )
+    return path
+
+
+def test_controllers_are_added_described_and_removed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        nodes = Nodes(tmp_path, count=1, dynamic=True, metadata_log_max_record_bytes_between_snapshots=3000)
+        async with nodes:
+            first = await nodes.active()
+            await nodes.add(2)
+            await until(lambda: len(first.controller.brokers) == 2, "both brokers are unfenced")
+            added = await quorum_tool(first, "--command-config", str(properties(nodes, 2)), "add-controller")
+            assert "Added controller 2" in added.out
+            told = (await quorum_tool(first, "describe", "--status")).out
+            assert re.search(r"LeaderId:\s+1\b", told)
+            ids = [uuid_text(nodes.key(number).directory_id) for number in (1, 2)]
+            voters = re.search(r"CurrentVoters:\s+(.*)", told)
+            assert voters is not None
+            for number, directory in zip((1, 2), ids, strict=True):
+                assert re.search(rf'"id": {number}, "directoryId": "{re.escape(directory)}"', voters[1]), voters[1]
+                assert "CONTROLLER://{}:{}".format(*nodes.addresses[number]) in voters[1]
+            removal = ("remove-controller", "--controller-id", "2", "--controller-directory-id", ids[1])
+            assert re.search(r"Removed\s+KRaft controller 2\b", (await quorum_tool(first, *removal)).out)
+            again = await quorum_tool(first, *removal, check=False)
+            assert again.code != 0
+            assert "Cannot remove voter" in again.out + again.err
+            for number in range(12):
+                run_here(first.controller.create_topic(TopicPlan(f"t{number}", 3, 1)))
+            await nodes.all_have(lambda node: node.quorum and node.quorum.log.start_offset > 3, "snapshots")
+
+    asyncio.run(scenario())
+    directory = tmp_path / "node-1" / "__cluster_metadata-0"
+    [snapshot] = directory.glob("*.checkpoint")
+    told = tools.run("dump-log", "--cluster-metadata-decoder", "--files", str(snapshot)).out
+    assert 'KRaftVersion {"version":0,"kRaftVersion":1}' in told
+    assert re.search(r'KRaftVoters \{.*"voterId":1\b', told)
+    assert "SnapshotFooter" in told
+    assert '"type":"REGISTER_BROKER_RECORD"' in told
+    logs = ",".join(map(str, sorted(directory.glob("*.log"))))
+    told = tools.run("dump-log", "--cluster-metadata-decoder", "--files", logs).out
+    assert len(re.findall(r"KRaftVoters \{", told)) >= 2  # voter 2 was added and removed
+    assert '"type":"TOPIC_RECORD"' in told
+    assert not re.search(r"Could not|exception|unknown", told, re.IGNORECASE)
