@@ -110,7 +110,8 @@ class BrokerImage:
 
     `endpoints` are name, host and port of its listeners, and `protocols` their security protocols' numbers.
     `log_dirs` are its online log directories, `cordoned` those that get no new replicas. A broker of an old
-    metadata.version reports no directories.
+    metadata.version reports no directories. `features` are the names of features with the first and last level that it
+    supports.
     """
 
     node_id: int
@@ -123,6 +124,7 @@ class BrokerImage:
     log_dirs: tuple[UUID, ...] = ()
     cordoned: tuple[UUID, ...] = ()
     protocols: tuple[int, ...] = ()
+    features: tuple[tuple[str, int, int], ...] = ()
 
     def endpoint(self, listener: str) -> tuple[str, int] | None:
         """Return host and port of a listener; None if the broker has none of that name."""
@@ -258,6 +260,7 @@ class MetadataImage:
             tuple(record.log_dirs),
             tuple(record.cordoned_log_dirs or ()),
             protocols,
+            tuple((each.name, each.min_supported_version, each.max_supported_version) for each in record.features),
         )
 
     def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:

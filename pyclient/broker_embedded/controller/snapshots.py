@@ -83,7 +83,10 @@ def records_of(image: MetadataImage) -> Iterator[Any]:
                 kinds.BrokerEndpoint(name=name, host=host, port=port, security_protocol=protocol)
                 for (name, host, port), protocol in zip(broker.endpoints, broker.protocols, strict=True)
             ],
-            features=[],
+            features=[
+                kinds.BrokerFeature(name=name, min_supported_version=first, max_supported_version=last)
+                for name, first, last in broker.features
+            ],
             rack=broker.rack,
             fenced=broker.fenced,
             in_controlled_shutdown=broker.in_controlled_shutdown,
