@@ -128,20 +128,21 @@ def _consumer(options: dict[str, Any]) -> Consumer[Any, Any]:
     return Consumer(config=options)
 
 
-_settled_in = 0
+_settled = (0, 0)
 
 
 def settle() -> None:
     """Leave out of garbage collections what a worker of Spark has loaded; call it where a task ends.
 
     Such a process collects all garbage after every task. Going through the objects of the loaded modules takes 20 to
-    40 ms each time, which a micro-batch waits for ten times. This is done once in a process, and in no other process
-    than those that Spark's daemon has forked.
+    40 ms each time, which a micro-batch waits for ten times. This is done after tasks that have loaded modules, and
+    in no other process than those that Spark's daemon has forked.
     """
-    global _settled_in
+    global _settled
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is not None and spec.name == "pyspark.daemon" and _settled_in != os.getpid():
-        _settled_in = os.getpid()
+    loaded = os.getpid(), len(sys.modules)
+    if spec is not None and spec.name == "pyspark.daemon" and _settled != loaded:
+        _settled = loaded
         gc.collect()
         gc.freeze()
 
