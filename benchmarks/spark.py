@@ -17,12 +17,14 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from benchmarks.spark_limits import Constant
 from pyclient import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.spark import write, write_partition
 
 PARTITIONS = 4
 FORMATS = {"pyclient": "pyclient", "connector": "kafka"}
+ONCE = {"exactlyOnce": "true"}
 
 
 def main() -> None:
@@ -57,7 +59,7 @@ def spark_session(jars: str) -> Any:
         .config("spark.ui.showConsoleProgress", "false")
     )
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    builder = builder.config("spark.log.level", "ERROR").config("spark.driver.memory", "2g")
+    builder = builder.config("spark.log.level", "OFF").config("spark.driver.memory", "2g")
     return (builder.config("spark.jars", jars) if jars else builder).getOrCreate()
 
 
@@ -72,6 +74,7 @@ class Run:
         self._row_api_rows = row_api_rows
         self._runs = runs
         self._topics = 0
+        spark.dataSource.register(Constant)
 
     def all(self) -> None:
         """Measure everything and print it."""
@@ -82,12 +85,21 @@ class Run:
         self._write("pyclient", data, filled)
         self._show("batch read, rows/s", {side: lambda side=side: self._read(side, filled) for side in self._sides})
         self._show("read of value only, rows/s", {"pyclient": lambda: self._read("pyclient", filled, columns="value")})
+        limits = self._spark.read.format("constant").option("rows", str(self._rows)).load()
+        self._show("Spark's limit of reading, rows/s", {"pyclient": lambda: self._rate(lambda: _drop(limits))})
+        dropped = data.write.format("constant").mode("append")
+        self._show("Spark's limit of writing, rows/s", {"pyclient": lambda: self._rate(dropped.save)})
+        self._show("batch write exactly once, rows/s", {"pyclient": lambda: self._write_once(data)})
         self._show("write() by mapInArrow, rows/s", {"pyclient": lambda: self._write_function(data)})
         small = self._frame(self._row_api_rows)
         self._show("write_partition, rows/s", {"pyclient": lambda: self._row_api(small, self._writer())})
         self._show("foreachPartition that only loops", {"pyclient": lambda: self._row_api(small, _loop)})
         latencies = {side: self._micro_batch(side, filled) for side in self._sides}
         self._line("micro-batch of 1,000 rows, s", latencies, "{:.3f}", lower=True)
+        once = self._micro_batch("pyclient", filled, **ONCE)
+        self._line("the same exactly once, s", {"pyclient": once}, "{:.3f}", lower=True)
+        constant = self._micro_batch("constant", filled)
+        self._line("the same without Kafka, s", {"pyclient": constant}, "{:.3f}", lower=True)
 
     def _show(self, what: str, calls: dict[str, Callable[[], float]]) -> None:
         best = dict.fromkeys(calls, 0.0)
@@ -143,13 +155,24 @@ class Run:
         frame.foreachPartition(function)
         return float(self._row_api_rows / (perf_counter() - started))
 
-    def _micro_batch(self, side: str, topic: str) -> float:
+    def _rate(self, action: Callable[[], None]) -> float:
+        started = perf_counter()
+        action()
+        return float(self._rows / (perf_counter() - started))
+
+    def _write_once(self, frame: Any) -> float:
+        topic = self._topic()
+        writer = frame.write.format("pyclient").option("kafka.bootstrap.servers", self._servers)
+        return self._rate(writer.options(topic=topic, writeId=topic, **ONCE).mode("append").save)
+
+    def _micro_batch(self, side: str, topic: str, **options: str) -> float:
         """Return the median duration of a micro-batch from the source to the sink of the same side."""
-        source = self._spark.readStream.format(FORMATS[side]).option("kafka.bootstrap.servers", self._servers)
+        form = FORMATS.get(side, side)
+        source = self._spark.readStream.format(form).option("kafka.bootstrap.servers", self._servers)
         source = source.option("subscribe", topic).option("startingOffsets", "earliest")
         frame = source.option("maxOffsetsPerTrigger", "1000").load().select("key", "value")
         with tempfile.TemporaryDirectory() as checkpoint:
-            sink = frame.writeStream.format(FORMATS[side]).option("kafka.bootstrap.servers", self._servers)
+            sink = frame.writeStream.format(form).option("kafka.bootstrap.servers", self._servers).options(**options)
             query = sink.option("topic", self._topic()).option("checkpointLocation", checkpoint).start()
             try:
                 while query.lastProgress is None or query.lastProgress["batchId"] < 25:
@@ -157,6 +180,10 @@ class Run:
             finally:
                 query.stop()
             return median(each["durationMs"]["triggerExecution"] for each in query.recentProgress[5:25]) / 1000
+
+
+def _drop(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
 
 
 def _loop(rows: Any) -> None:

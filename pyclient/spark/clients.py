@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pyclient.admin import Admin
     from pyclient.consumer import Consumer
     from pyclient.producer import Producer
 
-C = TypeVar("C", bound="Consumer[Any, Any] | Producer")
+C = TypeVar("C", bound="Consumer[Any, Any] | Producer | Admin")
 
 _SECRET: Final = ("password", "secret", "token", "jaas", "key")
 
@@ -50,12 +51,16 @@ def resolved(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def admin_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of a consumer's or producer's options, with their secrets, that an `Admin` has, too."""
+    return _of_admin(resolved(options))
+
+
+def _of_admin(options: Mapping[str, Any]) -> dict[str, Any]:
     from pyclient.admin.config import AdminConfig
     from pyclient.config import options_of
 
     known = options_of(AdminConfig)
     names = {*known, *(alias for option in known.values() for alias in option.aliases)}
-    return {name: value for name, value in resolved(options).items() if name.replace(".", "_") in names}
+    return {name: value for name, value in options.items() if name.replace(".", "_") in names}
 
 
 def hidden(options: Mapping[str, Any]) -> str:
@@ -128,6 +133,13 @@ def _consumer(options: dict[str, Any]) -> Consumer[Any, Any]:
     return Consumer(config=options)
 
 
+def _admin(options: dict[str, Any]) -> Admin:
+    from pyclient.admin import Admin
+
+    return Admin(config=_of_admin(options))
+
+
+_DAEMONS: Final = ("pyspark.daemon", "pyclient.spark.daemon")
 _settled = (0, 0)
 
 
@@ -141,7 +153,7 @@ def settle() -> None:
     global _settled
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     loaded = os.getpid(), len(sys.modules)
-    if spec is not None and spec.name == "pyspark.daemon" and _settled != loaded:
+    if spec is not None and spec.name in _DAEMONS and _settled != loaded:
         _settled = loaded
         gc.collect()
         gc.freeze()
@@ -149,3 +161,4 @@ def settle() -> None:
 
 PRODUCERS: Final = WorkerClients["Producer"](_producer)
 CONSUMERS: Final = WorkerClients["Consumer[Any, Any]"](_consumer)
+ADMINS: Final = WorkerClients["Admin"](_admin)

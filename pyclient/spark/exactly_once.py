@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from crc32c import crc32c
 
 from pyclient.errors import ClientError, ConfigError
-from pyclient.spark.clients import admin_options, resolved
+from pyclient.spark.clients import ADMINS, resolved
 from pyclient.spark.writing import with_defaults
 from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -148,10 +148,13 @@ class ExactlyOnceWriter:
         return marker
 
     def _committed(self, name: str) -> Marker | None:
-        from pyclient.admin import Admin
-
-        with Admin(config=admin_options(self.client)) as admin:
+        admin = ADMINS.take(self.client)
+        try:
             found = admin.list_group_offsets(name).values()
+        except BaseException:
+            admin.close()
+            raise
+        ADMINS.give_back(self.client, admin)
         newest = max(found, key=lambda each: each.offset, default=None)
         return None if newest is None else Marker.of_offset(newest)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pyclient.errors import ConfigError
 from pyclient.spark.clients import settle
 from pyclient.spark.exactly_once import ExactlyOnceWriter
+from pyclient.spark.tasks import BATCH_ID, QUERY_ID, local_property, task_context
 from pyclient.spark.writing import BatchWriter
 
 try:
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("pyclient.spark")
-
-QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batchId"
 
 
 @dataclass
@@ -50,7 +46,7 @@ class BatchSink(DataSourceArrowWriter):
         if isinstance(self._writer, BatchWriter):
             return Written(self._writer.write(iterator))
         assert self._write_id is not None, "the options of a batch were checked"
-        return Written(self._writer.write(iterator, self._write_id, _task().partitionId(), 0).rows)
+        return Written(self._writer.write(iterator, self._write_id, task_context().partitionId(), 0).rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log the number of rows; they are delivered already."""
@@ -74,8 +70,8 @@ if ARROW_STREAMS:
             """Deliver a task's rows of a micro-batch."""
             if isinstance(self._writer, BatchWriter):
                 return Written(self._writer.write(iterator))
-            task = _task()
-            query, batch = _local(task, QUERY_ID), _local(task, BATCH_ID)
+            task = task_context()
+            query, batch = local_property(task, QUERY_ID), local_property(task, BATCH_ID)
             marker = self._writer.write(iterator, self._write_id or query, task.partitionId(), int(batch))
             settle()
             return Written(marker.rows)
@@ -91,22 +87,6 @@ if ARROW_STREAMS:
             """
             rows = _rows(messages)
             log.info("batch %d has not ended; %d rows of its finished tasks are written, and repeated", batchId, rows)
-
-
-def _task() -> Any:
-    task = TaskContext.get()
-    assert task is not None, "Spark runs writers in tasks"
-    return task
-
-
-def _local(task: Any, name: str) -> str:
-    value = task.getLocalProperty(name)
-    if value is None:
-        raise ConfigError(
-            f"this release of Spark does not give tasks the property {name}, so that a repeated "
-            "batch would not be known"
-        )
-    return str(value)
 
 
 def _rows(messages: list[WriterCommitMessage | None]) -> int:

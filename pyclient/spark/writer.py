@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyclient.producer import Producer
+    from pyclient.spark.exactly_once import ExactlyOnceWriter
 
 _FLUSH_SECONDS: Final = 150.0  # above delivery_timeout_ms' default: by then every record has an outcome
 _COUNTS: Final = "spark_partition int, rows bigint"
@@ -95,31 +96,32 @@ def write(
     Example:
         counts = write(df.select("key", "value"), topic="t", bootstrap_servers="host:9092")
     """
-    from pyclient.spark.columns import check_sink
-
     checked = _options("write", bootstrap_servers, flush_timeout, options)
-    check_sink({field.name: field.dataType.simpleString() for field in df.schema.fields}, topic)
-    counts = df.mapInArrow(_CountingWriter(BatchWriter(topic, flush_timeout, checked)), _COUNTS).collect()
-    found: dict[int, int] = {}
-    for row in counts:
-        found[row[0]] = found.get(row[0], 0) + row[1]
-    return found
+    return _write_frame(df, topic, _CountingWriter(BatchWriter(topic, flush_timeout, checked)))
 
 
 class BatchFunction:
     """What `foreach_batch` returns: writes a micro-batch."""
 
-    def __init__(self, topic: str | None, flush_timeout: float, options: dict[str, Any]) -> None:
+    def __init__(self, topic: str | None, flush_timeout: float, exactly_once: bool, options: dict[str, Any]) -> None:
         self._topic = topic
         self._flush_timeout = flush_timeout
+        self._exactly_once = exactly_once
         self._options = options
 
     def __repr__(self) -> str:
-        return f"foreach_batch(topic={self._topic!r}, {hidden(self._options)})"
+        mode = ", exactly_once=True" if self._exactly_once else ""
+        return f"foreach_batch(topic={self._topic!r}{mode}, {hidden(self._options)})"
 
     def __call__(self, df: Any, batch_id: int) -> None:
         """Write the rows of a micro-batch."""
-        write(df, topic=self._topic, flush_timeout=self._flush_timeout, config=self._options)
+        if not self._exactly_once:
+            write(df, topic=self._topic, flush_timeout=self._flush_timeout, config=self._options)
+            return
+        from pyclient.spark.exactly_once import ExactlyOnceWriter
+
+        writer = ExactlyOnceWriter(self._topic, self._flush_timeout, self._options)
+        _write_frame(df, self._topic, _OnceWriter(writer, batch_id))
 
 
 def foreach_batch(
@@ -127,16 +129,33 @@ def foreach_batch(
     topic: str | None = None,
     bootstrap_servers: str | None = None,
     flush_timeout: float = _FLUSH_SECONDS,
+    exactly_once: bool = False,
     **options: Any,
 ) -> BatchFunction:
     """Return a function for `DataStreamWriter.foreachBatch` that writes each micro-batch as `write` does.
 
-    It takes every output mode, `update` of aggregations too, which Spark allows to no Python sink. At least once.
+    It takes every output mode, `update` of aggregations too, which Spark allows to no Python sink. At least once, or
+    with `exactly_once` each row once to consumers that read committed records, under the conditions that docs/spark.md
+    gives for the sink: Spark must repeat a micro-batch with the same rows in the same partition.
 
     Example:
         counts.writeStream.outputMode("update").foreachBatch(foreach_batch(topic="t", bootstrap_servers="host:9092"))
     """
-    return BatchFunction(topic, flush_timeout, _options("foreach_batch", bootstrap_servers, flush_timeout, options))
+    given = _options("foreach_batch", bootstrap_servers, flush_timeout, options)
+    if exactly_once and {"transactional_id", "transactional.id"} & given.keys():
+        raise ConfigError("transactional_id is not accepted with exactly_once: each task has an id of its own")
+    return BatchFunction(topic, flush_timeout, exactly_once, given)
+
+
+def _write_frame(df: Any, topic: str | None, task: _CountingWriter | _OnceWriter) -> dict[int, int]:
+    """Let the tasks of a DataFrame write it; return the number of rows by Spark partition."""
+    from pyclient.spark.columns import check_sink
+
+    check_sink({field.name: field.dataType.simpleString() for field in df.schema.fields}, topic)
+    found: dict[int, int] = {}
+    for row in df.mapInArrow(task, _COUNTS).collect():
+        found[row[0]] = found.get(row[0], 0) + row[1]
+    return found
 
 
 class _CountingWriter:
@@ -146,15 +165,33 @@ class _CountingWriter:
         self._writer = writer
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        partition = -1 if context is None else context.partitionId()
-        rows = self._writer.write(batches)
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([partition], pa.int32()), pa.array([rows], pa.int64())], names=["spark_partition", "rows"]
-        )
+        yield _counted(-1 if context is None else context.partitionId(), self._writer.write(batches))
+
+
+class _OnceWriter:
+    """Writes a task's batches of a micro-batch once, and yields what `_CountingWriter` does."""
+
+    def __init__(self, writer: ExactlyOnceWriter, batch_id: int) -> None:
+        self._writer = writer
+        self._batch_id = batch_id
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyclient.spark.tasks import QUERY_ID, local_property, task_context
+
+        task = task_context()
+        partition = task.partitionId()
+        marker = self._writer.write(batches, local_property(task, QUERY_ID), partition, self._batch_id)
+        yield _counted(partition, marker.rows)
+
+
+def _counted(partition: int, rows: int) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    columns = [pa.array([partition], pa.int32()), pa.array([rows], pa.int64())]
+    return pa.RecordBatch.from_arrays(columns, names=["spark_partition", "rows"])
 
 
 def _options(

@@ -14,7 +14,9 @@ VERSIONS: Final = ("4.3.1", "3.9.2")
 PATIENCE: Final = 300.0  # seconds
 RUN: Final = os.environ.get("PYTEST_XDIST_TESTRUNUID") or f"{os.getpid()}-{time.time_ns()}"
 """Which run of the tests this is: what failed in it is not tried again."""
-_POM: Final = Path(__file__).with_name("pom.xml")
+SPARK_CONNECTOR: Final = "4.2.0"
+"""The release of Spark's own Kafka connector that the tests use: it works with later releases of Spark, too."""
+_HERE: Final = Path(__file__).parent
 
 
 class NoKafka(Exception):
@@ -35,8 +37,19 @@ def class_path(version: str) -> str:
     java()
     folder = _cache() / f"kafka-{version}"
     if not (folder / "complete").exists():
-        _resolve(version, folder)
+        _resolve(f"Kafka {version}", "pom.xml", f"-Dkafka.version={version}", folder)
     return f"{folder}/*"
+
+
+def spark_connector() -> str:
+    """The jars of Spark's own Kafka connector, with commas. Raises `NoKafka` as `class_path` does."""
+    java()
+    folder = _cache() / f"spark-{SPARK_CONNECTOR}"
+    if not (folder / "complete").exists():
+        _resolve(
+            f"the connector of Spark {SPARK_CONNECTOR}", "spark-pom.xml", f"-Dspark.version={SPARK_CONNECTOR}", folder
+        )
+    return ",".join(sorted(str(jar) for jar in folder.glob("*.jar")))
 
 
 def java() -> str:
@@ -54,11 +67,11 @@ def _cache() -> Path:
     return Path(base) / "pyclient-kafka"
 
 
-def _resolve(version: str, folder: Path) -> None:
+def _resolve(what: str, pom: str, version: str, folder: Path) -> None:
     """Have Maven copy the jars; the first of several processes does it, the others wait, and hear of a failure."""
     maven = shutil.which("mvn")
     if maven is None:
-        raise NoKafka("Maven is not installed (Debian: maven), and Kafka's jars are not in the cache yet")
+        raise NoKafka(f"Maven is not installed (Debian: maven), and the jars of {what} are not in the cache yet")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -67,18 +80,18 @@ def _resolve(version: str, folder: Path) -> None:
         lock.seek(0)
         run, _, reason = lock.read().partition("\n")
         if run != RUN:
-            reason = _copy(maven, version, folder)
+            reason = _copy(maven, pom, version, folder)
         if reason:
             lock.truncate(0)
             lock.write(f"{RUN}\n{reason}")
-            raise NoKafka(f"Maven could not resolve Kafka {version}: {reason}")
+            raise NoKafka(f"Maven could not resolve {what}: {reason}")
         (folder / "complete").touch()
 
 
-def _copy(maven: str, version: str, folder: Path) -> str:
+def _copy(maven: str, pom: str, version: str, folder: Path) -> str:
     """Why Maven could not copy the jars, and nothing if it could."""
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
-    command = [maven, "-q", "-B", "-f", str(_POM), f"-Dkafka.version={version}", *goal]
+    command = [maven, "-q", "-B", "-f", str(_HERE / pom), version, *goal]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     except subprocess.TimeoutExpired:

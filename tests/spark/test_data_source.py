@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyclient import Admin, Producer, TopicPartition
+from pyclient import Admin, Producer, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.spark import write
 from tests.spark.conftest import create, needs_java, read_all
@@ -36,6 +36,33 @@ def numbers(servers: str, request: pytest.FixtureRequest) -> str:
 def reader(spark: Any, servers: str, topic: str, **options: Any) -> Any:
     made = spark.read.format("pyclient").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
     return made.options(**{name: str(value) for name, value in options.items()})
+
+
+REST = "topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+
+
+def data_source(options: dict[str, str]) -> Any:
+    """Return the data source as Spark's planner makes it."""
+    from pyspark.sql.datasource import CaseInsensitiveDict
+
+    from pyclient.spark.data_source import KafkaDataSource
+
+    return KafkaDataSource(CaseInsensitiveDict(options))
+
+
+def schema_of(columns: str) -> Any:
+    """Return a schema in DDL as Spark gives it, without asking Spark's JVM."""
+    from pyspark.sql import types
+
+    named = {
+        "binary": types.BinaryType,
+        "bigint": types.LongType,
+        "int": types.IntegerType,
+        "string": types.StringType,
+        "timestamp": types.TimestampType,
+    }
+    columns_and_types = [column.split(" ") for column in columns.split(", ")]
+    return types.StructType([types.StructField(name, named[kind]()) for name, kind in columns_and_types])
 
 
 class TestBatchRead:
@@ -109,13 +136,18 @@ class TestBatchRead:
             ({"startingTimestamp": "9000000000000"}, "no record is that late"),
         ],
     )
-    def test_what_is_wrong_is_said_when_the_query_is_planned(
-        self, spark: Any, servers: str, numbers: str, options: dict[str, str], said: str
+    def test_what_is_wrong_is_said_by_the_reader_or_its_plan(
+        self, servers: str, numbers: str, options: dict[str, str], said: str
     ) -> None:
+        source = data_source({"kafka.bootstrap.servers": servers, "subscribe": numbers, **options})
+        with pytest.raises(errors.KafkaError, match=said):
+            source.reader(schema_of("key binary, value binary, " + REST)).partitions()
+
+    def test_what_is_wrong_is_said_when_the_query_is_planned(self, spark: Any, servers: str, numbers: str) -> None:
         from pyspark.errors import PySparkException
 
-        with pytest.raises(PySparkException, match=said):
-            reader(spark, servers, numbers, **options).load().count()
+        with pytest.raises(PySparkException, match="no record is that late"):
+            reader(spark, servers, numbers, startingTimestamp="9000000000000").load().count()
 
 
 class TestBatchWrite:
@@ -146,20 +178,25 @@ class TestBatchWrite:
     @pytest.mark.parametrize(
         ("columns", "options", "said"),
         [
-            ("id", {"topic": "t"}, "it has no column value, only id"),
-            ("id as value", {"topic": "t"}, "column value is bigint: it takes binary or string"),
-            ("'v' as value", {}, "there is no topic"),
-            ("'v' as value", {"topic": "t", "kafka.linger": "5"}, "unknown option linger"),
-            ("'v' as value", {"topic": "t", "kafka.acks": "2"}, "acks"),
+            ("id bigint", {"topic": "t"}, "it has no column value, only id"),
+            ("value bigint", {"topic": "t"}, "column value is bigint: it takes binary or string"),
+            ("value string", {}, "there is no topic"),
+            ("value string", {"topic": "t", "kafka.linger": "5"}, "unknown option linger"),
+            ("value string", {"topic": "t", "kafka.acks": "2"}, "acks"),
         ],
     )
-    def test_what_cannot_be_written_is_said_when_the_query_is_planned(
-        self, spark: Any, servers: str, columns: str, options: dict[str, str], said: str
+    def test_what_cannot_be_written_is_said_when_the_writer_is_made(
+        self, servers: str, columns: str, options: dict[str, str], said: str
     ) -> None:
+        source = data_source({"kafka.bootstrap.servers": servers, **options})
+        with pytest.raises(errors.KafkaError, match=said):
+            source.writer(schema_of(columns), False)
+
+    def test_what_cannot_be_written_is_said_when_the_query_is_planned(self, spark: Any, servers: str) -> None:
         from pyspark.errors import PySparkException
 
-        writer = spark.range(3).selectExpr(columns).write.format("pyclient").options(**options)
-        with pytest.raises(PySparkException, match=said):
+        writer = spark.range(3).selectExpr("id as value").write.format("pyclient").option("topic", "t")
+        with pytest.raises(PySparkException, match="column value is bigint: it takes binary or string"):
             writer.option("kafka.bootstrap.servers", servers).mode("append").save()
 
     def test_rows_without_a_topic_fail_the_job(self, spark: Any, servers: str) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pyclient import OffsetAndMetadata, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.spark import foreach_batch
 from pyclient.spark.exactly_once import Checksum, ExactlyOnceWriter, Marker, ReplayDiffers
 from pyclient.spark.options import sink_options
 from tests.spark.conftest import create, needs_java, read_all
@@ -180,3 +181,15 @@ class TestInSpark:
             write = df.write.format("pyclient").option("kafka.bootstrap.servers", servers).option("topic", topic)
             write.option("exactlyOnce", "true").option("writeId", "fifty").mode("append").save()
         assert sorted(int(value or b"") for value in values(servers, topic)) == list(range(50))
+
+    def test_a_micro_batch_of_foreach_batch_is_written_once(self, spark: Any, servers: str) -> None:
+        topic = create(servers, "once-function", 1)
+        df = spark.range(20).selectExpr("cast(id as string) as value").coalesce(1)
+        function = foreach_batch(topic=topic, bootstrap_servers=servers, exactly_once=True)
+        spark.sparkContext.setLocalProperty("sql.streaming.queryId", "function")  # as Spark does for foreachBatch
+        try:
+            for batch in (0, 0, 1):
+                function(df, batch)
+        finally:
+            spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
+        assert sorted(int(value or b"") for value in values(servers, topic)) == sorted([*range(20)] * 2)

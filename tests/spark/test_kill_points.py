@@ -1,0 +1,43 @@
+"""Rows are right after 100 kills of workers, and the check sees rows that are not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.spark.conftest import needs_java
+from tests.spark.dying_daemon import POINTS, point_of
+from tests.spark.kill_points import check
+
+
+class TestKills:
+    pytestmark = [*needs_java, pytest.mark.slow, pytest.mark.timeout(900)]
+
+    def test_no_row_is_lost_and_once_means_once_after_100_kills(self) -> None:
+        command = [sys.executable, "-m", "tests.spark.kill_points", "--kills", "100", "--seed", "1"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "all rows are right" in done.stdout
+
+
+def test_the_check_sees_lost_and_repeated_rows() -> None:
+    assert check("exactly-once", 3, [2, 0, 1]) == []
+    assert check("at-least-once", 3, [0, 1, 2, 1]) == []
+    assert "1 rows are lost, the first ones [1]" in check("at-least-once", 3, [0, 2])[0]
+    assert "more than once, the first ones [2]" in check("exactly-once", 3, [0, 1, 2, 2])[0]
+    assert "never sent" in check("at-least-once", 1, [0, 7])[0]
+
+
+def test_a_seed_chooses_the_same_points_again_and_all_of_them() -> None:
+    def chosen(exactly_once: bool) -> list[str]:
+        return [
+            point_of("7", f"0-{task}", attempt, exactly_once=exactly_once)
+            for task in range(30)
+            for attempt in (0, 1, 2)
+        ]
+
+    assert chosen(True) == chosen(True)
+    assert set(chosen(True)) == set(POINTS)
+    assert not any("ransaction" in point for point in chosen(False))
