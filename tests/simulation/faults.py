@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyclient.broker_embedded.controller.broker_lifecycle import BrokerState
 from tests.chaos.history import Fault
 from tests.simulation.workload import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pyclient.broker_embedded.broker import BrokerNode
     from tests.chaos.history import History
     from tests.simulation.cluster import Cluster, Node
 
@@ -22,7 +24,7 @@ class Nemesis:
         self.rng = cluster.world.rng
         self._history = history
         self._power = power
-        self._began = 0.0
+        self._weak: Node | None = None  # it has lost its power
         self.struck: list[str] = []
 
     def strike(self) -> None:
@@ -60,11 +62,26 @@ class Nemesis:
         return self.cluster.controller or self._any()
 
     def _kill(self, node: Node) -> None:
-        power = self._power and node.running is not None and self.rng.random() < 0.5
-        self._power = self._power and not power  # once: replication does not promise to survive two before it is whole
+        if self._weak is not None and self._weak is not node and not self._is_whole():
+            return  # the only replica with all records may be another one: that is beyond what replication promises
+        power = self._power and node.running is not None and self._is_whole() and self.rng.random() < 0.5
+        if power:
+            self._power, self._weak = False, node
         node.kill(power=power)
         if self.rng.random() < 0.7:
             self.cluster.world.after(self.rng.uniform(0.05, 2.0), node.start)
+
+    def _is_whole(self) -> bool:
+        """Tell whether all nodes run and are in sync in what they know now."""
+        brokers = [broker for _node, broker in self.cluster.running()]
+        if any(not _is_unfenced(broker) for broker in brokers):
+            return False
+        return len(brokers) == len(self.cluster.nodes) and all(
+            len(state.isr) == len(state.replicas)
+            for broker in brokers
+            for topic in broker.image.topics.values()
+            for state in topic.partitions.values()
+        )
 
     def kill_any(self) -> None:
         self._kill(self._any())
@@ -76,6 +93,8 @@ class Nemesis:
         self._kill(self._controller())
 
     def kill_all(self) -> None:
+        if self._weak is not None and not self._is_whole():
+            return
         for node in self.cluster.nodes.values():
             node.kill()
             self.cluster.world.after(self.rng.uniform(0.05, 1.0), node.start)
@@ -136,6 +155,12 @@ class Nemesis:
 
     def nothing(self) -> None:
         """A time without a new fault."""
+
+
+def _is_unfenced(broker: BrokerNode) -> bool:
+    """Tell whether the controller has registered this life of a broker, and unfenced it."""
+    lifecycle = None if broker.membership is None else broker.membership.lifecycle
+    return lifecycle is not None and lifecycle.lifecycle.state is BrokerState.RUNNING
 
 
 FAULTS: Final[Mapping[str, tuple[int, Callable[[Nemesis], None]]]] = {
