@@ -2,7 +2,8 @@
 
 A plant is a patch in this directory. Lines in front of it, `# faults: kill leader, isolate leader` and `# seconds: 40`,
 say which chaos run has to find it; `# finds: lost` names the checkers that may do so. `# seeds: 400` instead asks the
-simulation of the metadata quorum to find it within that many seeds, by one of the properties in `# finds`.
+simulation of the metadata quorum to find it within that many seeds, by one of the properties in `# finds`. And
+`# tests: tests/a.py, tests/b.py` names tests of which one has to fail.
 """
 
 from __future__ import annotations
@@ -24,23 +25,27 @@ _SPARE_SECONDS: Final = 400.0
 
 @dataclass(frozen=True)
 class Plant:
-    """A planted bug, and the run that has to find it."""
+    """A planted bug, and the run or the tests that have to find it."""
 
     path: Path
     faults: tuple[str, ...]
     seconds: float
     seeds: int
     finds: tuple[str, ...]
+    tests: tuple[str, ...]
 
     @classmethod
     def read(cls, path: Path) -> Plant:
         lines = [line.removeprefix("# ") for line in path.read_text().splitlines() if line.startswith("# ")]
         head = {name: value for name, separator, value in (line.partition(": ") for line in lines) if separator}
-        seeds = int(head.get("seeds", 0))
-        return cls(path, _names(head.get("faults", "")), float(head.get("seconds", 0)), seeds, _names(head["finds"]))
+        faults, finds, tests = (_names(head.get(name, "")) for name in ("faults", "finds", "tests"))
+        return cls(path, faults, float(head.get("seconds", 0)), int(head.get("seeds", 0)), finds, tests)
 
     def command(self, seed: int) -> list[str]:
         """Return the run that has to find it."""
+        if self.tests:
+            options = ("-q", "-x", "-p", "no:cacheprovider", "-m", "not slow and not kafka")
+            return [sys.executable, "-m", "pytest", *options, *self.tests]
         if self.seeds:
             return [sys.executable, "-m", "tests.broker_embedded.raft", "--seeds", str(self.seeds)]
         command = [sys.executable, "-m", "tests.chaos", "--seed", str(seed), "--seconds", str(self.seconds)]
@@ -51,6 +56,8 @@ class Plant:
     def found_by(self, output: str) -> list[str]:
         """Return what was found, of what has to find it."""
         lines = output.splitlines()
+        if self.tests:
+            return [line for line in lines if line.startswith("FAILED ")]
         if self.seeds:
             return [line for line in lines if any(name in line for name in self.finds)]
         violated = [line.removeprefix("VIOLATED ") for line in lines if line.startswith("VIOLATED ")]
@@ -61,7 +68,7 @@ class Plant:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(each.strip() for each in text.split(","))
+    return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
 def found(plant: Plant, seed: int) -> tuple[bool, str]:
@@ -69,6 +76,7 @@ def found(plant: Plant, seed: int) -> tuple[bool, str]:
     with tempfile.TemporaryDirectory(prefix="pyclient-plant-") as copy:
         for name in ("pyclient", "tests"):
             shutil.copytree(ROOT / name, Path(copy, name), ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
         applied = subprocess.run(
             ["patch", "-p1", "--forward", "--batch", "-i", plant.path], cwd=copy, capture_output=True, check=False
         )
