@@ -191,7 +191,7 @@ def test_the_cluster_is_controlled_by_http(three: EmbeddedCluster, topic: str) -
         ("POST", "/cluster/pause", {}, 400, "node: it is needed"),
         ("POST", "/cluster/cut", {"a": 1, "c": 2}, 400, "c: POST /cluster/cut has no such field"),
         ("GET", "/cluster/kill", None, 405, "only POST"),
-        ("GET", "/clusters", None, 404, "/cluster"),
+        ("GET", "/clustered", None, 404, "/cluster"),
         ("GET", "/nodes/x/topics", None, 404, "/nodes/ID/"),
         ("GET", "/nodes/9/topics", None, 400, "there is no node 9"),
     ],
