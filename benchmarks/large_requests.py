@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final
+from uuid import UUID
 
 from pyclient.protocol.fields import Request
 
@@ -390,6 +391,22 @@ REQUESTS: Final[dict[str, tuple[str, int, Build]]] = {
         "unregister_broker",
         0,
         lambda m, _n, _t: m.UnregisterBrokerRequest(broker_id=77),
+    ),
+    "AddRaftVoter": (
+        "add_raft_voter",
+        1,
+        lambda m, n, _t: m.AddRaftVoterRequest(
+            cluster_id=None,
+            timeout_ms=1000,
+            voter_id=77,
+            voter_directory_id=UUID(int=77),
+            listeners=[m.Listener(name=name, host="127.0.0.1", port=1) for name in _names("l", n)],
+        ),
+    ),
+    "RemoveRaftVoter": (
+        "remove_raft_voter",
+        0,
+        lambda m, _n, _t: m.RemoveRaftVoterRequest(cluster_id=None, voter_id=77, voter_directory_id=UUID(int=77)),
     ),
     "DescribeCluster": (
         "describe_cluster",

@@ -60,11 +60,11 @@ def test_other_client_is_answered_during_large_request(
     slices = 0
     advance = SlicedRequest.advance
 
-    def held(request: SlicedRequest, seconds: float) -> bool:
+    def held(request: SlicedRequest, seconds: float, clock: Callable[[], float]) -> bool:
         """Stop at the tenth slice until other requests were answered."""
         nonlocal slices
         slices += 1
-        return advance(request, 0.0 if slices < 10 else seconds) if slices < 10 or may_end.is_set() else False
+        return advance(request, 0.0 if slices < 10 else seconds, clock) if slices < 10 or may_end.is_set() else False
 
     other = connect(broker)
     other.call(ASK, 9)  # cached: takes no slices later
@@ -93,11 +93,11 @@ def test_large_request_of_reset_connection_is_dropped(
 ) -> None:
     advance, begun = SlicedRequest.advance, set[SlicedRequest]()
 
-    def advance_once(self: SlicedRequest, seconds: float) -> bool:
+    def advance_once(self: SlicedRequest, seconds: float, clock: Callable[[], float]) -> bool:
         if self in begun:
             return False  # stops until the broker has seen the disconnect
         begun.add(self)
-        return advance(self, seconds)
+        return advance(self, seconds, clock)
 
     monkeypatch.setattr(SlicedRequest, "advance", advance_once)
     before = len(node_of(broker).image.topics)
@@ -182,7 +182,7 @@ def calls_of_steps(broker: EmbeddedCluster, ask: Callable[[], object]) -> list[i
     """Return the number of function calls, also of C functions, in each step of the requests that `ask` sends."""
     calls: list[int] = []
 
-    def advance(request: SlicedRequest, _seconds: float) -> bool:
+    def advance(request: SlicedRequest, _seconds: float, _clock: Callable[[], float]) -> bool:
         counted = 0
 
         def count(_frame: object, event: str, _arg: object) -> None:

@@ -52,7 +52,7 @@ class Broker:
         self.log = open_log(directory, self.image)
         config = BrokerConfig.build(data_dir=str(directory))
         self.controller = Controller(config, self.image, self.log, Random(1), lambda: list(self.online))
-        self.controller.register("h", 1)
+        self.controller.register([("PLAINTEXT", "h", 1, 0)])
 
     def creating(self, name: str, count: int = MANY) -> Iterator[Any]:
         return self.controller.create_topic(TopicPlan(name, count), charge=self.charged.append)

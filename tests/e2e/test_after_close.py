@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from pyclient import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, GroupMetadata, Producer, TopicPartition
+from pyclient.acls import AclFilter
 from pyclient.admin import NewTopic, ProducerDescription
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.errors import ClosedError
@@ -57,12 +59,17 @@ CONSUMER: dict[str, tuple[Any, ...]] = {
 }
 ADMIN: dict[str, tuple[Any, ...]] = {
     "abort_transaction": (PLACE, ProducerDescription(1, 0, -1, 0, -1, None)),
+    "add_raft_voter": (9, UUID(int=9), {"CONTROLLER": "127.0.0.1:1"}),
     "alter_group_offsets": ("billing", {PLACE: 0}),
+    "create_acls": ([("topic", "orders", "User:alice", "read")],),
     "create_partitions": ({"orders": 2},),
     "create_topics": ([NewTopic("new")],),
+    "delete_acls": ([AclFilter()],),
     "delete_groups": (["billing"],),
     "delete_topics": (["orders"],),
+    "describe_acls": (),
     "describe_groups": (["billing"],),
+    "describe_metadata_quorum": (),
     "describe_producers": ([PLACE],),
     "describe_topics": (["orders"],),
     "describe_transactions": (["payments"],),
@@ -71,6 +78,7 @@ ADMIN: dict[str, tuple[Any, ...]] = {
     "list_groups": (),
     "list_topics": (),
     "list_transactions": (),
+    "remove_raft_voter": (9, UUID(int=9)),
 }
 TABLES: dict[type[Any], dict[str, tuple[Any, ...]]] = {
     Producer: PRODUCER,

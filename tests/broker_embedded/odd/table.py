@@ -14,6 +14,9 @@ from tests.broker_embedded.odd.wire import UNKNOWN_TAG
 ABSENT: Final = "nobody"
 """A name of no topic, group, user or option."""
 
+NOT_RECORDED: Final = frozenset({"AddRaftVoter", "RemoveRaftVoter"})
+"""APIs whose answers are compared by Kafka's own tool (tests/kafka/test_quorum_tools_on_ours.py), and not recorded."""
+
 PATIENCE: Final = 5000  # milliseconds: Kafka does nothing in none
 
 
