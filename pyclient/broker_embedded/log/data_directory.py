@@ -181,7 +181,10 @@ def cluster_of(fs: FileSystem, data_dir: str, cluster_id: str | None, *, given: 
     A directory that is new belongs to `cluster_id`. Raise `ConfigError` for an identity that cannot be read.
     """
     path = f"{data_dir}/{checkpoints.META_PROPERTIES}"
-    content = None if given else fs.read(path)
+    try:
+        content = None if given else fs.read(path)
+    except NotADirectoryError:  # opening the logs says so
+        content = None
     stored = None if content is None else checkpoints.parse_identity(content, path).get("cluster.id")
     return stored or cluster_id
 
