@@ -15,12 +15,13 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.errors import KafkaError
+from pyclient.errors import KafkaError, TopicAlreadyExists
 from tests.chaos.copy_faults import FAULTS, Copiers, CopyFaults, plan
 
 SOURCE: Final = "original"
@@ -167,7 +168,7 @@ def run(
         EmbeddedCluster(3, processes=True, data_dir=data_dir, config=SETTINGS) as cluster,
     ):
         servers = cluster.bootstrap_servers
-        with Admin(servers) as admin:
+        with Admin(servers) as admin, suppress(TopicAlreadyExists):  # a request that was sent again after a late answer
             admin.create_topics([NewTopic(SOURCE, PARTITIONS, 3), NewTopic(TARGET, PARTITIONS, 3)])
         with Producer(servers) as producer:
             for partition in range(PARTITIONS):
