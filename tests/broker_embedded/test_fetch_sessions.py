@@ -15,7 +15,14 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.broker_embedded.replication.fetch_sessions import STALE_SECONDS, FetchSessions, Wanted, wanted_of
 from pyclient.protocol.fields import ZERO_UUID
-from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from pyclient.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
 from tests.broker_embedded.nodes import node_of
 from tests.broker_embedded.topics import create
 from tests.waiting import until
@@ -49,6 +56,19 @@ def told(response: Any) -> list[int]:
 
 def resumed(sessions: FetchSessions, request: FetchRequest, version: int, now: float, owner: int = ME) -> Any:
     return finished(sessions.resume(request, version, now, owner=owner))
+
+
+def test_what_an_incremental_response_must_include() -> None:
+    [one] = wanted(1)
+    quiet = {"partition_index": 0, "error_code": 0, "high_watermark": 7, "log_start_offset": 1, "records": None}
+    assert one.must_be_told(PartitionData(**quiet))
+    one.note(PartitionData(**quiet))
+    assert not one.must_be_told(PartitionData(**quiet))
+    assert one.must_be_told(PartitionData(**quiet, preferred_read_replica=2))
+    one.note(PartitionData(**quiet, preferred_read_replica=2))
+    assert one.must_be_told(PartitionData(**quiet, preferred_read_replica=2)), "the client could not reach it"
+    assert one.must_be_told(PartitionData(**quiet | {"records": b"x"}))
+    assert one.must_be_told(PartitionData(**quiet | {"error_code": 6}))
 
 
 # The cache

@@ -35,11 +35,11 @@ SEVERAL_NODES = {"test_consumer_cluster", "test_consumer_rolling", "test_faults"
 SOME_SECONDS_ON_OURS = {
     "test_a_leader_that_dies_costs_no_record_and_doubles_none",
     "test_truncation_after_an_unclean_change_of_leader_is_never_silent",
+    "test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader",
 }
 """Tests of three nodes that belong to the slow tests when they run on ours; the others take longer."""
 NOT_YET_ON_OURS = {
     "test_a_group_goes_on_when_its_coordinator_dies",
-    "test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader",
     "test_two_of_three_nodes_freezing_repeatedly_cause_no_gap_or_duplicate",
 }
 """Tests of three nodes that Kafka passes and ours does not always: a follower may stay out of sync. Not collected."""

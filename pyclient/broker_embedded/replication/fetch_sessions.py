@@ -56,13 +56,18 @@ class Wanted:
         self.log_start_offset = -1
 
     def must_be_told(self, answer: PartitionData) -> bool:
-        """Return True if an incremental response must include this partition: data, changed offsets or an error."""
+        """Return True if an incremental response must include this partition.
+
+        So it must with data, changed offsets, an error, or a replica to read from: a client that could not reach that
+        replica and asks here again would otherwise get empty answers at once, for ever.
+        """
         return (
             bool(answer.records)
             or answer.error_code != 0
             or answer.high_watermark != self.high_watermark
             or answer.log_start_offset != self.log_start_offset
             or answer.diverging_epoch.epoch >= 0
+            or answer.preferred_read_replica >= 0
         )
 
     def note(self, answer: PartitionData) -> None:
