@@ -228,7 +228,8 @@ class Routes:
         module = self._served[name].module
         handler = _handler_in(module)
         declared = _declaration_in(module)
-        held = behind_openings(declared.logs, behind_commits(declared.durable, handler))
+        by_controller = bool(self._served[name].listeners & ListenerType.CONTROLLER)
+        held = behind_openings(declared.logs, behind_commits(declared.durable, handler, by_controller=by_controller))
         if declared.forwarded:
             held = self._behind(held)
         made = Route(name, declared.request, version, held, forwarded=declared.forwarded)

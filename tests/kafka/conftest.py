@@ -34,20 +34,15 @@ SEVERAL_NODES = {"test_consumer_cluster", "test_consumer_rolling", "test_faults"
 """Modules with three nodes, whose sessions end when the machine is too busy: never two of them at a time."""
 SOME_SECONDS_ON_OURS = {
     "test_a_leader_that_dies_costs_no_record_and_doubles_none",
+    "test_a_group_goes_on_when_its_coordinator_dies",
     "test_truncation_after_an_unclean_change_of_leader_is_never_silent",
     "test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader",
 }
 """Tests of three nodes that belong to the slow tests when they run on ours; the others take longer."""
-NOT_YET_ON_OURS = {
-    "test_a_group_goes_on_when_its_coordinator_dies",
-    "test_two_of_three_nodes_freezing_repeatedly_cause_no_gap_or_duplicate",
-}
-"""Tests of three nodes that Kafka passes and ours does not always: a follower may stay out of sync. Not collected."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test here needs Kafka, has time to start it on a busy machine, and runs beside those that share it."""
-    items[:] = [item for item in items if not (_is_on_ours(item) and _name(item) in NOT_YET_ON_OURS)]
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.slow if _is_slow_on_ours(item) else pytest.mark.kafka)
@@ -59,12 +54,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _is_slow_on_ours(item: pytest.Item) -> bool:
     """Whether it is a test on three nodes of ours that takes some seconds, and needs nothing of Kafka."""
-    return _is_on_ours(item) and _name(item) in SOME_SECONDS_ON_OURS
-
-
-def _is_on_ours(item: pytest.Item) -> bool:
     callspec = getattr(item, "callspec", None)
-    return callspec is not None and OURS in callspec.params.values()
+    return callspec is not None and OURS in callspec.params.values() and _name(item) in SOME_SECONDS_ON_OURS
 
 
 def _name(item: pytest.Item) -> str:

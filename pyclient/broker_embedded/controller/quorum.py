@@ -146,6 +146,11 @@ class Quorum:
         return self.raft.state.epoch
 
     @property
+    def active_epoch(self) -> int | None:
+        """The epoch in which this node is the active controller, None if it is not."""
+        return self.epoch if self.is_active else None
+
+    @property
     def leader_id(self) -> int | None:
         """The node that leads the epoch, None if it is not known."""
         return self.raft.state.leader_id

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from inspect import isawaitable
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyclient import errors
 
@@ -38,26 +38,40 @@ class Durable(Enum):
     GROUPS = "what it wrote to __consumer_offsets"
 
 
-def behind_commits(durable: Durable, handler: Handler) -> Handler:
-    """Wrap a handler: its answers are held until what they need is on the disk."""
+class _Began(NamedTuple):
+    """What a node's metadata were when a request came."""
+
+    offset: int
+    """The last offset in the image."""
+    epoch: int | None
+    """The epoch in which this node is the active controller, if the request needs that; else None."""
+
+
+def behind_commits(durable: Durable, handler: Handler, *, by_controller: bool = False) -> Handler:
+    """Wrap a handler: its answers are held until what they need is on the disk.
+
+    With `by_controller` the handler works as the active controller: it fails with `NotController` if the node ceases
+    to be that before its answer is given.
+    """
     match durable:
         case Durable.NOTHING:
             return handler
         case Durable.BATCHES:
             return _produce(handler)
         case _:
-            return _change(durable, handler)
+            return _change(durable, handler, by_controller=by_controller)
 
 
 # Changes of the metadata and of groups
 
 
-def _change(durable: Durable, handler: Handler) -> Handler:
+def _change(durable: Durable, handler: Handler, *, by_controller: bool) -> Handler:
     def handle(request: Any, context: RequestContext) -> Any:
         node = context.node
         if durable is Durable.GROUPS and node.replicas is not None:
             return _replicated_change(handler(request, context), _groups_of(request), node)
-        began = node.metadata_offset
+        quorum = node.quorum if by_controller else None
+        began = _Began(node.metadata_offset, None if quorum is None else quorum.active_epoch)
         answer = handler(request, context)
         if type(answer) is GeneratorType:
             return _stepped(answer, durable, node, began)
@@ -66,23 +80,34 @@ def _change(durable: Durable, handler: Handler) -> Handler:
     return handle
 
 
-def _stepped(steps: IncrementalTask[Any], durable: Durable, node: BrokerNode, began: int) -> IncrementalTask[Any]:
+def _stepped(steps: IncrementalTask[Any], durable: Durable, node: BrokerNode, began: _Began) -> IncrementalTask[Any]:
     answer = yield from steps
     return _committed_change(answer, durable, node, began)
 
 
-def _committed_change(answer: Any, durable: Durable, node: BrokerNode, began: int) -> Any:
+def _committed_change(answer: Any, durable: Durable, node: BrokerNode, began: _Began) -> Any:
     if isawaitable(answer):
         held = node.fs.durable or node.quorum is not None
         return _awaited(answer, durable, node, began) if held else answer
-    waiting = list(_changed(durable, node, began)) if node.logs.awaiting_flush else None
+    _check_still_active(node, began)
+    waiting = list(_changed(durable, node, began.offset)) if node.logs.awaiting_flush else None
     return _when_on_disk(answer, waiting, durable, node) if waiting else answer
 
 
-async def _awaited(answer: Any, durable: Durable, node: BrokerNode, began: int) -> Any:
+async def _awaited(answer: Any, durable: Durable, node: BrokerNode, began: _Began) -> Any:
     given = await answer
-    waiting = list(_changed(durable, node, began)) if node.logs.awaiting_flush else None
+    _check_still_active(node, began)
+    waiting = list(_changed(durable, node, began.offset)) if node.logs.awaiting_flush else None
     return await _when_on_disk(given, waiting, durable, node) if waiting else given
+
+
+def _check_still_active(node: BrokerNode, began: _Began) -> None:
+    """Raise `NotController` if this node ceased to be the active controller while it worked on a request.
+
+    What the request has changed by then may be removed from the log by the next controller.
+    """
+    if began.epoch is not None and node.quorum is not None and node.quorum.active_epoch != began.epoch:
+        raise node.quorum.not_controller()
 
 
 def _changed(durable: Durable, node: BrokerNode, began: int) -> Iterator[tuple[UnifiedLog, int]]:

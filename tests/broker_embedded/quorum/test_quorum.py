@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from pyclient import errors
 from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.controller.metadata_log import TOPIC_ID
 from pyclient.broker_embedded.controller.topics import TopicPlan
-from pyclient.broker_embedded.log.incremental_task import run_here
+from pyclient.broker_embedded.log.incremental_task import IncrementalTask, run_here
 from pyclient.broker_embedded.network.node_channels import NodeChannels
+from pyclient.broker_embedded.replication.durability import Durable, behind_commits
 from pyclient.errors import ConfigError
 from pyclient.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
@@ -121,6 +123,35 @@ def test_what_no_majority_has_is_refused_and_forgotten(tmp_path: Path) -> None:
             await nodes.all_have(lambda node: "later" in node.image.topics, "the old leader follows")
             assert all("lost" not in node.image.topics for node in nodes.running.values())
             await until(lambda: len({log_bytes(node) for node in nodes.running.values()}) == 1, "equal logs")
+
+    asyncio.run(scenario())
+
+
+def test_work_of_a_controller_fails_if_another_follows_before_its_end(tmp_path: Path) -> None:
+    """A leader that took such an answer for a success kept in-sync replicas that the next controller did not have."""
+
+    def in_two_steps(topic: str, context: Any) -> IncrementalTask[str]:
+        run_here(context.node.controller.create_topic(TopicPlan(topic, 1, 1)))
+        yield None
+        return "done"
+
+    async def scenario() -> None:
+        async with Nodes(tmp_path) as nodes:
+            active = await nodes.active()
+            quorum: Any = active.quorum
+            await create(active, "committed")
+            await nodes.all_have(lambda node: "committed" in node.image.topics, "committed")
+            handler = behind_commits(Durable.METADATA, in_two_steps, by_controller=True)
+            context: Any = SimpleNamespace(node=active)
+            assert await run_here(handler("whole", context)) == "done"
+            assert "whole" in active.image.topics
+            for node_id in [node_id for node_id in nodes.running if node_id != active.node_id]:
+                await nodes.stop(node_id, clean=False)
+            work = handler("half", context)
+            next(work)
+            await until(lambda: not quorum.is_active, "a leader without a majority resigns")
+            with pytest.raises(errors.NotController, match="is not the active controller"):
+                run_here(work)
 
     asyncio.run(scenario())
 
