@@ -21,7 +21,7 @@ from pyclient.types import (
 if TYPE_CHECKING:
     from pyclient.admin import Admin, AsyncAdmin, NewTopic
     from pyclient.consumer import AsyncConsumer, Consumer, RebalanceListener, Records, SubscriptionPattern
-    from pyclient.processing import process_transactionally
+    from pyclient.processing import async_process_transactionally, process_transactionally
     from pyclient.producer import (
         AsyncProducer,
         BatchFuture,
@@ -56,6 +56,7 @@ __all__ = [
     "Records",
     "SubscriptionPattern",
     "TopicPartition",
+    "async_process_transactionally",
     "errors",
     "process_transactionally",
 ]
@@ -76,6 +77,7 @@ _MODULES = {
     "Record": "pyclient.records",
     "Records": "pyclient.consumer",
     "SubscriptionPattern": "pyclient.consumer",
+    "async_process_transactionally": "pyclient.processing",
     "process_transactionally": "pyclient.processing",
 }
 

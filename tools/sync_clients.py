@@ -36,6 +36,13 @@ _ASYNCIO_NOTES: Final = """
 """
 
 
+_ASYNCIO_PROCESS: Final = """\
+    `process` is a function, a coroutine function or an asynchronous generator. It is called for one record after
+    another; if the task is cancelled, the transaction is aborted.
+
+"""
+
+
 @dataclass(frozen=True)
 class Client:
     """An asyncio client's file, the file to generate, and what differs between them."""
@@ -131,6 +138,26 @@ CLIENTS: Final = (
 """: """                yield from cast("AsyncIterator[Record[Any, Any]]", chunk.iterator)
 """,
             "use it in `async with`, or await close()": "use it in `with`, or call close()",
+        },
+    ),
+    Client(
+        "pyclient/processing/async_processing.py",
+        "pyclient/processing/processing.py",
+        names={
+            "async_process_transactionally": "process_transactionally",
+            "async_outputs_of": "outputs_of",
+            "asyncio": "threading",
+            "AsyncConsumer": "Consumer",
+            "AsyncEnding": "ThreadEnding",
+            "AsyncProcess": "Process",
+            "AsyncProducer": "Producer",
+        },
+        passages={
+            '"""`async_process_transactionally`: the asyncio': '"""`process_transactionally`: the synchronous',
+            "        async def process(record):\n": "        def process(record):\n",
+            "await total_of(record.value)": "total_of(record.value)",
+            "        await async_process_transactionally(consumer": "        async_process_transactionally(consumer",
+            _ASYNCIO_PROCESS: "",
         },
     ),
 )

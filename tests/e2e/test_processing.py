@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
 from pyclient import (
+    AsyncConsumer,
+    AsyncProducer,
     Consumer,
     NewTopic,
     Producer,
     ProducerRecord,
     TopicPartition,
+    async_process_transactionally,
     errors,
     process_transactionally,
 )
@@ -34,7 +38,8 @@ def cluster() -> Iterator[EmbeddedCluster]:
 @pytest.fixture
 def names(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> dict[str, str]:
     """The topics of a test, of two partitions but for the dead-letter topic; the input is filled."""
-    made = {each: f"{request.node.name}.{each}" for each in ("in", "out", "dead")}
+    name = request.node.name.replace("[", ".").replace("]", "")
+    made = {each: f"{name}.{each}" for each in ("in", "out", "dead")}
     with Admin(cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(name, 1 if each == "dead" else 2, 1) for each, name in made.items()])
     with Producer(cluster.bootstrap_servers) as producer:
@@ -43,12 +48,51 @@ def names(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> dict[str,
     return made
 
 
-def reader(cluster: EmbeddedCluster, names: dict[str, str], **options: Any) -> Consumer[Any, Any]:
+def reader(
+    cluster: EmbeddedCluster, names: dict[str, str], kind: Any = Consumer, **options: Any
+) -> Consumer[Any, Any] | Any:
     given = {"auto_offset_reset": "earliest", "isolation_level": "read_committed", "max_poll_records": 20}
-    return Consumer(
+    return kind(
         names["in"], bootstrap_servers=cluster.bootstrap_servers, group_id=names["in"], enable_auto_commit=False,
         config=given, **options,
     )  # fmt: skip
+
+
+class SyncFace:
+    name = "sync"
+    event = threading.Event
+
+    @staticmethod
+    def run(cluster: EmbeddedCluster, names: dict[str, str], process: Any, odd: Any = None, **options: Any) -> int:
+        """Process with a consumer and a producer of its own; `odd` deserializes."""
+        with (
+            reader(cluster, names, value_deserializer=odd) as consumer,
+            Producer(cluster.bootstrap_servers, transactional_id=names["in"]) as producer,
+        ):
+            return process_transactionally(consumer, producer, process, **options)
+
+
+class AsyncFace:
+    name = "async"
+    event = asyncio.Event
+
+    @staticmethod
+    def run(cluster: EmbeddedCluster, names: dict[str, str], process: Any, odd: Any = None, **options: Any) -> int:
+        """Process with a consumer and a producer of its own; `odd` deserializes."""
+
+        async def run() -> int:
+            async with (
+                reader(cluster, names, AsyncConsumer, value_deserializer=odd) as consumer,
+                AsyncProducer(cluster.bootstrap_servers, transactional_id=names["in"]) as producer,
+            ):
+                return await async_process_transactionally(consumer, producer, process, **options)
+
+        return asyncio.run(run())
+
+
+@pytest.fixture(params=[SyncFace, AsyncFace], ids=lambda face: face.name)
+def face(request: pytest.FixtureRequest) -> Any:
+    return request.param
 
 
 def committed(cluster: EmbeddedCluster, topic: str, count: int) -> list[bytes]:
@@ -67,7 +111,7 @@ def committed(cluster: EmbeddedCluster, topic: str, count: int) -> list[bytes]:
     return found
 
 
-def copying(names: dict[str, str], stop: threading.Event, refuse: bytes | None = None) -> Any:
+def copying(names: dict[str, str], stop: Any, refuse: bytes | None = None) -> Any:
     """Return a function that copies records, and sets `stop` after the last value."""
     left = set(VALUES)
 
@@ -82,38 +126,26 @@ def copying(names: dict[str, str], stop: threading.Event, refuse: bytes | None =
     return process
 
 
-def test_copy_has_each_record_once(cluster: EmbeddedCluster, names: dict[str, str]) -> None:
-    stop = threading.Event()
-    with (
-        reader(cluster, names) as consumer,
-        Producer(cluster.bootstrap_servers, transactional_id=names["in"]) as producer,
-    ):
-        assert process_transactionally(consumer, producer, copying(names, stop), stop=stop) == len(VALUES)
+def test_copy_has_each_record_once(cluster: EmbeddedCluster, names: dict[str, str], face: Any) -> None:
+    stop = face.event()
+    assert face.run(cluster, names, copying(names, stop), stop=stop) == len(VALUES)
     assert sorted(committed(cluster, names["out"], len(VALUES))) == sorted(VALUES)
 
 
-def test_transaction_that_fails_is_processed_again(cluster: EmbeddedCluster, names: dict[str, str]) -> None:
+def test_transaction_that_fails_is_processed_again(cluster: EmbeddedCluster, names: dict[str, str], face: Any) -> None:
     """The offsets of two transactions are refused, as for a member that lost its partitions."""
-    stop = threading.Event()
-    with (
-        reader(cluster, names) as consumer,
-        Producer(cluster.bootstrap_servers, transactional_id=names["in"]) as producer,
-        cluster.faults.fail("TxnOffsetCommit", "ILLEGAL_GENERATION", skip=2, times=2),
-    ):
-        process_transactionally(consumer, producer, copying(names, stop), stop=stop)
+    stop = face.event()
+    with cluster.faults.fail("TxnOffsetCommit", "ILLEGAL_GENERATION", skip=2, times=2):
+        face.run(cluster, names, copying(names, stop), stop=stop)
     assert sorted(committed(cluster, names["out"], len(VALUES))) == sorted(VALUES)
 
 
 def test_record_that_cannot_be_processed_is_kept_with_its_reason(
-    cluster: EmbeddedCluster, names: dict[str, str]
+    cluster: EmbeddedCluster, names: dict[str, str], face: Any
 ) -> None:
-    stop = threading.Event()
-    with (
-        reader(cluster, names) as consumer,
-        Producer(cluster.bootstrap_servers, transactional_id=names["in"]) as producer,
-    ):
-        process = copying(names, stop, refuse=b"7")
-        process_transactionally(consumer, producer, process, stop=stop, dead_letter_topic=names["dead"])
+    stop = face.event()
+    process = copying(names, stop, refuse=b"7")
+    face.run(cluster, names, process, stop=stop, dead_letter_topic=names["dead"])
     assert sorted(committed(cluster, names["out"], len(VALUES) - 1)) == sorted(set(VALUES) - {b"7"})
     with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([(names["dead"], 0)])
@@ -129,28 +161,79 @@ def test_record_that_cannot_be_processed_is_kept_with_its_reason(
     )
 
 
-def test_record_that_cannot_be_deserialized_is_kept_as_it_is(cluster: EmbeddedCluster, names: dict[str, str]) -> None:
+def test_record_that_cannot_be_deserialized_is_kept_as_it_is(
+    cluster: EmbeddedCluster, names: dict[str, str], face: Any
+) -> None:
     def odd(data: bytes) -> bytes:
         if data == b"8":
             raise ValueError("no 8")
         return data
 
-    stop = threading.Event()
-    with (
-        reader(cluster, names, value_deserializer=odd) as consumer,
-        Producer(cluster.bootstrap_servers, transactional_id=names["in"]) as producer,
-    ):
-        seen: set[bytes] = set()
+    stop = face.event()
+    seen: set[bytes] = set()
 
-        def process(record: Any) -> ProducerRecord:
-            seen.add(record.value)
-            if len(seen) == len(VALUES) - 1:
-                stop.set()
-            return ProducerRecord(names["out"], record.value)
+    def process(record: Any) -> ProducerRecord:
+        seen.add(record.value)
+        if len(seen) == len(VALUES) - 1:
+            stop.set()
+        return ProducerRecord(names["out"], record.value)
 
-        process_transactionally(consumer, producer, process, stop=stop, dead_letter_topic=names["dead"])
+    face.run(cluster, names, process, odd, stop=stop, dead_letter_topic=names["dead"])
     assert sorted(committed(cluster, names["out"], len(VALUES) - 1)) == sorted(set(VALUES) - {b"8"})
     assert committed(cluster, names["dead"], 1) == [b"8"]
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "generator"])
+def test_asynchronous_function_is_awaited(cluster: EmbeddedCluster, names: dict[str, str], kind: str) -> None:
+    stop = asyncio.Event()
+    copy = copying(names, stop)
+
+    async def coroutine(record: Any) -> ProducerRecord:
+        await asyncio.sleep(0)
+        return copy(record)
+
+    async def generator(record: Any) -> AsyncIterator[ProducerRecord]:
+        await asyncio.sleep(0)
+        yield copy(record)
+
+    AsyncFace.run(cluster, names, coroutine if kind == "coroutine" else generator, stop=stop)
+    assert sorted(committed(cluster, names["out"], len(VALUES))) == sorted(VALUES)
+
+
+def test_cancelled_task_aborts_its_transaction(cluster: EmbeddedCluster, names: dict[str, str]) -> None:
+    """Nothing of the transaction is visible, and the next instance processes the same records."""
+
+    async def run() -> None:
+        begun = asyncio.Event()
+
+        async def process(record: Any) -> ProducerRecord:
+            if record.value == b"9":
+                begun.set()
+                await asyncio.Event().wait()
+            return ProducerRecord(names["out"], record.value)
+
+        async with (
+            reader(cluster, names, AsyncConsumer) as consumer,
+            AsyncProducer(cluster.bootstrap_servers, transactional_id=names["in"]) as producer,
+        ):
+            task = asyncio.ensure_future(async_process_transactionally(consumer, producer, process))
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert producer.health()["transaction_state"] == "without a transaction"
+
+    asyncio.run(run())
+    stop, last = asyncio.Event(), set(VALUES[-2:])  # of the two partitions
+
+    def process(record: Any) -> ProducerRecord:
+        last.discard(record.value)
+        if not last:
+            stop.set()
+        return ProducerRecord(names["out"], record.value)
+
+    AsyncFace.run(cluster, names, process, stop=stop)
+    assert sorted(committed(cluster, names["out"], len(VALUES))) == sorted(VALUES)
 
 
 def test_error_of_the_function_aborts_and_is_raised(cluster: EmbeddedCluster, names: dict[str, str]) -> None:
@@ -173,16 +256,12 @@ def test_consumer_that_commits_by_itself_is_refused(cluster: EmbeddedCluster, na
         consumer.group_metadata()
 
 
-def test_sigterm_ends_it_after_the_transaction(cluster: EmbeddedCluster, names: dict[str, str]) -> None:
+def test_sigterm_ends_it_after_the_transaction(cluster: EmbeddedCluster, names: dict[str, str], face: Any) -> None:
     def process(record: Any) -> ProducerRecord:
         os.kill(os.getpid(), signal.SIGTERM)
         return ProducerRecord(names["out"], record.value)
 
-    with (
-        reader(cluster, names) as consumer,
-        Producer(cluster.bootstrap_servers, transactional_id=names["in"]) as producer,
-    ):
-        done = process_transactionally(consumer, producer, process)
-        assert 0 < done <= 20
+    done = face.run(cluster, names, process)
+    assert 0 < done <= 20
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert len(committed(cluster, names["out"], done)) == done

@@ -1,27 +1,26 @@
-"""Exactly once from topics to topics: read, process, write and commit the offsets in one transaction."""
+# Generated from pyclient/processing/async_processing.py by `make sync-clients`; edit that file instead.
+"""`process_transactionally`: the synchronous API."""
 
 from __future__ import annotations
 
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, Final
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Rng
 from pyclient.consumer import Consumer, Records
 from pyclient.errors import CommitFailed, DeserializationError, KafkaError
+from pyclient.processing.endings import ThreadEnding, ending_on
+from pyclient.processing.outputs import Process, headers_about, outputs_of
 from pyclient.producer import Producer, ProducerRecord
 from pyclient.producer.transaction_manager import TransactionState
 from pyclient.records import Record
 from pyclient.types import ErrorAction, OffsetAndMetadata, TopicPartition
 
 logger: Final = logging.getLogger("pyclient.processing")
-
-Outputs = Iterable[ProducerRecord] | ProducerRecord | None
-Process = Callable[[Record[Any, Any]], Outputs]
 
 _AGAIN: Final = frozenset({ErrorAction.ABORT, ErrorAction.RETRY})
 _PAUSE: Final = Backoff(0.1, 5.0)
@@ -41,7 +40,7 @@ def process_transactionally(
     """Process the consumer's records until `stop` is set or a signal comes; return how many were processed.
 
         def process(record):
-            yield ProducerRecord("totals", record.value.upper(), key=record.key)
+            yield ProducerRecord("totals", total_of(record.value), key=record.key)
 
         process_transactionally(consumer, producer, process, dead_letter_topic="orders.dead")
 
@@ -57,11 +56,12 @@ def process_transactionally(
     `attempts` times in a row. Other errors are raised: `ProducerFenced`, for example, if another instance uses the
     transactional id. A signal (`signals`, in the main thread only) ends the loop after the present transaction.
     """
-    work = _Work(consumer, producer, process, dead_letter_topic, stop or threading.Event())
+    ending = ThreadEnding(stop)
+    work = _Work(consumer, producer, process, dead_letter_topic)
     producer.init_transactions()
-    with _ending_on(signals, work.end):
+    with ending_on(signals, ending.signal):
         failures = 0
-        while not work.ended:
+        while not ending.has_come:
             try:
                 work.step(poll_timeout)
                 failures = 0
@@ -71,12 +71,12 @@ def process_transactionally(
                 if not again or failures >= attempts:
                     raise
                 logger.warning("a transaction is repeated (failure %d in a row): %s", failures, error)
-                work.pause(_PAUSE.delay(failures - 1, Rng()))
+                ending.wait(_PAUSE.delay(failures - 1, Rng()))
     return work.processed
 
 
 class _Work:
-    """The state of one `process_transactionally`."""
+    """The state of one loop of transactions."""
 
     def __init__(
         self,
@@ -84,29 +84,13 @@ class _Work:
         producer: Producer,
         process: Process,
         dead_letter_topic: str | None,
-        stop: threading.Event,
     ) -> None:
         self.processed = 0
         self._consumer = consumer
         self._producer = producer
         self._process = process
         self._dead_letter_topic = dead_letter_topic
-        self._stop = stop
-        self._told_to_end = False
         self._begun: dict[TopicPartition, int] = {}  # where the records of a transaction without an end begin
-
-    @property
-    def ended(self) -> bool:
-        """True if no further transaction is to begin."""
-        return self._told_to_end or self._stop.is_set()
-
-    def end(self) -> None:
-        """End the loop after the present transaction; a signal handler may call it, as it takes no lock."""
-        self._told_to_end = True
-
-    def pause(self, seconds: float) -> None:
-        """Wait, at most until `stop` is set."""
-        self._stop.wait(seconds)
 
     def step(self, poll_timeout: float) -> None:
         """Process the records of one poll in a transaction."""
@@ -135,16 +119,13 @@ class _Work:
 
     def _outputs_of(self, record: Record[Any, Any]) -> list[ProducerRecord]:
         try:
-            made = self._process(record)
-            if made is None:
-                return []
-            return [made] if isinstance(made, ProducerRecord) else list(made)
+            return outputs_of(self._process, record)
         except Exception as error:  # the user's own code may raise anything
             if self._dead_letter_topic is None:
                 raise
             place = TopicPartition(record.topic, record.partition)
             logger.warning("%s offset %d goes to %r: %r", place, record.offset, self._dead_letter_topic, error)
-            headers = (*record.headers, *_headers_about(place, record.offset, error))
+            headers = (*record.headers, *headers_about(place, record.offset, error))
             return [ProducerRecord(self._dead_letter_topic, record.value, record.key, headers)]
 
     def _bury_unread(self, error: DeserializationError, topic: str) -> None:
@@ -152,7 +133,7 @@ class _Work:
         self._begun = {place: error.offset}
         group = self._consumer.group_metadata()
         logger.warning("%s offset %d goes to %r: %s", place, error.offset, topic, error.message)
-        headers = (*error.headers, *_headers_about(place, error.offset, error.__cause__ or error))
+        headers = (*error.headers, *headers_about(place, error.offset, error.__cause__ or error))
         with self._producer.transaction():
             self._send(ProducerRecord(topic, error.value, error.key, headers))
             self._producer.send_offsets_to_transaction({place: OffsetAndMetadata(error.next_offset)}, group)
@@ -174,28 +155,7 @@ class _Work:
         elif state != TransactionState.READY.value:  # the outcome of the commit is not known
             self._producer.init_transactions()
         mine = [place for place in self._begun if place in self._consumer.assignment()]
-        for place, position in self._consumer.committed(mine).items() if mine else ():
+        found = self._consumer.committed(mine) if mine else {}
+        for place, position in found.items():
             self._consumer.seek(place, self._begun[place] if position is None else position)
         self._begun = {}
-
-
-def _headers_about(place: TopicPartition, offset: int, error: BaseException) -> list[tuple[str, bytes]]:
-    return [
-        ("error", repr(error).encode("utf-8", "replace")),
-        ("topic", place.topic.encode()),
-        ("partition", b"%d" % place.partition),
-        ("offset", b"%d" % offset),
-    ]
-
-
-@contextmanager
-def _ending_on(signals: Iterable[signal.Signals], end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` for these signals; elsewhere than in the main thread, which alone gets them, do nothing."""
-    before: Mapping[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {each: signal.signal(each, lambda number, frame: end()) for each in signals}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

@@ -1,0 +1,66 @@
+"""What ends a loop of transactions: an event of threads or of asyncio, or a signal; and its pauses between failures."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+
+class AsyncEnding:
+    """Whether a loop in an asyncio task is to end."""
+
+    def __init__(self, stop: asyncio.Event | None) -> None:
+        self._stop = stop or asyncio.Event()
+        self._signalled = False
+
+    @property
+    def has_come(self) -> bool:
+        """True if no further transaction is to begin."""
+        return self._signalled or self._stop.is_set()
+
+    def signal(self) -> None:
+        """End the loop after the present transaction; a signal handler may call it, as it takes no lock."""
+        self._signalled = True
+
+    async def wait(self, seconds: float) -> None:
+        """Wait, at most until `stop` is set."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+
+
+class ThreadEnding:
+    """Whether a loop in a thread is to end."""
+
+    def __init__(self, stop: threading.Event | None) -> None:
+        self._stop = stop or threading.Event()
+        self._signalled = False
+
+    @property
+    def has_come(self) -> bool:
+        """True if no further transaction is to begin."""
+        return self._signalled or self._stop.is_set()
+
+    def signal(self) -> None:
+        """End the loop after the present transaction; a signal handler may call it, as it takes no lock."""
+        self._signalled = True
+
+    def wait(self, seconds: float) -> None:
+        """Wait, at most until `stop` is set."""
+        self._stop.wait(seconds)
+
+
+@contextmanager
+def ending_on(signals: Iterable[signal.Signals], end: Callable[[], None]) -> Iterator[None]:
+    """Call `end` for these signals; elsewhere than in the main thread, which alone gets them, do nothing."""
+    before: Mapping[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {each: signal.signal(each, lambda number, frame: end()) for each in signals}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
