@@ -54,7 +54,7 @@ test: $(STAMP)
 	$(PYTEST) -n 2 --dist loadgroup -m "not kafka and not slow"
 
 test-pure: $(STAMP)
-	PYCLIENT_PURE=1 $(PYTEST) -n 2 -m "not kafka and not slow and not spark and not compiled" tests/records tests/protocol tests/producer tests/consumer tests/e2e
+	PYCLIENT_PURE=1 $(PYTEST) -n 2 -m "not kafka and not slow and not spark and not compiled" tests/records tests/producer tests/consumer tests/e2e
 
 # A virtual environment of its own: the compiled codec is built for that interpreter.
 test-free-threaded:
