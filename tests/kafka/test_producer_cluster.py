@@ -149,7 +149,8 @@ def test_batches_with_lost_answers_are_written_once_over_a_rolling_restart(
     with monkeypatch.context() as patched:
         network = FaultyNetwork()
         patched.setattr(connection_pool, "TcpConnector", network.connector)
-        face = make(kafka.bootstrap_servers, **ONE_BATCH_A_RECORD)
+        options = ONE_BATCH_A_RECORD | {"delivery_timeout_ms": 400_000}  # three nodes of a busy machine start anew
+        face = make(kafka.bootstrap_servers, **options)
         try:
             check_written_once(face, network, topic, lambda: read(kafka, topic, 1)[0], restart, count=5)
         finally:

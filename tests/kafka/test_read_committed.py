@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyclient import NewTopic, TopicPartition
+from pyclient import Consumer, NewTopic, TopicPartition
 from tests.consumer.consumer_factory import ConsumerFactory, poll_until, read, values
 from tests.kafka import topics
 from tests.kafka.conftest import Cluster
@@ -31,6 +31,13 @@ def write(producer: Any, topic: str, *wanted: bytes) -> None:
     assert producer.flush(PATIENCE) == 0
 
 
+def wait_for_end(cluster: Cluster, partition: TopicPartition, offset: int) -> None:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        topics.wait_until(
+            lambda: consumer.end_offsets([partition])[partition] == offset, f"{partition} does not end at {offset}"
+        )
+
+
 def test_aborted_records_are_never_read_undecided_ones_block_later_ones(kafka: Cluster, topic: str) -> None:
     confluent = pytest.importorskip("confluent_kafka")
     topics.create(kafka.bootstrap_servers, NewTopic(topic, 1, 1))
@@ -42,6 +49,7 @@ def test_aborted_records_are_never_read_undecided_ones_block_later_ones(kafka: C
     write(bad, topic, b"bad 1")
     good.commit_transaction(PATIENCE)
     bad.abort_transaction(PATIENCE)
+    wait_for_end(kafka, partition, 7)  # the markers follow the answers
     undecided = transaction(kafka, f"{topic}-undecided")
     write(undecided, topic, b"undecided")
     write(confluent.Producer({"bootstrap.servers": kafka.bootstrap_servers}), topic, b"behind")
