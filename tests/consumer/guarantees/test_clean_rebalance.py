@@ -89,6 +89,7 @@ def test_kept_partitions_are_read_while_another_member_is_slow(
     topic = new_topic(6)
     steady, event_log, slow = consumers(group_id=group), EventLog(), Slow()
     steady.subscribe(topic, listener=event_log)
+    poll_until([steady], lambda: len(steady.assignment()) == 6)  # or the slow member might have to revoke at once
     sluggish = consumers(group_id=group)
     sluggish.subscribe(topic, listener=slow)
     poll_until([steady, sluggish], lambda: sorted(map(len, shares([steady, sluggish]))) == [3, 3])
