@@ -146,9 +146,9 @@ CLIENTS: Final = (
         names={
             "async_process_transactionally": "process_transactionally",
             "async_outputs_of": "outputs_of",
+            "async_pause": "pause",
             "asyncio": "threading",
             "AsyncConsumer": "Consumer",
-            "AsyncEnding": "ThreadEnding",
             "AsyncProcess": "Process",
             "AsyncProducer": "Producer",
         },

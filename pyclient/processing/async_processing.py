@@ -12,7 +12,7 @@ from pyclient.backoff import Backoff
 from pyclient.clock import Rng
 from pyclient.consumer import AsyncConsumer, Records
 from pyclient.errors import CommitFailed, DeserializationError, KafkaError
-from pyclient.processing.endings import AsyncEnding, ending_on
+from pyclient.processing.endings import Ending, async_pause, ending_on
 from pyclient.processing.outputs import AsyncProcess, async_outputs_of, headers_about
 from pyclient.producer import AsyncProducer, ProducerRecord
 from pyclient.producer.transaction_manager import TransactionState
@@ -58,7 +58,8 @@ async def async_process_transactionally(
     `attempts` times in a row. Other errors are raised: `ProducerFenced`, for example, if another instance uses the
     transactional id. A signal (`signals`, in the main thread only) ends the loop after the present transaction.
     """
-    ending = AsyncEnding(stop)
+    stop = stop or asyncio.Event()
+    ending = Ending(stop)
     work = _Work(consumer, producer, process, dead_letter_topic)
     await producer.init_transactions()
     with ending_on(signals, ending.signal):
@@ -73,7 +74,7 @@ async def async_process_transactionally(
                 if not again or failures >= attempts:
                     raise
                 logger.warning("a transaction is repeated (failure %d in a row): %s", failures, error)
-                await ending.wait(_PAUSE.delay(failures - 1, Rng()))
+                await async_pause(stop, _PAUSE.delay(failures - 1, Rng()))
     return work.processed
 
 
@@ -103,7 +104,7 @@ class _Work:
         except DeserializationError as error:
             if self._dead_letter_topic is None:
                 raise
-            await self._bury_unread(error, self._dead_letter_topic)
+            await self._send_unread_to_dead_letters(error, self._dead_letter_topic)
             return
         if records:
             self._begun = {place: part[0].offset for place, part in records.by_partition().items()}
@@ -130,7 +131,7 @@ class _Work:
             headers = (*record.headers, *headers_about(place, record.offset, error))
             return [ProducerRecord(self._dead_letter_topic, record.value, record.key, headers)]
 
-    async def _bury_unread(self, error: DeserializationError, topic: str) -> None:
+    async def _send_unread_to_dead_letters(self, error: DeserializationError, topic: str) -> None:
         place = TopicPartition(error.topic, error.partition)
         self._begun = {place: error.offset}
         group = self._consumer.group_metadata()

@@ -7,14 +7,21 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 
-class AsyncEnding:
-    """Whether a loop in an asyncio task is to end."""
+class Event(Protocol):
+    """An event of threads or of asyncio."""
 
-    def __init__(self, stop: asyncio.Event | None) -> None:
-        self._stop = stop or asyncio.Event()
+    def is_set(self) -> bool:
+        """Return True if it is set."""
+
+
+class Ending:
+    """Whether a loop of transactions is to end."""
+
+    def __init__(self, stop: Event) -> None:
+        self._stop = stop
         self._signalled = False
 
     @property
@@ -26,31 +33,16 @@ class AsyncEnding:
         """End the loop after the present transaction; a signal handler may call it, as it takes no lock."""
         self._signalled = True
 
-    async def wait(self, seconds: float) -> None:
-        """Wait, at most until `stop` is set."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), seconds)
+
+def pause(stop: threading.Event, seconds: float) -> None:
+    """Wait, at most until `stop` is set."""
+    stop.wait(seconds)
 
 
-class ThreadEnding:
-    """Whether a loop in a thread is to end."""
-
-    def __init__(self, stop: threading.Event | None) -> None:
-        self._stop = stop or threading.Event()
-        self._signalled = False
-
-    @property
-    def has_come(self) -> bool:
-        """True if no further transaction is to begin."""
-        return self._signalled or self._stop.is_set()
-
-    def signal(self) -> None:
-        """End the loop after the present transaction; a signal handler may call it, as it takes no lock."""
-        self._signalled = True
-
-    def wait(self, seconds: float) -> None:
-        """Wait, at most until `stop` is set."""
-        self._stop.wait(seconds)
+async def async_pause(stop: asyncio.Event, seconds: float) -> None:
+    """Wait, at most until `stop` is set."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
 
 
 @contextmanager

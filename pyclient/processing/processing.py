@@ -13,7 +13,7 @@ from pyclient.backoff import Backoff
 from pyclient.clock import Rng
 from pyclient.consumer import Consumer, Records
 from pyclient.errors import CommitFailed, DeserializationError, KafkaError
-from pyclient.processing.endings import ThreadEnding, ending_on
+from pyclient.processing.endings import Ending, ending_on, pause
 from pyclient.processing.outputs import Process, headers_about, outputs_of
 from pyclient.producer import Producer, ProducerRecord
 from pyclient.producer.transaction_manager import TransactionState
@@ -56,7 +56,8 @@ def process_transactionally(
     `attempts` times in a row. Other errors are raised: `ProducerFenced`, for example, if another instance uses the
     transactional id. A signal (`signals`, in the main thread only) ends the loop after the present transaction.
     """
-    ending = ThreadEnding(stop)
+    stop = stop or threading.Event()
+    ending = Ending(stop)
     work = _Work(consumer, producer, process, dead_letter_topic)
     producer.init_transactions()
     with ending_on(signals, ending.signal):
@@ -71,7 +72,7 @@ def process_transactionally(
                 if not again or failures >= attempts:
                     raise
                 logger.warning("a transaction is repeated (failure %d in a row): %s", failures, error)
-                ending.wait(_PAUSE.delay(failures - 1, Rng()))
+                pause(stop, _PAUSE.delay(failures - 1, Rng()))
     return work.processed
 
 
@@ -101,7 +102,7 @@ class _Work:
         except DeserializationError as error:
             if self._dead_letter_topic is None:
                 raise
-            self._bury_unread(error, self._dead_letter_topic)
+            self._send_unread_to_dead_letters(error, self._dead_letter_topic)
             return
         if records:
             self._begun = {place: part[0].offset for place, part in records.by_partition().items()}
@@ -128,7 +129,7 @@ class _Work:
             headers = (*record.headers, *headers_about(place, record.offset, error))
             return [ProducerRecord(self._dead_letter_topic, record.value, record.key, headers)]
 
-    def _bury_unread(self, error: DeserializationError, topic: str) -> None:
+    def _send_unread_to_dead_letters(self, error: DeserializationError, topic: str) -> None:
         place = TopicPartition(error.topic, error.partition)
         self._begun = {place: error.offset}
         group = self._consumer.group_metadata()
