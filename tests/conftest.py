@@ -34,6 +34,13 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail if pytest-xdist does not keep the tests of a group in one process: several clusters would run at a time."""
+    is_grouped = item.get_closest_marker("xdist_group") is not None and getattr(item.config.option, "loadgroup", False)
+    if is_grouped and "@" not in item.nodeid:
+        pytest.fail("pytest-xdist ignores xdist_group: it does not know this release of pytest")
+
+
 def pytest_report_header() -> str:
     rule = (
         "a skip is a failure (PYCLIENT_REQUIRE_ALL=1)" if REQUIRE_ALL else "tests with missing requirements are skipped"

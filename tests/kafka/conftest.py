@@ -41,6 +41,7 @@ SOME_SECONDS_ON_OURS = {
 """Tests of three nodes that belong to the slow tests when they run on ours; the others take longer."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test here needs Kafka, has time to start it on a busy machine, and runs beside those that share it."""
     for item in items:
