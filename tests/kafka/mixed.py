@@ -21,12 +21,21 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.cluster.broker import Broker
 
-TIMES: Final = {
+COMMON: Final = {
     "broker.heartbeat.interval.ms": "300",
     "broker.session.timeout.ms": "6000",
     "replica.lag.time.max.ms": "4000",
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
 }
-"""Settings of brokers that hear soon of another one that is gone, and are not fenced on a busy machine."""
+"""Settings of all nodes, which hear soon of another one that is gone, and are not fenced on a busy machine.
+
+A node of Kafka that starts before an internal topic exists finds coordinators by its own number of partitions, so all
+nodes need the same one.
+"""
 REPLICATION: Final = {"min.insync.replicas": "2", "segment.bytes": "1048576"}
 
 

@@ -9,25 +9,18 @@ import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.kafka import tools
-from tests.kafka.mixed import TIMES, GroupReader, Mixed, TransactionalLoad, load_on
+from tests.kafka.mixed import COMMON, GroupReader, Mixed, TransactionalLoad, load_on
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import RealKafka
 
 JVM, OURS, OTHER = 1, 7, 8
-SETTINGS = TIMES | {
-    "offsets.topic.num.partitions": "3",
-    "offsets.topic.replication.factor": "3",
-    "transaction.state.log.num.partitions": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-}
 
 
 @pytest.fixture(scope="module")
 def jvm() -> Iterator[RealKafka]:
     """One node of Kafka, which is the only controller, and a broker, too."""
     skip_without_kafka()
-    with RealKafka(heap="256M", settings=SETTINGS) as kafka:
+    with RealKafka(heap="256M", settings=COMMON) as kafka:
         yield kafka
 
 
@@ -48,7 +41,7 @@ def guests(jvm: RealKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             lines = {**joins, "log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0"}
             properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
             tools.run("storage", "format", "-t", jvm.quorum.cluster_id, "-c", str(properties))
-            cluster = EmbeddedCluster(processes=True, data_dir=directory, config=joins | SETTINGS)
+            cluster = EmbeddedCluster(processes=True, data_dir=directory, config=joins | COMMON)
             started[node] = cluster.start(timeout=120)
         yield started
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.kafka.mixed import TIMES, GroupReader, Mixed, load_on
+from tests.kafka.mixed import COMMON, GroupReader, Mixed, load_on
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import Quorum, RealKafka
 
@@ -19,7 +19,7 @@ JVM, OURS, OTHER = 9, 1, 2
 def ours() -> Iterator[EmbeddedCluster]:
     """Three brokers, which are the controllers, too."""
     skip_without_kafka()
-    with EmbeddedCluster(brokers=3, processes=True, config=TIMES) as cluster:
+    with EmbeddedCluster(brokers=3, processes=True, config=COMMON) as cluster:
         yield cluster
 
 
@@ -27,7 +27,7 @@ def ours() -> Iterator[EmbeddedCluster]:
 def jvm(ours: EmbeddedCluster) -> Iterator[RealKafka]:
     """A broker of Kafka that is registered with our controllers."""
     quorum = Quorum(ours.cluster_id, ours.controller_quorum_voters)
-    with RealKafka(joins=quorum, first_id=JVM, heap="256M", settings=TIMES) as kafka:
+    with RealKafka(joins=quorum, first_id=JVM, heap="256M", settings=COMMON) as kafka:
         yield kafka
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyclient import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.kafka.mixed import TIMES, Mixed, load_on
+from tests.kafka.mixed import COMMON, Mixed, load_on
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import Quorum, RealKafka
 from tests.kafka.topics import wait_until
@@ -23,7 +23,7 @@ def snapshots_in(data_dir: Path) -> dict[str, bytes]:
 def test_jvm_broker_begins_with_a_snapshot_of_ours(topic: str) -> None:
     """It has the same bytes of the snapshot, and every topic that is left."""
     skip_without_kafka()
-    config = TIMES | {"metadata.log.max.record.bytes.between.snapshots": BYTES}
+    config = COMMON | {"metadata.log.max.record.bytes.between.snapshots": BYTES}
     with EmbeddedCluster(1, controllers=1, processes=True, replication_factor=1, config=config) as ours:
         with Admin(ours.bootstrap_servers) as admin:
             for number in range(60):
@@ -32,7 +32,7 @@ def test_jvm_broker_begins_with_a_snapshot_of_ours(topic: str) -> None:
         controller = Path(ours.nodes[-1].data_dir)
         wait_until(lambda: not (controller / METADATA / f"{0:020}.log").exists(), "the log still begins at 0")
         quorum = Quorum(ours.cluster_id, ours.controller_quorum_voters)
-        with RealKafka(joins=quorum, first_id=JVM, heap="256M", settings=TIMES) as jvm:
+        with RealKafka(joins=quorum, first_id=JVM, heap="256M", settings=COMMON) as jvm:
             mine, theirs = snapshots_in(controller), snapshots_in(jvm.data_dir(JVM))
             common = set(mine) & set(theirs)
             assert common, (sorted(mine), sorted(theirs))
