@@ -79,9 +79,9 @@ def both(kafka: bool) -> Iterator[list[Node]]:
         assert cluster.pid is not None
         nodes = [Node("pyclient", cluster.bootstrap_servers, cluster.pid)]
         if kafka:
-            from tests.kafka.runner import RealKafka
+            from tests.kafka.runner import AS_SHIPPED, RealKafka
 
-            real = stack.enter_context(RealKafka(settings=SETTINGS))
+            real = stack.enter_context(RealKafka(settings=SETTINGS, jvm=AS_SHIPPED))
             process = real._nodes[0].process
             assert process is not None
             nodes.append(Node(f"Kafka {real.version}", real.bootstrap_servers, process.pid))

@@ -85,9 +85,9 @@ def mock() -> float:
 
 def real_kafka() -> float:
     """An Apache Kafka of one node, data directory formatted beforehand."""
-    from tests.kafka.runner import RealKafka
+    from tests.kafka.runner import AS_SHIPPED, RealKafka
 
-    with RealKafka() as kafka:
+    with RealKafka(jvm=AS_SHIPPED) as kafka:
         kafka.stop(1)
         started = time.perf_counter()
         kafka.restart(1)

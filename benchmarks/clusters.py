@@ -42,13 +42,13 @@ def measured_clusters(given: str | None) -> Iterator[Measured]:
     with EmbeddedCluster(processes=True) as cluster:
         yield Measured(cluster.bootstrap_servers, "the embedded broker", cluster.pid)
     from tests.kafka.jars import why_not
-    from tests.kafka.runner import RealKafka
+    from tests.kafka.runner import AS_SHIPPED, RealKafka
 
     reason = why_not()
     if reason:
         Console().print(f"no real Kafka beside it: {reason}")
         return
-    with RealKafka(settings=_SETTINGS) as kafka:
+    with RealKafka(settings=_SETTINGS, jvm=AS_SHIPPED) as kafka:
         yield Measured(kafka.bootstrap_servers, f"Apache Kafka {kafka.version}")
 
 

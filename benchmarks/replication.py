@@ -34,9 +34,9 @@ def clusters(kafka: bool) -> Iterator[Iterator[tuple[str, str, int]]]:
         with EmbeddedCluster(3, processes=True, profile="kafka") as three:
             yield "pyclient, 3 brokers", three.bootstrap_servers, 3
         if kafka:
-            from tests.kafka.runner import RealKafka
+            from tests.kafka.runner import AS_SHIPPED, RealKafka
 
-            with RealKafka(nodes=3) as real:
+            with RealKafka(nodes=3, jvm=AS_SHIPPED) as real:
                 yield f"Apache Kafka {real.version}, 3 brokers", real.bootstrap_servers, 3
 
     yield each()

@@ -29,7 +29,7 @@ from tests.kafka.tools import command, finish
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["REPLICATED", "NoKafka", "RealKafka", "free_ports", "why_not"]
+__all__ = ["AS_SHIPPED", "REPLICATED", "NoKafka", "RealKafka", "free_ports", "why_not"]
 
 REPLICATED: Final = {
     "min.insync.replicas": "2",
@@ -41,7 +41,11 @@ REPLICATED: Final = {
 
 START_TIMEOUT: Final = 240.0
 STOP_TIMEOUT: Final = 60.0
-_JVM: Final = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+SHORT_LIVED: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Java's options of a node that tests start and stop: 4.9 s of CPU time until it serves, 8.7 s with `AS_SHIPPED`."""
+
+AS_SHIPPED: Final = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+"""Java's options of a node that is measured: those of Kafka's own start script."""
 
 
 class Quorum(NamedTuple):
@@ -86,9 +90,9 @@ class RealKafka:
     The nodes are brokers and controllers with the ids from `first_id`; with `joins` they are brokers only, in the
     cluster of these controllers.
     New data directories begin with the metadata.version of the release `metadata_of`, or the newest.
-    `heap` is Java's size of a node's memory. Node N keeps its data in `nodeN/data` under `directory`, which stays, and
-    opens what is there already; without it, under a temporary one that goes with the cluster. Raises `NoKafka` where it
-    cannot run.
+    `heap` is Java's size of a node's memory, and `jvm` are its other options. Node N keeps its data in `nodeN/data`
+    under `directory`, which stays, and opens what is there already; without it, under a temporary one that goes with
+    the cluster. Raises `NoKafka` where it cannot run.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class RealKafka:
         *,
         nodes: int = 1,
         heap: str = "1G",
+        jvm: tuple[str, ...] = SHORT_LIVED,
         settings: Mapping[str, str] | None = None,
         directory: Path | None = None,
         metadata_of: str | None = None,
@@ -105,7 +110,7 @@ class RealKafka:
     ) -> None:
         self.version = version
         self._joins = joins
-        self._heap = heap
+        self._jvm = (f"-Xmx{heap}", f"-Xms{heap}", *jvm)
         self._settings = dict(settings or {})
         self._release = () if metadata_of is None else ("--release-version", metadata_of)
         self._temporary = directory is None
@@ -197,10 +202,9 @@ class RealKafka:
         }
 
     def _launch(self, node: _Node) -> None:
-        jvm = (f"-Xmx{self._heap}", f"-Xms{self._heap}", *_JVM)
         with node.output.open("ab") as output:
             node.process = subprocess.Popen(
-                command("server", str(node.properties), version=self.version, jvm=jvm),
+                command("server", str(node.properties), version=self.version, jvm=self._jvm),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
