@@ -120,7 +120,11 @@ class Campaign:
             while left > 0 and not self._has_enough():
                 seconds = min(left, settings.round_seconds)
                 left -= seconds
-                self._round(seconds)
+                try:
+                    self._round(seconds)
+                except TimeoutError as error:
+                    self._add("controls", "no answer", f"the broker left a question about itself open: {error!r}", None)
+                    self._start_again()
             good = self._lost(self._good.ask("read"), "reading all")
         finally:
             self._good.close()
@@ -306,5 +310,5 @@ class Campaign:
         self._say(f"{finding.kind}: {finding.key}: {len(finding.frames)} inputs in {os.fspath(path)}")
 
 
-_NOT_REPLAYED: Final = frozenset({"unreadable", "leak", "memory", "lost records", "good client", "damage"})
+_NOT_REPLAYED: Final = frozenset({"unreadable", "leak", "memory", "lost records", "good client", "damage", "controls"})
 """What no single broker process says of itself; the inputs before it are saved as they are."""
