@@ -27,6 +27,7 @@ class TransactionConfig:
         "transaction.remove.expired.transaction.cleanup.interval.ms"
     )
     transactional_id_expiration_ms: int = _default("transactional.id.expiration.ms")
+    request_timeout_ms: int = _default("request.timeout.ms")
 
     @classmethod
     def of(cls, config: BrokerConfig) -> TransactionConfig:

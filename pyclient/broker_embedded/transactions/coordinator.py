@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyclient.broker_embedded.groups.partitioning import partition_for_id
 from pyclient.broker_embedded.transactions.events import (
     AddPartitions,
+    CompleteLater,
     EndTransaction,
     Forget,
     InitProducerId,
@@ -24,7 +25,7 @@ from pyclient.broker_embedded.transactions.events import (
 )
 from pyclient.broker_embedded.transactions.events import Written as WrittenEvent
 from pyclient.broker_embedded.transactions.log_records import decode, encode
-from pyclient.broker_embedded.transactions.marker_sender import MarkerSender
+from pyclient.broker_embedded.transactions.marker_sender import RETRY_SECONDS, MarkerSender
 from pyclient.broker_embedded.transactions.promise import Promise
 from pyclient.broker_embedded.transactions.state import DEAD, TransactionMetadata
 from pyclient.broker_embedded.transactions.transaction import Transaction
@@ -317,6 +318,8 @@ class TransactionCoordinator:
                         wanted=partial(self._is_current, entry),
                         done=partial(self._marked, entry, prepared),
                     )
+                case CompleteLater(prepared):
+                    self.runtime.schedule(RETRY_SECONDS, partial(self._marked, entry, prepared))
                 case NeedProducerId(again):
                     self.runtime.new_producer_id(partial(self._got_producer_id, entry, again))
                 case Forget():
@@ -326,18 +329,33 @@ class TransactionCoordinator:
         return self._entries.get(entry.metadata.transactional_id) is entry
 
     def _write(self, entry: TransactionEntry, metadata: TransactionMetadata) -> None:
+        """Append a state. It fails if it is not committed within the transaction's timeout, as in Kafka."""
         kept = None if metadata.state is DEAD else metadata
+        limit_ms = self.runtime.config.request_timeout_ms if kept is None else metadata.timeout_ms
         record = encode(metadata.transactional_id, kept, version=self.runtime.transaction_version)
         batch = build_batch([record], timestamp_ms=self.runtime.clock.time_ms())
-        self.runtime.append(entry.partition, entry.epoch, batch, partial(self._written, entry))
+        code: Promise[int] = Promise()  # set once: a write that is committed too late does not answer the next one
+        self.runtime.append(entry.partition, entry.epoch, batch, code.set)
+        if code.value is None:
+            timer = self.runtime.schedule(limit_ms / 1000, partial(self._expire, entry, limit_ms, code))
+            code.then(lambda _code: timer.cancel())
+        code.then(partial(self._written, entry))
+
+    def _expire(self, entry: TransactionEntry, limit_ms: int, code: Promise[int]) -> None:
+        if self._is_current(entry):
+            _log.warning(
+                "__transaction_state-%d: a record of transactional id %r is not committed after %d ms: are enough "
+                "replicas in sync?", entry.partition, entry.metadata.transactional_id, limit_ms,
+            )  # fmt: skip
+        code.set(RequestTimedOut.code)
 
     def _written(self, entry: TransactionEntry, code: int) -> None:
         if self._is_current(entry):
             self._give(entry, WrittenEvent(_COORDINATOR_ERRORS.get(code, code)))
 
-    def _marked(self, entry: TransactionEntry, prepared: TransactionMetadata, partition: TopicPartition) -> None:
+    def _marked(self, entry: TransactionEntry, prepared: TransactionMetadata, *partitions: TopicPartition) -> None:
         if self._is_current(entry):
-            self._give(entry, MarkersWritten(prepared, frozenset({partition})))
+            self._give(entry, MarkersWritten(prepared, frozenset(partitions)))
 
     def _got_producer_id(self, entry: TransactionEntry, event: Any, error: int, producer_id: int) -> None:
         reply = getattr(event, "reply", None)

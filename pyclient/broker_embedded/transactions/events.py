@@ -104,6 +104,13 @@ class SendMarkers:
 
 
 @dataclass(frozen=True, slots=True)
+class CompleteLater:
+    """The write of the end failed: after a pause give `MarkersWritten` without partitions, which tries it again."""
+
+    prepared: TransactionMetadata
+
+
+@dataclass(frozen=True, slots=True)
 class NeedProducerId:
     """Get a producer id that was never used, and give the event again with it. Nothing was changed."""
 
@@ -115,4 +122,4 @@ class Forget:
     """The id is removed."""
 
 
-Effect = Reply | Write | SendMarkers | NeedProducerId | Forget
+Effect = Reply | Write | SendMarkers | CompleteLater | NeedProducerId | Forget

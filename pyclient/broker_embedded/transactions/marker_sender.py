@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyclient.broker_embedded")
 
 _NO_LEADER: Final = -1
-_RETRY_SECONDS: Final = 0.1
+RETRY_SECONDS: Final = 0.1
+"""The pause before a failed write that completes a transaction is tried again."""
 
 
 class MarkerSender:
@@ -99,7 +100,7 @@ class _Sending:
         self._later.add(partition)
         if not self._has_timer:
             self._has_timer = True
-            self._runtime.schedule(_RETRY_SECONDS, self._retry)
+            self._runtime.schedule(RETRY_SECONDS, self._retry)
 
     def _retry(self) -> None:
         self._has_timer = False

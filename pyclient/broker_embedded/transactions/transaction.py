@@ -2,6 +2,9 @@
 
 Every state is written to the log before anything follows from it: the answer to the client, and after a decision
 the markers. While a state is being written, or markers are, all requests are answered with CONCURRENT_TRANSACTIONS.
+
+A write that failed may be in the log all the same, if it was only too slow. The id stays in its state then, and
+nothing follows from the record: whatever the id does next is appended after it, and of several records the last counts.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyclient.broker_embedded.transactions.events import (
     AddPartitions,
+    CompleteLater,
     Effect,
     EndTransaction,
     Event,
@@ -42,6 +46,7 @@ from pyclient.broker_embedded.transactions.state import (
 )
 from pyclient.errors import (
     ConcurrentTransactions,
+    CoordinatorNotAvailable,
     InvalidProducerIdMapping,
     InvalidTxnState,
     ProducerFenced,
@@ -267,6 +272,8 @@ class Transaction:
             self._fence_failed = self._fence_failed or (
                 pending.is_fence and pending.target.client_version < EPOCH_PER_TRANSACTION
             )
+            if self.metadata.state in PREPARED and error == CoordinatorNotAvailable.code:
+                return [CompleteLater(self.metadata)]
             return [] if pending.reply is None else [Reply(pending.reply, Outcome(error))]
         self.metadata = pending.target
         effects: list[Effect] = []

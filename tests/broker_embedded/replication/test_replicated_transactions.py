@@ -33,8 +33,9 @@ DATA, COORDINATOR, GROUPS = 1, 2, 3
 class Writer:
     """A producer of transaction version 2 that knows its nodes."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, timeout_ms: int = 60_000) -> None:
         self.nodes = nodes
+        self.timeout_ms = timeout_ms
         self.producer_id = self.epoch = -1
         self.sequence = 0
         self.coordinator = COORDINATOR
@@ -43,7 +44,7 @@ class Writer:
         return await self.nodes.client(node_id).send(request, 60.0)
 
     async def init(self) -> int:
-        request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+        request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=self.timeout_ms)
         answer = await self.ask(self.coordinator, request)
         self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
         code: int = answer.error_code
@@ -93,14 +94,14 @@ class Writer:
         return code
 
 
-async def prepared(nodes: Nodes) -> Writer:
+async def prepared(nodes: Nodes, timeout_ms: int = 60_000) -> Writer:
     """A producer that has written a record and an offset in its transaction."""
     nodes.create([DATA, COORDINATOR, GROUPS])
     nodes.create([COORDINATOR, GROUPS, DATA], name=TRANSACTIONS_TOPIC)
     nodes.create([GROUPS, DATA, COORDINATOR], name=OFFSETS_TOPIC)
     await until(lambda: nodes.nodes[COORDINATOR].transactions.loaded_partitions)
     await until(lambda: nodes.nodes[GROUPS].groups.groups.loaded_partitions())
-    writer = Writer(nodes)
+    writer = Writer(nodes, timeout_ms)
     assert await writer.init() == 0
     assert await writer.write(b"first") == 0
     assert await writer.commit_offset(5) == 0
@@ -174,6 +175,31 @@ def test_decision_that_the_replicas_do_not_get_is_not_answered(tmp_path: Path) -
         await until(lambda: stable(nodes) == (2, 2))
 
     run(tmp_path, scenario)
+
+
+def test_decision_that_the_replicas_get_too_late_is_superseded(tmp_path: Path) -> None:
+    """The commit is in the log, but not committed there in time: the producer learns that, and aborts."""
+
+    async def scenario(nodes: Nodes) -> None:
+        writer = await prepared(nodes, timeout_ms=3_000)
+        nodes.freeze(DATA, GROUPS)
+        code = errors.CoordinatorNotAvailable.code
+        assert await writer.end(commit=True) == code
+        assert stable(nodes) == (0, 1)
+        nodes.thaw(DATA, GROUPS)
+        while code == errors.CoordinatorNotAvailable.code:
+            code = await writer.end(commit=False)
+        assert code == 0
+        for node_id in (DATA, COORDINATOR, GROUPS):
+            await until(lambda node_id=node_id: stable(nodes, node_id) == (2, 2))
+        opened = nodes.hosted(DATA).log
+        assert opened is not None
+        found = opened.read(0, 1 << 20, isolation="committed", copied=True)
+        assert found.aborted == [(writer.producer_id, 0)]
+        assert committed(nodes) is None
+
+    hour = "3600000"  # the transaction's own timeout is not what ends it
+    run(tmp_path, scenario, transaction_abort_timed_out_transaction_cleanup_interval_ms=hour)
 
 
 def test_write_that_was_verified_before_the_transaction_ended_is_refused(tmp_path: Path) -> None:

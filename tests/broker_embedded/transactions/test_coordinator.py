@@ -195,6 +195,87 @@ def test_failed_writes_are_told_in_the_words_of_coordinators(node: Node, code: i
     assert state(node) == "Ongoing"
 
 
+def test_write_that_is_not_committed_in_time_fails_and_is_superseded(node: Node) -> None:
+    producer = begun(node)
+    node.held = True
+    late = node.coordinator.end("x", *producer, commit=True, client_version=2)
+    node.pass_time(0.9)
+    assert late.value is None
+    node.pass_time(0.2)
+    assert value(late).error == errors.CoordinatorNotAvailable.code
+    assert state(node) == "Ongoing"
+    [first] = node.waiting
+    node.waiting.clear()
+    again = node.coordinator.end("x", *producer, commit=False, client_version=2)
+    first(0)  # its success is not that of the second one
+    assert (again.value, state(node), node.markers) == (None, "Ongoing", [])
+    node.commit()
+    node.commit()
+    assert (value(again).error, state(node)) == (0, "CompleteAbort")
+    assert {marker.commit for _, marker in node.markers} == {False}
+    node.restart()
+    assert state(node) == "CompleteAbort"
+
+
+def test_late_write_counts_for_the_next_coordinator(node: Node) -> None:
+    producer = begun(node)
+    node.held = True
+    node.coordinator.end("x", *producer, commit=True, client_version=2)
+    node.pass_time(1.1)
+    node.commit()
+    assert (state(node), node.markers) == ("Ongoing", [])
+    node.held = False
+    node.restart()
+    assert state(node) == "CompleteCommit"
+    retried = node.coordinator.end("x", *producer, commit=True, client_version=2)
+    assert value(retried) == Outcome(0, producer[0], producer[1] + 1)
+
+
+def test_transaction_times_out_although_a_write_was_never_committed(node: Node) -> None:
+    producer = begun(node)
+    node.held = True
+    node.coordinator.add_partitions("x", *producer, frozenset({TopicPartition("t", 2)}), client_version=2)
+    node.pass_time(10)
+    node.pass_time(10)
+    for _ in range(3):
+        node.commit()
+    assert state(node) == "CompleteAbort"
+
+
+@pytest.mark.parametrize("problem", ["it is never committed", "too few replicas are in sync"])
+def test_end_of_a_decided_transaction_is_written_until_it_is_committed(node: Node, problem: str) -> None:
+    producer = begun(node)
+    node.held = True
+    node.coordinator.end("x", *producer, commit=True, client_version=2)
+    node.commit()
+    for _ in range(3):
+        if problem == "it is never committed":
+            node.waiting.clear()
+            node.pass_time(1.1)
+        else:
+            node.commit(errors.NotEnoughReplicas.code)
+        assert state(node) == "PrepareCommit"
+        node.pass_time(0.1)
+    node.commit()
+    assert state(node) == "CompleteCommit"
+    assert len(node.markers) == 2, "the markers were there before"
+
+
+def test_unused_id_is_removed_later_if_its_tombstone_is_not_committed(node: Node) -> None:
+    node.config = TransactionConfig(request_timeout_ms=5000)
+    node.coordinator.init_producer_id("x", 60_000, None)
+    node.held = True
+    week = 7 * 24 * 3600
+    node.pass_time(week)
+    node.waiting.clear()
+    node.pass_time(5)
+    assert state(node) == "Empty"
+    node.pass_time(3600)
+    node.commit()
+    with pytest.raises(errors.TransactionalIdNotFound):
+        node.coordinator.describe("x")
+
+
 @pytest.mark.parametrize("problem", ["no leader", "an error"])
 def test_markers_are_sent_again_until_they_are_written(node: Node, problem: str) -> None:
     producer = begun(node)

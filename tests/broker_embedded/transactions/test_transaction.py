@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyclient import errors
 from pyclient.broker_embedded.transactions.events import (
     AddPartitions,
+    CompleteLater,
     EndTransaction,
     Forget,
     InitProducerId,
@@ -42,6 +43,7 @@ from pyclient.types import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 TIMEOUT, EXPIRATION = 1_000, 100_000
+LOST = errors.CoordinatorNotAvailable.code
 OK, CONCURRENT, FENCED = 0, errors.ConcurrentTransactions.code, errors.ProducerFenced.code
 INVALID_STATE, OTHER_ID = errors.InvalidTxnState.code, errors.InvalidProducerIdMapping.code
 
@@ -53,6 +55,7 @@ class Coordinator:
         self.version = version
         self.now = 0
         self.log: list[TransactionMetadata] = []
+        self.states: list[TransactionMetadata] = []  # the records of the log that counted
         self.next_id = 100
         self.answers: dict[int, Outcome] = {}
         self.todo: deque[Any] = deque()
@@ -83,15 +86,20 @@ class Coordinator:
                 case _:
                     self.todo.append(effect)
 
-    def step(self, error: int = 0) -> None:
-        effect = self.todo.popleft()
-        if isinstance(effect, Write):
-            if not error:
-                self.log.append(effect.metadata)
-            self.give(Written(error))
-        else:
-            self.markers.append(effect.prepared)
-            self.give(MarkersWritten(effect.prepared, effect.prepared.partitions))
+    def step(self, error: int = 0, *, too_late: bool = False) -> None:
+        """Carry out an effect. A write that is `too_late` counts as failed, although it is in the log."""
+        match self.todo.popleft():
+            case Write(metadata):
+                if not error:
+                    self.log.append(metadata)
+                if not error and not too_late:
+                    self.states.append(metadata)
+                self.give(Written(LOST if too_late else error))
+            case CompleteLater(prepared):
+                self.give(MarkersWritten(prepared, frozenset()))
+            case effect:
+                self.markers.append(effect.prepared)
+                self.give(MarkersWritten(effect.prepared, effect.prepared.partitions))
 
     def run(self) -> None:
         while self.todo:
@@ -117,6 +125,8 @@ class Coordinator:
     def restart(self) -> None:
         """Forget everything but the log."""
         self.todo.clear()
+        if self.log[-1:] != self.states[-1:]:
+            self.states.append(self.log[-1])
         self.begin(self.log[-1])
         self.give(Loaded())
 
@@ -274,27 +284,29 @@ def test_after_the_last_epoch_a_new_producer_gets_a_new_id(version: int) -> None
 
 def test_a_failed_write_changes_nothing_but_one_fencing_epoch() -> None:
     made, producer = started(0)
-    lost = errors.CoordinatorNotAvailable.code
     number = made.send(EndTransaction, commit=True, **producer)
-    made.step(lost)
-    assert (made.answers[number].error, made.metadata.state) == (lost, ONGOING)
+    made.step(LOST)
+    assert (made.answers[number].error, made.metadata.state) == (LOST, ONGOING)
     for _ in range(3):
         number = made.send(InitProducerId)
-        made.step(lost)
-        assert made.answers[number].error == lost
+        made.step(LOST)
+        assert made.answers[number].error == LOST
     assert made.ask(EndTransaction, commit=True, **producer).error == FENCED
     assert made.ask(InitProducerId).error == CONCURRENT
     assert made.metadata.producer_epoch == 1
 
 
-def test_a_lost_completion_is_written_again() -> None:
+@pytest.mark.parametrize("error", [LOST, errors.UnknownServerError.code])
+def test_a_lost_completion_is_written_again(error: int) -> None:
     made, producer = started(2)
     made.send(EndTransaction, commit=True, **producer)
     made.step()
     made.step()
-    made.step(errors.CoordinatorNotAvailable.code)
+    made.step(error)
     assert made.metadata.state is PREPARE_COMMIT
-    made.give(Tick(expiration_ms=EXPIRATION))
+    assert [type(effect) for effect in made.todo] == ([CompleteLater] if error == LOST else [])
+    if error != LOST:
+        made.give(Tick(expiration_ms=EXPIRATION))
     made.run()
     assert made.metadata.state is COMPLETE_COMMIT
 
@@ -321,7 +333,7 @@ _STEPS = st.lists(
         st.tuples(st.just("init"), st.booleans()),
         st.tuples(st.just("add"), _PARTITIONS),
         st.tuples(st.just("end"), st.booleans()),
-        st.tuples(st.just("step"), st.sampled_from([0, 0, 0, errors.CoordinatorNotAvailable.code])),
+        st.tuples(st.just("step"), st.sampled_from(["", "", "", "fails", "comes too late"])),
         st.tuples(st.just("switch"), st.integers(0, 3)),
         st.tuples(st.just("time"), st.integers(1, 1500)),
         st.tuples(st.just("restart"), st.none()),
@@ -332,7 +344,7 @@ _STEPS = st.lists(
 
 @given(version=st.sampled_from([0, 2]), epoch=st.sampled_from([-1, LAST_EPOCH - 3]), steps=_STEPS)
 def test_the_log_follows_the_table_whatever_happens(version: int, epoch: int, steps: list[tuple[str, Any]]) -> None:
-    """Several producers share an id. Requests, writes, failures, timeouts and restarts come in any order."""
+    """Several producers share an id. Requests, writes, late ones, failures, timeouts and restarts come in any order."""
     made = Coordinator(
         version,
         TransactionMetadata(
@@ -340,6 +352,7 @@ def test_the_log_follows_the_table_whatever_happens(version: int, epoch: int, st
         ),
     )
     made.log.append(made.metadata)
+    made.states.append(made.metadata)
     producers: list[tuple[int, int]] = [(7, epoch)] * 4  # what each of them believes to be
     open_requests: dict[int, tuple[int, str, Any]] = {}
     current = 0
@@ -369,7 +382,7 @@ def test_the_log_follows_the_table_whatever_happens(version: int, epoch: int, st
                 )
             )
         elif kind == "step" and made.todo:
-            made.step(argument)
+            made.step(LOST if argument == "fails" else 0, too_late=argument == "comes too late")
         elif kind == "switch":
             current = argument
         elif kind == "time":
@@ -386,9 +399,8 @@ def test_the_log_follows_the_table_whatever_happens(version: int, epoch: int, st
                 producers[who] = outcome.producer_id, outcome.producer_epoch
             if outcome.error == OK and what == "end":
                 assert before[0] in (made.metadata.producer_id, made.metadata.previous_producer_id)
-    made.give(Tick(expiration_ms=10**9, version=version))
     made.run()
-    for before, after in zip(made.log, made.log[1:], strict=False):
+    for before, after in zip(made.states, made.states[1:], strict=False):
         fenced = TransactionState.PREPARE_EPOCH_FENCE if before.state is ONGOING else before.state
         assert {before.state, fenced} & PREVIOUS[after.state]
         if before.producer_id == after.producer_id:
@@ -398,6 +410,9 @@ def test_the_log_follows_the_table_whatever_happens(version: int, epoch: int, st
         if after.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
             assert before in made.markers or not before.partitions
     assert made.metadata.state not in (PREPARE_COMMIT, PREPARE_ABORT), "a decided transaction is always completed"
+    if version == 2:  # each transaction has its epoch
+        decisions = {(each.producer_id, each.producer_epoch, each.state) for each in made.markers}
+        assert len(decisions) == len({decision[:2] for decision in decisions}), "committed here and aborted there"
 
 
 @given(
