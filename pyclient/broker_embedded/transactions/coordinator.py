@@ -27,7 +27,7 @@ from pyclient.broker_embedded.transactions.events import Written as WrittenEvent
 from pyclient.broker_embedded.transactions.log_records import decode, encode
 from pyclient.broker_embedded.transactions.marker_sender import RETRY_SECONDS, MarkerSender
 from pyclient.broker_embedded.transactions.promise import Promise
-from pyclient.broker_embedded.transactions.state import DEAD, TransactionMetadata
+from pyclient.broker_embedded.transactions.state import AT_REST, DEAD, TransactionMetadata
 from pyclient.broker_embedded.transactions.transaction import Transaction
 from pyclient.config.options import LONG_MAX
 from pyclient.errors import (
@@ -382,12 +382,14 @@ class TransactionCoordinator:
         return self.runtime.config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
 
     def _abort_timed_out(self) -> None:
-        self._tick(LONG_MAX)
-
-    def _remove_expired(self) -> None:
-        self._tick(self.runtime.config.transactional_id_expiration_ms)
-
-    def _tick(self, expiration_ms: int) -> None:
-        event = Tick(expiration_ms=expiration_ms, version=self.runtime.transaction_version)
+        event = Tick(expiration_ms=LONG_MAX, version=self.runtime.transaction_version)
         for entry in self:
             self._give(entry, event)
+
+    def _remove_expired(self) -> None:
+        event = Tick(
+            expiration_ms=self.runtime.config.transactional_id_expiration_ms, version=self.runtime.transaction_version
+        )
+        for entry in self:
+            if entry.metadata.state in AT_REST:  # what is open has its own interval
+                self._give(entry, event)

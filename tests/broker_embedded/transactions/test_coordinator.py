@@ -261,6 +261,54 @@ def test_end_of_a_decided_transaction_is_written_until_it_is_committed(node: Nod
     assert len(node.markers) == 2, "the markers were there before"
 
 
+def pass_slowly(node: Node, seconds: int) -> None:
+    for _ in range(seconds):
+        node.pass_time(1)
+
+
+def test_timeouts_are_looked_for_in_their_interval(node: Node) -> None:
+    node.config = TransactionConfig(
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=30_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms=2_000,
+    )
+    node.restart()
+    begun(node)
+    pass_slowly(node, 29)
+    assert state(node) == "Ongoing", "removing unused ids aborts nothing"
+    pass_slowly(node, 1)
+    assert state(node) == "CompleteAbort"
+
+
+def test_unused_ids_are_removed_after_their_time_in_the_interval_for_it(node: Node) -> None:
+    node.config = TransactionConfig(
+        transactional_id_expiration_ms=60_000,
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=1_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms=50_000,
+    )
+    node.restart()
+    node.coordinator.init_producer_id("x", 1000, None)
+    pass_slowly(node, 30)
+    node.coordinator.init_producer_id("y", 1000, None)
+    pass_slowly(node, 69)
+    assert sorted(entry.metadata.transactional_id for entry in node.coordinator) == ["x", "y"]
+    pass_slowly(node, 1)
+    assert list(node.coordinator) == [], "both have expired, and the second interval is over"
+
+
+def test_open_transaction_is_kept_beyond_the_expiration_of_ids(node: Node) -> None:
+    node.config = TransactionConfig(
+        transactional_id_expiration_ms=5_000, transaction_remove_expired_transaction_cleanup_interval_ms=1_000
+    )
+    node.restart()
+    assert value(node.coordinator.init_producer_id("x", 60_000, None)).error == 0
+    node.coordinator.add_partitions("x", 1, 0, frozenset({A}), client_version=2)
+    pass_slowly(node, 60)
+    assert state(node) == "Ongoing"
+    pass_slowly(node, 30)  # aborted, and unused since
+    with pytest.raises(errors.TransactionalIdNotFound):
+        node.coordinator.describe("x")
+
+
 def test_unused_id_is_removed_later_if_its_tombstone_is_not_committed(node: Node) -> None:
     node.config = TransactionConfig(request_timeout_ms=5000)
     node.coordinator.init_producer_id("x", 60_000, None)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from pyclient.protocol.messages.write_txn_markers import (
@@ -18,6 +19,7 @@ from pyclient.protocol.messages.write_txn_markers import (
 from tests.broker_embedded.log.slow_disks import NodeOnDisk
 from tests.broker_embedded.topics import create, end_offset
 from tests.broker_embedded.transactions.raw_producer import RawProducer, committed_offset, committed_values
+from tests.waiting import until
 
 both = pytest.mark.parametrize("version", [0, 2])
 Node = NodeOnDisk[RealFileSystem]
@@ -235,3 +237,18 @@ def test_a_deleted_topic_does_not_hold_up_a_transaction(node: Node, connect: Any
     assert producer.end(commit=True) == 0
     assert state_of(client) == "CompleteCommit"
     assert committed_values(client) == ([b"0"], True)
+
+
+def test_brokers_options_say_when_a_transaction_and_its_id_end(connect: Any, data_dir: str) -> None:
+    config = {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000_000,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 7_000_000,
+        "transactional.id.expiration.ms": 3_000_000,
+    }
+    with EmbeddedCluster(data_dir=data_dir, config=config) as cluster:
+        client = connect(cluster)
+        create(client, "t")
+        begun(client, 2, 0)
+        for passed, state in ((900, "Ongoing"), (100, "CompleteAbort"), (5_900, "CompleteAbort"), (100, "Dead")):
+            cluster.advance_time(passed)
+            until(lambda state=state: (state_of(client) or "Dead") == state)
