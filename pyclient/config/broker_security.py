@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyclient.config.options import BOOLEAN, LIST, PASSWORD, STRING, Option
+from pyclient.config.options import BOOLEAN, CLASS, INT, LIST, LONG, PASSWORD, STRING, Option
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """The security protocols, in the order of their numbers."""
@@ -27,6 +27,40 @@ SECURITY_OPTIONS: Final = (
     Option("sasl.jaas.config", PASSWORD, None, "the login module, for one listener and mechanism", dynamic=True),
     Option("sasl.mechanism.controller.protocol", STRING, "GSSAPI", "the mechanism of nodes at a controller"),
     Option("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", "the mechanism of brokers", dynamic=True),
+    Option("sasl.oauthbearer.clock.skew.seconds", INT, 30, "how far the clocks of token servers may differ"),
+    Option("sasl.oauthbearer.expected.audience", LIST, "", "the audiences of tokens, one of them is enough"),
+    Option("sasl.oauthbearer.expected.issuer", STRING, None, "the issuer that tokens must name"),
+    Option(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        LONG,
+        3_600_000,
+        "the age of the keys after which they are fetched again",
+        minimum=1,
+    ),
+    Option(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        LONG,
+        10_000,
+        "the longest wait before the keys are fetched again after a failure",
+        minimum=1,
+    ),
+    Option(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        LONG,
+        100,
+        "the first wait before the keys are fetched again after a failure; it doubles",
+        minimum=1,
+    ),
+    Option("sasl.oauthbearer.jwks.endpoint.url", STRING, None, "where the keys of tokens are (JWKS): https: or file:"),
+    Option("sasl.oauthbearer.scope.claim.name", STRING, "scope", "the claim of a token that has the scopes"),
+    Option("sasl.oauthbearer.sub.claim.name", STRING, "sub", "the claim of a token that names the user"),
+    Option(
+        "sasl.server.callback.handler.class",
+        CLASS,
+        None,
+        "Kafka's validator of tokens, which is what the broker has",
+        choices=("org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",),
+    ),
     Option("security.inter.broker.protocol", STRING, "PLAINTEXT", "the protocol of brokers", choices=PROTOCOLS),
     Option("ssl.cipher.suites", LIST, "", "the ciphers of TLS 1.2, by OpenSSL's names", dynamic=True),
     Option(
@@ -80,10 +114,11 @@ AUTHORIZER_OPTIONS: Final = {
 FIXED: Final = frozenset(option.name for option in SECURITY_OPTIONS)
 
 PREFIX: Final = "listener.name."
-_OF_LISTENERS: Final = frozenset(name for name in FIXED if name.startswith("ssl.")) | {
+_OF_LISTENERS: Final = frozenset(name for name in FIXED if name.startswith(("ssl.", "sasl.oauthbearer."))) | {
     "connections.max.reauth.ms",
     "sasl.enabled.mechanisms",
     "sasl.jaas.config",
+    "sasl.server.callback.handler.class",
 }
 
 

@@ -15,6 +15,7 @@ BY_PASSWORD: Final = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 _MODULES: Final = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": frozenset({"PLAIN"}),
     "org.apache.kafka.common.security.scram.ScramLoginModule": frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"}),
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": frozenset({"OAUTHBEARER"}),
 }
 _ENTRY: Final = re.compile(
     r"""\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)(?P<options>(?:\s+[\w.]+\s*=\s*"""
@@ -56,6 +57,8 @@ def read_jaas(value: Any) -> Login:
     Raise `ValueError` for anything else; its text has no part of the value but the name of a module or of an option.
     """
     module, options = _entry(value)
+    if "OAUTHBEARER" in _MODULES[module]:
+        raise ValueError("OAuthBearerLoginModule is not supported: give sasl_oauth_token_provider")
     unknown = options.keys() - {"username", "password", "serviceName"}
     if unknown:
         raise ValueError(f"the option {min(unknown)} of {module.rpartition('.')[2]} is not supported")
@@ -67,11 +70,18 @@ def read_jaas(value: Any) -> Login:
 def read_broker_jaas(value: Any) -> BrokerLogin:
     """Return what a broker's entry says: `username`, `password`, and `user_NAME="password"` for PLAIN.
 
+    The module of OAUTHBEARER has no options: tokens without a signature are not accepted.
+
     Raise `ValueError` like `read_jaas`.
     """
     module, options = _entry(value)
     users = {name.removeprefix("user_"): text for name, text in options.items() if name.startswith("user_")}
     own = {name: options[name] for name in ("username", "password") if name in options}
+    if "OAUTHBEARER" in _MODULES[module] and options:
+        raise ValueError(
+            f"the option {min(options)} of {module.rpartition('.')[2]} is not supported: tokens are signed by the keys "
+            "of sasl.oauthbearer.jwks.endpoint.url"
+        )
     unknown = options.keys() - own.keys() - {f"user_{name}" for name in users} - {"serviceName"}
     if unknown:
         raise ValueError(f"the option {min(unknown)} of {module.rpartition('.')[2]} is not supported")

@@ -80,7 +80,7 @@ def test_the_finest_unit_sets_a_topic_s_default() -> None:
         ("log.cleaner.min.cleanable.ratio", "1.5", "from 0 to 1"),
         ("log.dirs", "/elsewhere", "has to be the first"),
         ("listeners", "PLAINTEXT:9092", "must be like SASL_SSL://"),
-        ("sasl.kerberos.service.name", "kafka", "PLAIN and SCRAM are served"),
+        ("sasl.kerberos.service.name", "kafka", "OAUTHBEARER with a JWKS are served"),
         ("ssl.provider", "x", "OpenSSL"),
         ("zookeeper.connect", "x", "KRaft"),
         ("controller.quorum.voters", "1@h:1,2@h:2", "must be odd"),

@@ -57,8 +57,8 @@ class Authority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        _write(self.certificate_path, _pem(self._certificate))
-        _write(key_path, _key_pem(self._key))
+        write_private(self.certificate_path, _pem(self._certificate))
+        write_private(key_path, _key_pem(self._key))
 
     def __repr__(self) -> str:
         return f"<Authority in {self._directory}>"
@@ -90,7 +90,7 @@ class Authority:
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         path = self._path(file)
-        _write(path, _key_pem(key) + _pem(builder.sign(self._key, hashes.SHA256())))
+        write_private(path, _key_pem(key) + _pem(builder.sign(self._key, hashes.SHA256())))
         return path
 
     def _path(self, file: str) -> str:
@@ -141,7 +141,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _write(path: str, content: bytes) -> None:
+def write_private(path: str, content: bytes) -> None:
     """Write a file that nobody else may read, under a name that is whole at any time."""
     temporary = f"{path}.{os.getpid()}.tmp"
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:

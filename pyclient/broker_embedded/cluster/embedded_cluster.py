@@ -59,9 +59,10 @@ class EmbeddedCluster:
     its id; `cut`, `slow` and `heal` the network between nodes, `move_leader`, `wait_isr`, `advance_time`,
     `retention_now`, `wait_group` and `wait_topic`; `cluster.requests` logs the requests of clients.
     `security="SASL_SSL"` (or `SASL_PLAINTEXT`) demands that clients authenticate themselves, by PLAIN or SCRAM, as one
-    of `users` (`{"alice": "password"}`), `security="SSL"` with `users=["alice"]` by a certificate; with TLS the cluster
-    makes certificates. `client_options("alice")` returns what a client needs. `config={"listeners": ...}` describes
-    several listeners. `acls=[("topic", "orders", "User:alice", "read"), ...]` demands rights, as in Kafka.
+    of `users` (`{"alice": "password"}`), with `users=["alice"]` by OAUTHBEARER, and `security="SSL"` with such users by
+    a certificate; the cluster signs tokens and certificates itself. `client_options("alice")` returns what a client
+    needs. `config={"listeners": ...}` describes several listeners. `acls=[("topic", "orders", "User:alice", "read"),
+    ...]` demands rights, as in Kafka.
     With `control_port` (0: any free one) the same controls are served by HTTP at `control_url`.
     A cluster that is still open at interpreter exit is closed after the clients. A child made by `fork` can use its
     address; only the parent may start and stop it (`ForkError`).
@@ -174,10 +175,11 @@ class EmbeddedCluster:
         """Return the log of the clients' requests; it is off until its `start()`."""
         return self._requests
 
-    def client_options(self, user: str | None = None, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
+    def client_options(self, user: str | None = None, mechanism: str | None = None) -> dict[str, Any]:
         """Return the options of a client that authenticates itself as that user; None: of one that cannot.
 
-        Raise `ConfigError` for a user that is not in `users`, `ClosedError` with TLS before the start.
+        Without a `mechanism` it is SCRAM-SHA-256, or OAUTHBEARER, with a token provider, if `users` has no passwords.
+        Raise `ConfigError` for a user that is not in `users`, `ClosedError` with TLS or tokens before the start.
         """
         return self._security.client_options(user, mechanism)
 

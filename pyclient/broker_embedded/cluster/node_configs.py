@@ -118,6 +118,7 @@ class NodeConfigs:
             self._with_ports(
                 node,
                 {
+                    **self._security.mechanisms(several=not layout.is_one_node),
                     **self._certificates,
                     **layout.options(node, addresses, data_dir),
                     **self._security.authorizer(layout.settings),

@@ -8,23 +8,28 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.acls import acl_of
-from pyclient.broker_embedded.config.listeners import INTER_BROKER_USER
+from pyclient.broker_embedded.config.listeners import INTER_BROKER_USER, OAUTHBEARER
 from pyclient.config.addresses import parse_address
 from pyclient.config.broker_security import AUTHORIZER, PROTOCOLS, STANDARD_AUTHORIZER
 from pyclient.errors import ClosedError, ConfigError
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.cluster.authority import Authority
+    from pyclient.broker_embedded.cluster.token_key import TokenKey, UserTokens
 
 _RULES: Final = "RULE:^CN=([^,]+)$/$1/,DEFAULT"
 """Make the common name of a certificate the user's name, as the cluster's own certificates have it."""
 
 _HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 _KEYS: Final = frozenset({"ssl.keystore.location", "ssl.keystore.key"})
+_JWKS: Final = "sasl.oauthbearer.jwks.endpoint.url"
 
 
 class ClusterSecurity:
-    """One protocol for all listeners of a cluster. With `SSL` and users, clients show a certificate that names one."""
+    """One protocol for all listeners of a cluster, and its users.
+
+    Names without passwords: with `SSL`, clients show a certificate that names one, with SASL a token.
+    """
 
     def __init__(
         self, protocol: str, users: Mapping[str, str] | Iterable[str] | None, acls: Iterable[Any] | None = None
@@ -35,16 +40,19 @@ class ClusterSecurity:
         """
         if protocol not in PROTOCOLS:
             raise ConfigError(f"security is {protocol!r}: it must be one of {', '.join(PROTOCOLS)}")
+        self._by_token = False
         if users is not None and not isinstance(users, Mapping):
-            if protocol != "SSL":
-                raise ConfigError(f'users is {users!r}: with {protocol} it has passwords, like {{"alice": "password"}}')
+            if protocol == "PLAINTEXT" or isinstance(users, str):
+                raise ConfigError(f'users is {users!r}: it must be like {{"alice": "password"}}, or names in a list')
             users = {user: secrets.token_urlsafe(24) for user in users}
+            self._by_token = protocol != "SSL" and bool(users)
         if INTER_BROKER_USER in (users or ()):
             raise ConfigError(f"user {INTER_BROKER_USER!r} is the nodes' own: choose another name")
         self.protocol = protocol
         self.users = dict(users or {})
         self._nodes_password = secrets.token_urlsafe(24)
         self._authority: Authority | None = None
+        self._token_key: TokenKey | None = None
         self._has_acls = acls is not None
         try:
             self.acls = tuple(acl_of(each) for each in acls or ())
@@ -66,9 +74,16 @@ class ClusterSecurity:
 
     def node_users(self, *, several: bool) -> dict[str, str]:
         """Return the users that nodes know: with several nodes, the one as which these connect to each other, too."""
+        by_password = {} if self._by_token else self.users
         if self.uses_sasl and self.users and several:
-            return {**self.users, INTER_BROKER_USER: self._nodes_password}
-        return self.users
+            return {**by_password, INTER_BROKER_USER: self._nodes_password}
+        return by_password
+
+    def mechanisms(self, *, several: bool) -> dict[str, Any]:
+        """Return the option of the mechanisms if users have tokens; several nodes connect to each other by PLAIN."""
+        if not self._by_token:
+            return {}
+        return {"sasl.enabled.mechanisms": f"PLAIN,{OAUTHBEARER}" if several else OAUTHBEARER}
 
     def authorizer(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of the authorizer, with the nodes as super users in addition to those that are given."""
@@ -80,10 +95,27 @@ class ClusterSecurity:
         return {AUTHORIZER: STANDARD_AUTHORIZER, "super.users": ";".join((*users, f"User:{INTER_BROKER_USER}"))}
 
     def options(self, data_dir: str, host: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of nodes for TLS. Make what certificates are missing, in `data_dir`.
+        """Return the options of nodes for TLS and tokens. Make what certificates and keys are missing, in `data_dir`.
 
-        Certificates that are `given` take the place of the cluster's own.
+        Certificates and keys that are `given` take the place of the cluster's own.
         """
+        return {**self._tls_options(data_dir, host, given), **self._token_options(data_dir, given)}
+
+    def _token_options(self, data_dir: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        asked = self._by_token or (self.users and OAUTHBEARER in str(given.get("sasl.enabled.mechanisms")))
+        if not self.uses_sasl or not asked or _JWKS in given:
+            return {}
+        from pyclient.broker_embedded.cluster.token_key import AUDIENCE, ISSUER, TokenKey
+
+        os.makedirs(data_dir, exist_ok=True)
+        self._token_key = TokenKey(data_dir)
+        return {
+            _JWKS: self._token_key.keys_url,
+            "sasl.oauthbearer.expected.issuer": ISSUER,
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
+        }
+
+    def _tls_options(self, data_dir: str, host: str, given: Mapping[str, Any]) -> dict[str, Any]:
         if not self.uses_tls or _KEYS & given.keys():
             return {}
         from pyclient.broker_embedded.cluster.authority import Authority
@@ -101,8 +133,9 @@ class ClusterSecurity:
             options["ssl.client.auth"] = "required"
         return {name: value for name, value in options.items() if name not in given}
 
-    def client_options(self, user: str | None, mechanism: str) -> dict[str, Any]:
+    def client_options(self, user: str | None, mechanism: str | None) -> dict[str, Any]:
         """Return the options of a client. Raise `ConfigError` for an unknown user, `ClosedError` before the start."""
+        mechanism = mechanism or (OAUTHBEARER if self._by_token else "SCRAM-SHA-256")
         if user is None and self.users:
             raise ConfigError(f"the cluster has users, say as which one: {', '.join(sorted(self.users))}")
         if user is not None and user not in self.users:
@@ -114,9 +147,23 @@ class ClusterSecurity:
             options["ssl_cafile"] = self._authority.certificate_path
             if self.protocol == "SSL" and user is not None:
                 options["ssl_certfile"] = self._authority.of_user(user)
-        if self.uses_sasl and user is not None:
+        if self.uses_sasl and user is not None and mechanism == OAUTHBEARER:
+            options |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": self._tokens_of(user)}
+        elif self.uses_sasl and user is not None:
+            if self._by_token:
+                raise ConfigError(f"the users have tokens and no passwords: {mechanism} needs users with passwords")
             options |= {"sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": self.users[user]}
         return options
+
+    def _tokens_of(self, user: str) -> UserTokens:
+        if self._token_key is None:
+            raise ClosedError(
+                "the cluster has its key of tokens once it was started, if sasl.enabled.mechanisms has OAUTHBEARER and "
+                f"{_JWKS} is not given"
+            )
+        from pyclient.broker_embedded.cluster.token_key import UserTokens
+
+        return UserTokens(self._token_key, user)
 
 
 def host_of(settings: Mapping[str, Any], host: str) -> str:

@@ -10,6 +10,7 @@ from pyclient.config.addresses import format_address
 from pyclient.config.broker import BROKER_OPTIONS
 from pyclient.config.broker_security import PREFIX, PROTOCOLS, own_option
 from pyclient.config.sasl import read_broker_jaas
+from pyclient.config.urls import checked_url, is_readable_by_others
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ INTER_BROKER_USER: Final = "pyclient-broker"
 """The user as which the nodes of an `EmbeddedCluster` log in to each other, by PLAIN."""
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""The mechanisms by password, which are offered unless the options say otherwise."""
+OAUTHBEARER: Final = "OAUTHBEARER"
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 _ADDRESS: Final = re.compile(r"([A-Za-z0-9_.-]+)://(\[[^\]]*\]|[^:/@\s]*):(\d{1,5})")
 _LOOPBACK: Final = re.compile(r"127\.\d+\.\d+\.\d+|::1|localhost")
@@ -84,9 +87,11 @@ class ListenerConfig:
 
     def session_seconds(self, mechanism: str) -> float:
         """Return the time after which clients authenticate again; 0: never."""
-        name = "connections.max.reauth.ms"
-        value = self.options.get(f"{mechanism.lower()}.{name}", self.options[name])
-        return int(value or 0) / 1000
+        return int(self.of_mechanism(mechanism, "connections.max.reauth.ms") or 0) / 1000
+
+    def of_mechanism(self, mechanism: str, option: str) -> Value:
+        """Return the value of an option that a mechanism may have of its own."""
+        return self.options.get(f"{mechanism.lower()}.{option}", self.options[option])
 
     @property
     def passwords(self) -> dict[str, str]:
@@ -215,12 +220,26 @@ def _check(listener: ListenerConfig) -> None:
                     f"set {kind}=PEM; openssl and keytool convert others"
                 )
     if listener.uses_sasl:
-        unknown = [each for each in listener.mechanisms if each not in MECHANISMS]
+        unknown = [each for each in listener.mechanisms if each not in (*MECHANISMS, OAUTHBEARER)]
         if unknown:
             raise ConfigError(
                 f"sasl.enabled.mechanisms has {unknown[0]!r} (listener {listener.name}): the embedded broker offers "
-                f"{', '.join(MECHANISMS)}"
+                f"{', '.join((*MECHANISMS, OAUTHBEARER))}"
             )
+        _check_keys(listener)
+
+
+def _check_keys(listener: ListenerConfig) -> None:
+    """Raise `ConfigError` if the keys of tokens are to come from where somebody could exchange them."""
+    name = "sasl.oauthbearer.jwks.endpoint.url"
+    url = listener.of_mechanism(OAUTHBEARER, name)
+    if not url:
+        return
+    try:
+        if is_readable_by_others(checked_url(url)):
+            raise ValueError("http: is for this machine's own addresses only, use https:")
+    except ValueError as error:
+        raise ConfigError(f"{name} (listener {listener.name}): {error}") from None
 
 
 def _parsed(prefix: str, key: str, text: str) -> Value:

@@ -20,7 +20,7 @@ async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> S
     session = context.connection.sasl
     assert session is not None, "only SASL listeners serve this API"
     try:
-        data, lifetime_ms = session.next(bytes(request.auth_bytes))
+        data, lifetime_ms = await session.next(bytes(request.auth_bytes))
     except BrokerError as error:
         await asyncio.sleep(session.delay)
         context.connection.close_after_answer()

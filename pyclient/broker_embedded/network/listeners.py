@@ -16,12 +16,14 @@ from pyclient.broker_embedded.network.server import Listener
 from pyclient.broker_embedded.served_apis import ListenerType
 from pyclient.config.addresses import format_address
 from pyclient.net.stream import FrameStream
+from pyclient.net.surroundings import SURROUNDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.config.listeners import ListenerConfig
+    from pyclient.broker_embedded.network.oauth import TokenValidator
     from pyclient.broker_embedded.network.sasl import SaslSession, Users
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.network.tls import ServerContexts
@@ -43,6 +45,7 @@ class BoundListener:
         self.contexts: ServerContexts | None = None
         self._rules: PrincipalRules | None = None
         self._users: Users | None = None
+        self._tokens: TokenValidator | None = None
         self._node = node
         self._socket = sock
         self._listener: Listener | None = None
@@ -52,7 +55,7 @@ class BoundListener:
         return f"<BoundListener {self.config.name} {self.config.protocol} {at}>"
 
     def bind(self) -> int:
-        """Listen, and check the options of TLS. Return the port. Raises `ConfigError`."""
+        """Listen, and check the options of TLS and OAUTHBEARER. Return the port. Raises `ConfigError`."""
         from dataclasses import replace
 
         config = self.config
@@ -67,6 +70,8 @@ class BoundListener:
 
             self.contexts = ServerContexts(self.config)
             self._rules = PrincipalRules(str(config.options["ssl.principal.mapping.rules"]))
+        if config.uses_sasl and "OAUTHBEARER" in config.mechanisms:
+            self._tokens = self._token_validator()
         if config.is_open:
             log.warning(
                 "listener %s (%s) is at %s, where other machines may reach it without a login",
@@ -75,6 +80,17 @@ class BoundListener:
                 format_address(config.host, self.config.port),
             )
         return self.config.port
+
+    def _token_validator(self) -> TokenValidator:
+        name = "sasl.oauthbearer.jwks.endpoint.url"
+        if not self.config.of_mechanism("OAUTHBEARER", name):
+            raise errors.ConfigError(
+                f"listener {self.config.name} offers OAUTHBEARER, and {name} is missing: set it to the URL of the keys "
+                "(a JWKS), like https://identity.example/keys or file:///etc/kafka/jwks.json"
+            )
+        from pyclient.broker_embedded.network.oauth import TokenValidator
+
+        return TokenValidator(self.config, SURROUNDINGS.get().clock)
 
     def serve(self, on_connection: Callable[[socket.socket], None], on_exhausted: Callable[[], bool]) -> Listener:
         """Accept connections."""
@@ -135,7 +151,7 @@ class BoundListener:
         node = self._node
         if self._users is None:
             passwords = {**node.config.users, **self.config.passwords}
-            self._users = Users(passwords, node.image.scram_credentials)
+            self._users = Users(passwords, node.image.scram_credentials, self._tokens)
         return SaslSession(
             connection, self._users, self.config, node.config.seconds("connection.failed.authentication.delay.ms")
         )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.config.listeners import ListenerConfig
     from pyclient.broker_embedded.controller.scram import Credential
+    from pyclient.broker_embedded.network.oauth import OAuthServer, TokenValidator
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.scheduling.timers import Timer
 
@@ -34,16 +35,27 @@ _SECONDS: Final = 30.0
 
 
 class Step(NamedTuple):
-    """The outcome of one message of a client: `data` to send, and `user` once it is proved."""
+    """The outcome of one message of a client: `data` to send, and `user` once it is proved.
+
+    `seconds` is how long a token is still valid; None: what proves the user does not end.
+    """
 
     data: bytes = b""
     user: str | None = None
+    seconds: float | None = None
 
 
 class Users:
-    """What a node knows of users: passwords for PLAIN, and the metadata log's credentials for SCRAM."""
+    """What a node knows of users: passwords for PLAIN, the metadata log's credentials for SCRAM, the keys of tokens."""
 
-    def __init__(self, passwords: Mapping[str, str], credentials: Mapping[tuple[str, int], Credential]) -> None:
+    def __init__(
+        self,
+        passwords: Mapping[str, str],
+        credentials: Mapping[tuple[str, int], Credential],
+        tokens: TokenValidator | None = None,
+    ) -> None:
+        """`tokens` is needed by OAUTHBEARER only."""
+        self.tokens = tokens
         self._passwords = passwords
         self._credentials = credentials
         self._secret = secrets.token_bytes(32)
@@ -140,7 +152,7 @@ class SaslSession:
         self._lifetime = 0.0
         self._user: str | None = None
         self._mechanism: str | None = None
-        self._exchange: PlainServer | ScramServer | None = None
+        self._exchange: PlainServer | ScramServer | OAuthServer | None = None
         self._largest = connection.stream.frames.max_frame
         self._serve: Callable[[memoryview], None] = connection.stream.frames.on_frame
         self._timer: Timer | None = connection.node.schedule(_SECONDS, self._too_late)
@@ -160,27 +172,44 @@ class SaslSession:
         self._guard()
         self._mechanism = mechanism
         self._lifetime = self._listener.session_seconds(mechanism)
-        nonce = secrets.token_urlsafe(24)
-        self._exchange = (
-            PlainServer(self._users) if mechanism == "PLAIN" else ScramServer(mechanism, self._users, nonce)
-        )
+        self._exchange = self._new_exchange(mechanism)
         return True
 
-    def next(self, message: bytes) -> tuple[bytes, int]:
+    def _new_exchange(self, mechanism: str) -> PlainServer | ScramServer | OAuthServer:
+        if mechanism == "PLAIN":
+            return PlainServer(self._users)
+        if mechanism != "OAUTHBEARER":
+            return ScramServer(mechanism, self._users, secrets.token_urlsafe(24))
+        from pyclient.broker_embedded.network.oauth import OAuthServer
+
+        assert self._users.tokens is not None, "a listener that offers OAUTHBEARER has a validator"
+        return OAuthServer(self._users.tokens, self._connection.stream.peername)
+
+    async def next(self, message: bytes) -> tuple[bytes, int]:
         """Return the data that answer a message, and the milliseconds of the session, 0 while it has none.
 
         Raise `SaslAuthenticationFailed`, after which the connection has to be closed.
         """
         if self._exchange is None:
             raise errors.IllegalSaslState("SaslAuthenticate needs a SaslHandshake before it")
-        step = self._exchange.next(message)
+        step = await self._next_step(self._exchange, message)
         if step.user is None:
             return step.data, 0
         if self._user not in (None, step.user):
             text = f"Cannot change principals during re-authentication from User:{self._user} to User:{step.user}"
             raise errors.SaslAuthenticationFailed(text)
+        if step.seconds is not None:  # the shorter of the two, as in Kafka; the token may have ended just now
+            self._lifetime = max(0.001, min(step.seconds, self._lifetime or step.seconds))
         self._begin(step.user)
         return step.data, round(self._lifetime * 1000)
+
+    async def _next_step(self, exchange: PlainServer | ScramServer | OAuthServer, message: bytes) -> Step:
+        if isinstance(exchange, (PlainServer, ScramServer)):
+            return exchange.next(message)
+        step = Step(*await exchange.next(message))
+        if self._connection.stream.closed:
+            raise errors.IllegalSaslState("the connection was closed during the authentication")
+        return step
 
     def _begin(self, user: str) -> None:
         self._exchange = None

@@ -1,0 +1,407 @@
+"""OAUTHBEARER on the embedded broker: every client, what is refused and how, and sessions that end with the token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import aiokafka
+import aiokafka.abc
+import confluent_kafka
+import kafka
+import pytest
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from pyclient import Admin, Consumer, Producer, errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from tests.broker_embedded.conftest import RawClient
+from tests.identity_server import ISSUER, IdentityServer, Signer, claims_of, encoded
+
+ALL: Final = MetadataRequest(topics=None)
+DELAY: Final = {"connection.failed.authentication.delay.ms": "20"}
+SIGNER: Final = Signer()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    """A cluster with the keys of an identity server."""
+    with (
+        IdentityServer(SIGNER) as server,
+        EmbeddedCluster(
+            security="SASL_PLAINTEXT",
+            config={
+                **DELAY,
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
+                "sasl.oauthbearer.jwks.endpoint.url": f"{server.url}/keys",
+                "sasl.oauthbearer.expected.issuer": ISSUER,
+                "sasl.oauthbearer.expected.audience": "kafka",
+                "connections.max.reauth.ms": "60000",
+                "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class": (
+                    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+                ),
+                "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": (
+                    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+                ),
+            },
+        ) as cluster,
+    ):
+        yield cluster
+
+
+@pytest.fixture
+def raw(cluster: EmbeddedCluster) -> Iterator[RawClient]:
+    client = RawClient(cluster.bootstrap_servers)
+    yield client
+    client.socket.close()
+
+
+def ask(client: RawClient, request: Any, version: int) -> Any:
+    client.send(request, version)
+    return client.receive(type(request), version)[0]
+
+
+def send(client: RawClient, message: bytes) -> Any:
+    assert ask(client, SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1).error_code == 0
+    return ask(client, SaslAuthenticateRequest(auth_bytes=message), 2)
+
+
+def log_in(client: RawClient, token: str) -> Any:
+    return send(client, f"n,,\x01auth=Bearer {token}\x01\x01".encode())
+
+
+def is_closed(client: RawClient) -> bool:
+    try:
+        return client.receive_frame() == b""
+    except ConnectionResetError:
+        return True
+
+
+# -- every client
+
+
+def by_pyclient(servers: str, token: str, topic: str) -> None:
+    options: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+    with Producer(servers, **options, sasl_oauth_token_provider=lambda: token) as producer:
+        producer.send(topic, b"1").result(60)
+
+
+def by_confluent(servers: str, token: str, topic: str) -> None:
+    seen: list[Any] = []
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "oauth_cb": lambda _config: (token, time.time() + 600),
+            "error_cb": seen.append,
+            "message.timeout.ms": 60_000,
+        }
+    )
+    producer.produce(topic, b"1")
+    while producer.flush(0.05):
+        refused = [error for error in seen if error.name() == "_AUTHENTICATION"]
+        if refused:
+            producer.purge()
+            producer.flush()
+            raise confluent_kafka.KafkaException(refused[0])
+
+
+class TokenOfKafkaPython(AbstractTokenProvider):
+    def __init__(self, token: str) -> None:
+        self.given = token
+
+    def token(self) -> str:
+        return self.given
+
+
+def by_kafka_python(servers: str, token: str, topic: str) -> None:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=TokenOfKafkaPython(token),
+        max_block_ms=60_000,
+    )
+    try:
+        producer.send(topic, b"1").get(60)
+    finally:
+        producer.close(1)
+
+
+class TokenOfAiokafka(aiokafka.abc.AbstractTokenProvider):
+    def __init__(self, token: str) -> None:
+        self.given = token
+
+    async def token(self) -> str:
+        return self.given
+
+
+def by_aiokafka(servers: str, token: str, topic: str) -> None:
+    async def main() -> None:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=servers,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=TokenOfAiokafka(token),
+        )
+        try:
+            await producer.start()
+            await producer.send_and_wait(topic, b"1")
+        finally:
+            await producer.stop()
+
+    asyncio.run(main())
+
+
+CLIENTS = [by_pyclient, by_confluent, by_kafka_python, by_aiokafka]
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__)
+def test_every_client_logs_in_by_its_token_provider(cluster: EmbeddedCluster, client: Any) -> None:
+    topic = client.__name__
+    client(cluster.bootstrap_servers, SIGNER.token(), topic)
+    with Consumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap_servers,
+        auto_offset_reset="earliest",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=lambda: SIGNER.token("bob"),
+    ) as consumer:
+        assert [record.value for record in consumer.poll(60)] == [b"1"]
+
+
+@pytest.mark.parametrize("client", [by_pyclient, by_confluent], ids=lambda client: client.__name__)
+def test_clients_are_told_that_the_token_is_invalid(cluster: EmbeddedCluster, client: Any) -> None:
+    with pytest.raises((errors.ClusterUnreachable, confluent_kafka.KafkaException), match="invalid_token"):
+        client(cluster.bootstrap_servers, Signer().token(), "t")
+
+
+# -- the answers
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        Signer().token(),
+        SIGNER.token(exp=time.time() - 100),
+        SIGNER.token(aud="others"),
+        f"{encoded({'alg': 'none'})}.{encoded(claims_of())}.",
+        SIGNER.token(padding="x" * 40_000),
+        SIGNER.token()[:-4],
+        "a",
+    ],
+    ids=["key", "expired", "audience", "unsecured", "huge", "truncated", "nonsense"],
+)
+def test_refused_token_is_answered_in_two_steps(raw: RawClient, token: str) -> None:
+    """RFC 7628: the server says why, the client sends a byte, and the server ends it."""
+    first = log_in(raw, token)
+    assert (first.error_code, first.session_lifetime_ms) == (0, 0)
+    assert json.loads(bytes(first.auth_bytes)) == {"status": "invalid_token"}
+    last = ask(raw, SaslAuthenticateRequest(auth_bytes=b"\x01"), 2)
+    assert last.error_code == errors.SaslAuthenticationFailed.code
+    assert last.error_message == '{"status":"invalid_token"}'
+    assert is_closed(raw)
+
+
+def test_good_token_after_a_refused_one_is_too_late(raw: RawClient) -> None:
+    log_in(raw, "bad")
+    good = f"n,,\x01auth=Bearer {SIGNER.token()}\x01\x01".encode()
+    assert ask(raw, SaslAuthenticateRequest(auth_bytes=good), 2).error_code == errors.SaslAuthenticationFailed.code
+    assert is_closed(raw)
+
+
+def test_request_after_a_refused_token_closes_the_connection(raw: RawClient) -> None:
+    log_in(raw, "bad")
+    raw.send(ALL, 12)
+    assert is_closed(raw)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\x01",
+        b"n,,\x01\x01",
+        b"y,,\x01auth=Bearer {}\x01\x01",
+        b"n,,\x01auth=Bearer {}\x01",
+        b"n,,auth=Bearer {}\x01\x01",
+        b"n,,\x01auth=Basic {}\x01\x01",
+        b"n,,\x01auth=Bearer\x01\x01",
+        b"n,,\x01auth=Bearer {} {}\x01\x01",
+        b"n,,\x01auth=Bearer {}\x01auth=Bearer {}\x01\x01",
+        b"n,,\x01auth=Bearer {}\x01a1=b\x01\x01",
+        b"n,,\x01auth=Bearer {}\x01\x01\x01",
+        b"n,,\x01auth=Bearer \xff{}\x01\x01",
+        b"n,a=,\x01auth=Bearer {}\x01\x01",
+    ],
+)
+def test_malformed_message_is_refused_as_by_kafka(raw: RawClient, message: bytes) -> None:
+    answer = send(raw, message.replace(b"{}", SIGNER.token().encode()))
+    assert answer.error_code == errors.SaslAuthenticationFailed.code
+    assert "invalid credentials with SASL mechanism OAUTHBEARER" in answer.error_message
+    assert is_closed(raw)
+
+
+def test_extensions_and_own_name_are_accepted(raw: RawClient) -> None:
+    answer = send(raw, f"n,a=alice,\x01auth=bEARER  {SIGNER.token()}\x01traceId=a b=c\x01\x01".encode())
+    assert answer.error_code == 0
+    assert ask(raw, ALL, 12).cluster_id
+
+
+def test_another_authorization_id_is_refused(raw: RawClient) -> None:
+    answer = send(raw, f"n,a=bob=2C,\x01auth=Bearer {SIGNER.token()}\x01\x01".encode())
+    assert answer.error_code == errors.SaslAuthenticationFailed.code
+    assert "authorization id (bob,) that is different from the token's principal name (alice)" in answer.error_message
+
+
+# -- sessions
+
+
+def test_session_is_the_shorter_of_token_and_limit(cluster: EmbeddedCluster) -> None:
+    for seconds, least, most in ((600, 60_000, 60_000), (20, 15_000, 20_000)):
+        client = RawClient(cluster.bootstrap_servers)
+        answer = log_in(client, SIGNER.token(exp=time.time() + seconds))
+        assert least <= answer.session_lifetime_ms <= most
+        client.socket.close()
+
+
+def test_token_ends_the_session_without_a_limit_and_a_new_one_renews_it() -> None:
+    with EmbeddedCluster(security="SASL_PLAINTEXT", users=["alice", "bob"], config=DELAY) as cluster:
+
+        def token(user: str) -> str:
+            found: str = cluster.client_options(user)["sasl_oauth_token_provider"]()[0]
+            return found
+
+        client, other = RawClient(cluster.bootstrap_servers), RawClient(cluster.bootstrap_servers)
+        for each in (client, other):
+            assert 3_500_000 < log_in(each, token("alice")).session_lifetime_ms <= 3_600_000
+        cluster.advance_time(3000)
+        assert log_in(client, token("alice")).session_lifetime_ms > 3_500_000
+        cluster.advance_time(700)
+        assert ask(client, ALL, 12).cluster_id
+        other.send(ALL, 12)
+        assert is_closed(other)
+        answer = log_in(client, token("bob"))
+        assert "Cannot change principals" in answer.error_message
+        client.socket.close()
+        other.socket.close()
+
+
+def test_producer_renews_its_session_with_new_tokens(cluster: EmbeddedCluster) -> None:
+    given: list[str] = []
+
+    def provider() -> tuple[str, float]:
+        end = time.time() + 2
+        given.append(SIGNER.token(exp=end))
+        return given[-1], end
+
+    options: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+    with Producer(cluster.bootstrap_servers, sasl_oauth_token_provider=provider, **options) as producer:
+        while len(given) < 3:
+            producer.send("renewed", b"1").result(60)
+        assert producer.metrics()["batches_retried"] == 0
+
+
+# -- a cluster that signs tokens itself
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_users_without_passwords_have_tokens(protocol: str, tmp_path: Path) -> None:
+    acls = [("topic", "t", "User:alice", "all")]
+    for _ in range(2):  # the second one takes the key that is there
+        with EmbeddedCluster(
+            security=protocol, users=["alice", "bob"], acls=acls, data_dir=tmp_path, config=DELAY
+        ) as cluster:
+            servers = cluster.bootstrap_servers
+            with Producer(servers, **cluster.client_options("alice")) as producer:
+                producer.send("t", b"1").result(60)
+            with Admin(servers, **cluster.client_options("bob")) as admin:
+                assert admin.list_topics() == []
+            with pytest.raises(errors.ConfigError, match="the users have tokens and no passwords"):
+                cluster.client_options("alice", "PLAIN")
+            with pytest.raises(errors.ConfigError, match="user 'carol' is not one"):
+                cluster.client_options("carol")
+    files = sorted(path for path in tmp_path.iterdir() if path.name.startswith("security-tokens"))
+    assert [(path.name, path.stat().st_mode & 0o777) for path in files] == [
+        ("security-tokens.jwks", 0o600),
+        ("security-tokens.key", 0o600),
+    ]
+    assert set(json.loads(files[0].read_text())["keys"][0]) == {"crv", "kid", "kty", "use", "x", "y"}
+
+
+def test_users_with_passwords_may_have_tokens_too() -> None:
+    config = {**DELAY, "sasl.enabled.mechanisms": "SCRAM-SHA-256,OAUTHBEARER"}
+    with EmbeddedCluster(security="SASL_PLAINTEXT", users={"alice": "secret"}, config=config) as cluster:
+        for mechanism in (None, "OAUTHBEARER"):
+            with Admin(cluster.bootstrap_servers, **cluster.client_options("alice", mechanism)) as admin:
+                assert admin.list_topics() == []
+
+
+def test_tokens_of_another_cluster_are_refused() -> None:
+    with (
+        EmbeddedCluster(security="SASL_PLAINTEXT", users=["alice"], config=DELAY) as cluster,
+        EmbeddedCluster(security="SASL_PLAINTEXT", users=["alice"], config=DELAY) as other,
+        Admin(cluster.bootstrap_servers, **other.client_options("alice")) as admin,
+        pytest.raises(errors.ClusterUnreachable, match="invalid_token"),
+    ):
+        admin.list_topics()
+
+
+# -- what cannot be configured
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://keys.example/jwks", "use https:"),
+        ("https://u:p@keys.example/jwks", "has a user or a password"),
+        ("ftp://keys.example/jwks", "not an https:, http: or file: URL"),
+        ("file:keys", "absolute path"),
+        ("keys.json", "not an https:, http: or file: URL"),
+    ],
+)
+def test_place_of_keys_that_cannot_be_trusted_is_refused(url: str, says: str) -> None:
+    config = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": url}
+    with pytest.raises(errors.ConfigError, match=says) as caught:
+        EmbeddedCluster(security="SASL_PLAINTEXT", config=config)
+    assert "sasl.oauthbearer.jwks.endpoint.url" in str(caught.value)
+
+
+def test_missing_place_of_keys_is_named() -> None:
+    cluster = EmbeddedCluster(security="SASL_PLAINTEXT", config={"sasl.enabled.mechanisms": "OAUTHBEARER"})
+    with pytest.raises(errors.ConfigError, match=r"sasl\.oauthbearer\.jwks\.endpoint\.url is missing"):
+        cluster.start()
+
+
+def test_unsecured_login_of_kafka_is_refused() -> None:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+    with pytest.raises(errors.ConfigError, match="option unsecuredLoginStringClaim_sub of OAuthBearerLoginModule"):
+        EmbeddedCluster(
+            security="SASL_PLAINTEXT",
+            config={
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
+                "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": (
+                    f'{module} unsecuredLoginStringClaim_sub="admin";'
+                ),
+            },
+        )
+
+
+def test_missing_package_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cluster.token_key", "network.jwt_validation", "network.jwks", "network.oauth"):
+        monkeypatch.delitem(sys.modules, f"pyclient.broker_embedded.{name}", raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "joserfc"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "joserfc", None)
+    says = r"needs the package joserfc .*pip install 'pyclient-kafka\[security\]'"
+    with pytest.raises(errors.ConfigError, match=says):
+        EmbeddedCluster(security="SASL_PLAINTEXT", users=["alice"]).start()
