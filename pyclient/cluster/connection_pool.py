@@ -106,7 +106,8 @@ class ConnectionPool:
         except KafkaError:
             return error
         try:
-            required = await requires_sasl(connection, self._config.socket_connection_setup_timeout_ms / 1000)
+            limits_ms = self._config.socket_connection_setup_timeout_ms, self._config.request_timeout_ms
+            required = await requires_sasl(connection, min(limits_ms) / 1000)
         except KafkaError:
             return error
         finally:

@@ -346,10 +346,9 @@ class MetadataUpdater:
             if not snapshot(EMPTY, response, 0.0).nodes:
                 raise ConnectionFailed(f"{address}: its metadata names no broker that could be connected to")
         except KafkaError as failure:
-            error = failure
+            self._refusals[address] = error = failure  # calls that time out during the explanation report this one
             if connection is not None and connection.refused:
-                error = await self._pool.explain_refusal(broker.node, failure)
-            self._refusals[address] = error
+                self._refusals[address] = error = await self._pool.explain_refusal(broker.node, failure)
             if isinstance(failure, ConnectionFailed):
                 raise
             raise ConnectionFailed(str(error)) from failure  # retriable: the next node may respond

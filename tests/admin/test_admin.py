@@ -19,6 +19,7 @@ from pyclient.protocol.messages.create_partitions import (
 from pyclient.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from pyclient.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.cluster.scripts import TOPIC_ID, broker, metadata, partition, run, topic
 from tests.forks import fork
 from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
@@ -234,6 +235,19 @@ def test_timeout_reports_why_cluster_does_not_answer(answer):
         await asyncio.gather(*(retry_until_error_async(call, says) for call in calls))
 
     with_broker(scenario, request_timeout_ms=250)
+
+
+def test_timeout_reports_a_refusal_whose_cause_is_still_looked_for():
+    async def scenario(only, admin):
+        refused = len(only.requests)
+        only.answers[MetadataRequest] = CLOSE
+        only.answers[SaslHandshakeRequest] = SILENCE
+        creating = asyncio.ensure_future(admin.create_topics([NewTopic("a")], timeout=1))
+        await only.until(lambda: any(isinstance(each, SaslHandshakeRequest) for each in only.requests[refused:]))
+        with pytest.raises(errors.KafkaTimeout, match=r"CreateTopics on the controller.*no answer to Metadata"):
+            await creating
+
+    with_broker(scenario)
 
 
 def test_invalid_arguments_are_refused_before_any_request():
