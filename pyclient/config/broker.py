@@ -85,6 +85,13 @@ _SERVED: Final = (
     Option("default.replication.factor", INT, 1, "replicas of a topic that is created without a number", 1),
     Option("delete.topic.enable", BOOLEAN, True, "whether topics may be deleted"),
     Option("fetch.max.bytes", INT, 55 << 20, "the largest answer to a Fetch", 1024),
+    _dynamic(
+        "follower.replication.throttled.rate",
+        LONG,
+        LONG_MAX,
+        "the most bytes a second that this node fetches of follower.replication.throttled.replicas (KIP-73)",
+        0,
+    ),
     _dynamic("group.consumer.assignment.interval.ms", INT, 1_000, "how often a consumer group may be reassigned", 0),
     Option("group.consumer.assignors", LIST, "uniform,range", "the assignors that are served", choices=_ASSIGNORS),
     Option("group.consumer.heartbeat.interval.ms", INT, 5_000, "how often members of consumer groups report", 1),
@@ -130,6 +137,13 @@ _SERVED: Final = (
         0,
     ),
     Option("leader.imbalance.check.interval.seconds", LONG, 300, "how often preferred leaders are looked at", 1),
+    _dynamic(
+        "leader.replication.throttled.rate",
+        LONG,
+        LONG_MAX,
+        "the most bytes a second that followers get of leader.replication.throttled.replicas (KIP-73)",
+        0,
+    ),
     Option("log.cleaner.enable", BOOLEAN, True, "whether compacted topics are compacted"),
     Option("log.dirs", LIST, None, "the data directory"),
     Option("log.flush.offset.checkpoint.interval.ms", INT, 60_000, "how often recovery points are noted", 0),
@@ -175,6 +189,8 @@ _SERVED: Final = (
         choices=("org.apache.kafka.common.replica.RackAwareReplicaSelector",),
     ),
     Option("replica.socket.timeout.ms", INT, 30_000, "how long a follower waits for the answer to a fetch", 1),
+    Option("replication.quota.window.num", INT, 11, "windows of time that a rate of replication is taken over", 1),
+    Option("replication.quota.window.size.seconds", INT, 1, "the length of each of those windows", 1),
     Option(
         "request.timeout.ms",
         INT,
@@ -298,8 +314,6 @@ _WITHOUT_EFFECT: Final[tuple[Row, ...]] = (
     ("queued.max.requests", INT, 500),
     ("replica.high.watermark.checkpoint.interval.ms", LONG, 5000),
     ("replica.socket.receive.buffer.bytes", INT, 65_536),
-    ("replication.quota.window.num", INT, 11),
-    ("replication.quota.window.size.seconds", INT, 1),
     ("share.coordinator.append.linger.ms", INT, -1),
     ("share.coordinator.load.buffer.size", INT, 5_242_880),
     ("share.coordinator.snapshot.update.records.per.snapshot", INT, 500),
@@ -337,6 +351,7 @@ _WITHOUT_EFFECT_DYNAMIC: Final[tuple[Row, ...]] = (
     ("num.network.threads", INT, 3),
     ("num.recovery.threads.per.data.dir", INT, 2),
     ("num.replica.fetchers", INT, 1),
+    ("replica.alter.log.dirs.io.max.bytes.per.second", LONG, LONG_MAX),
     ("share.coordinator.cached.buffer.max.bytes", INT, 1_048_588),
 )
 """Options without effect that are dynamic in Kafka."""
@@ -505,6 +520,15 @@ BROKER_OPTIONS: Final[dict[str, Option]] = table_of(
 """All broker options by name, in alphabetical order."""
 
 SERVED_OPTIONS: Final = {name: option for name, option in BROKER_OPTIONS.items() if option.support is SERVED}
+
+SET_DYNAMICALLY: Final = frozenset(
+    {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+"""Options that Kafka has at run time only (DynamicConfig): DescribeConfigs lists them once they are set."""
 
 OF_OLDER_RELEASES: Final = frozenset(name for name, _kind, _default in _OF_OLDER_RELEASES)
 """Options without effect that DescribeConfigs does not list, and whose values are not checked at run time."""

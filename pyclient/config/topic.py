@@ -110,9 +110,8 @@ TOPIC_OPTIONS: Final[dict[str, Option]] = table_of(
         "follower.replication.throttled.replicas",
         LIST,
         "",
-        "followers that a quota of replication would slow down (there is none here)",
+        "replicas, as partition:broker, whose fetches follower.replication.throttled.rate limits; * stands for all",
         shape=_THROTTLED,
-        support=WITHOUT_EFFECT,
     ),
     Option(
         "index.interval.bytes",
@@ -126,9 +125,8 @@ TOPIC_OPTIONS: Final[dict[str, Option]] = table_of(
         "leader.replication.throttled.replicas",
         LIST,
         "",
-        "leaders that a quota of replication would slow down (there is none here)",
+        "leaders, as partition:broker, from which leader.replication.throttled.rate limits fetches; * stands for all",
         shape=_THROTTLED,
-        support=WITHOUT_EFFECT,
     ),
     Option(
         "local.retention.bytes",

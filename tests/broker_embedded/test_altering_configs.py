@@ -269,6 +269,23 @@ def test_topic_with_unknown_option_in_log_is_served(
     }
 
 
+def test_rate_of_throttled_replication_is_listed_once_it_is_set(client: Any) -> None:
+    """As in Kafka: a dynamic option of type LONG without a static value and without a default to show."""
+    name = "follower.replication.throttled.rate"
+    assert change(client, "1", (name, SET, "-1"), kind=BROKER).error_code == errors.InvalidRequest.code
+    assert described(client, "1", name, kind=BROKER) == {}
+    assert change(client, "1", (name, SET, "1000000"), kind=BROKER).error_code == 0
+    resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=[name])
+    [result] = client.call(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4).results
+    [option] = result.configs
+    assert (option.value, option.config_type, option.config_source) == ("1000000", 5, 2)
+    assert not option.read_only
+    assert not option.is_sensitive
+    assert [(each.name, each.value, each.source) for each in option.synonyms] == [(name, "1000000", 2)]
+    assert change(client, "1", (name, DELETE, None), kind=BROKER).error_code == 0
+    assert described(client, "1", name, kind=BROKER) == {}
+
+
 def test_tiered_storage_options_are_accepted_but_topics_not_tiered(client: Any, topic: str) -> None:
     defaults = {
         "follower.replication.throttled.replicas": ("", 5),

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE
-from pyclient.config.broker import BROKER_OPTIONS, OF_OLDER_RELEASES, SERVED_OPTIONS
+from pyclient.config.broker import BROKER_OPTIONS, OF_OLDER_RELEASES, SERVED_OPTIONS, SET_DYNAMICALLY
 from pyclient.config.group import GROUP_OPTIONS, METRICS_OPTIONS
 from pyclient.config.options import ConfigType, render
 from pyclient.config.topic import TOPIC_OPTIONS, in_topic_unit
@@ -74,7 +74,7 @@ class Configs:
         for name, option in known.items():
             synonyms = tuple(self._broker_synonyms(name))
             source = synonyms[0][2] if synonyms else Source.DEFAULT
-            if name.startswith(_HIDDEN) and source is Source.DEFAULT:
+            if (name.startswith(_HIDDEN) or name in SET_DYNAMICALLY) and source is Source.DEFAULT:
                 continue
             yield _entry(option, synonyms, read_only=not option.dynamic)
         for name in dict.fromkeys((*self._set_on(str(self._node_id)), *self._set_on(CLUSTER))):
@@ -136,7 +136,7 @@ class Configs:
         if static is not None:
             yield name, static, Source.STATIC_BROKER
         default = render(BROKER_OPTIONS[name].default)
-        if default is not None:
+        if default is not None and name not in SET_DYNAMICALLY:
             yield name, default, Source.DEFAULT
 
     def _static(self, name: str) -> str | None:

@@ -10,6 +10,7 @@ from pyclient.broker_embedded.log.file_records import DamagedSegment
 from pyclient.broker_embedded.replication.fetch_sessions import TOPIC_IDS_SINCE
 from pyclient.broker_embedded.replication.partition import FollowerFetch
 from pyclient.broker_embedded.replication.partitions import NO_EPOCH
+from pyclient.broker_embedded.replication.replication_quota import is_listed
 from pyclient.net.file_region import release_regions
 from pyclient.protocol.messages.fetch import (
     AbortedTransaction,
@@ -21,7 +22,7 @@ from pyclient.protocol.messages.fetch import (
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
@@ -90,6 +91,8 @@ class Reading:
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._size = 0
         self._copied = 0
+        self._listed_size = 0
+        """The bytes of partitions in their topic's `leader.replication.throttled.replicas`."""
         self._must_answer = False
         self._found: dict[UnifiedLog, tuple[Wanted, int]] = {}
         self._unopened: set[TopicPartition] = set()
@@ -107,11 +110,14 @@ class Reading:
         for partition in self._unopened:
             self._logs.recovery_queue.on_completion(partition, callback)
 
-    def may_be_enough(self, grown: Iterable[UnifiedLog]) -> bool:
+    def may_be_enough(self, grown: Collection[UnifiedLog]) -> bool:
         """Return True if an attempt may succeed. Reads the grown logs only: fetches of many partitions wake often."""
+        sent = [log for log in grown if not self._is_throttled(log)]
+        if grown and not sent:
+            return False
         if self._min_bytes <= 1:
             return True
-        for log in grown:
+        for log in sent:
             known = self._found.get(log)
             if known is None:
                 return True  # not found by the last attempt
@@ -139,7 +145,7 @@ class Reading:
 
     def _attempt(self, last: bool, answers: Told) -> IncrementalTask[FetchResponse | None]:
         self._size, self._must_answer = 0, False
-        self._copied = 0
+        self._copied = self._listed_size = 0
         self._found.clear()
         self._unopened.clear()
         self._leaders.clear()
@@ -154,6 +160,8 @@ class Reading:
         nothing_to_wait_for = not self._found and not self._unopened
         if last or self._must_answer or nothing_to_wait_for or self._size >= self._min_bytes:
             response = yield from self._respond(answers + missing)
+            if self._listed_size and self._node.replicas is not None:
+                self._node.replicas.leader_quota.record(self._listed_size, self._node.clock.monotonic())
             if self._leaders:
                 response.node_endpoints = [
                     NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
@@ -227,12 +235,15 @@ class Reading:
                 diverging = self._divergence(log, wanted)
                 if diverging is not None:
                     self._must_answer = True
-                    return _diverged(wanted.partition, log, diverging)
+                    return _without_records(wanted.partition, log, diverging)
             hosted = self._node.partitions.hosted(log.topic, log.partition)
             if hosted is not None:
                 preferred = self._note_replicated(hosted, log, wanted)
                 if preferred is not None:
                     return preferred
+            if self._is_throttled(log) and log.start_offset <= request.fetch_offset <= log.end_offset:
+                self._found[log] = wanted, 0
+                return _without_records(wanted.partition, log)
             copied = self._node.fs.crowded
             most = min(self._max_bytes - self._size, request.partition_max_bytes)
             read = log.read(
@@ -252,6 +263,8 @@ class Reading:
             self._must_answer = True
         self._found[log] = wanted, read.size
         self._size += read.size
+        if self._replica >= 0 and self._is_listed(log):
+            self._listed_size += read.size
         return _succeeded(wanted.partition, read, committed=self._isolation == "committed")
 
     def _is_repaired(self, log: UnifiedLog, error: DamagedSegment) -> bool:
@@ -264,12 +277,17 @@ class Reading:
         replicas, request = self._node.replicas, wanted.request
         assert replicas is not None, "there are replicated partitions"
         if self._replica >= 0:
+            is_throttled = self._is_throttled(log)
             if not self._has_noted and log.start_offset <= request.fetch_offset <= log.end_offset:
-                if hosted.partition.needs_check(self._replica, request.fetch_offset):
+                if not is_throttled and hosted.partition.needs_check(self._replica, request.fetch_offset):
                     log.read_bytes(request.fetch_offset, request.partition_max_bytes)
                 replicas.follower_fetched(hosted, self._follower_fetch(wanted))
-            if request.high_watermark < log.high_watermark or 0 <= request.log_start_offset < log.start_offset:
-                self._must_answer = True  # the follower learns of these offsets at once (KIP-1166)
+            # The follower learns of these offsets at once (KIP-1166). A throttled one is behind in any case, so that it
+            # would get one answer without records after the other.
+            if not is_throttled and request.high_watermark < log.high_watermark:
+                self._must_answer = True
+            if 0 <= request.log_start_offset < log.start_offset:
+                self._must_answer = True
             return None
         if not self._selects_replica or not hosted.partition.leads:
             return None
@@ -277,9 +295,24 @@ class Reading:
         if preferred is None:
             return None
         self._must_answer = True
-        answer = _diverged(wanted.partition, log, EpochEndOffset())
+        answer = _without_records(wanted.partition, log)
         answer.preferred_read_replica = preferred
         return answer
+
+    def _is_throttled(self, log: UnifiedLog) -> bool:
+        """Return True if a follower has to wait for this partition: listed, out of sync, and the quota is used up.
+
+        As in Kafka, a follower that is in sync is never slowed down, but what it reads counts.
+        """
+        if self._replica < 0 or not self._is_listed(log):
+            return False
+        hosted, replicas = self._node.partitions.hosted(log.topic, log.partition), self._node.replicas
+        if hosted is None or replicas is None or self._replica in hosted.partition.isr:
+            return False
+        return replicas.leader_quota.is_exceeded(self._node.clock.monotonic())
+
+    def _is_listed(self, log: UnifiedLog) -> bool:
+        return is_listed(log.config.leader_replication_throttled_replicas, log.partition, self._node.node_id)
 
     def _divergence(self, log: UnifiedLog, wanted: Wanted) -> EpochEndOffset | None:
         """Return where the client's log diverges from this one before its fetch offset, or None (KIP-595)."""
@@ -301,15 +334,15 @@ def _release(answers: Told) -> None:
     release_regions([answer.records or b"" for _wanted, answer in answers])
 
 
-def _diverged(partition: int, log: UnifiedLog, diverging: EpochEndOffset) -> PartitionData:
-    """Return an answer without records: the logs diverge, or (-1) the client shall read elsewhere."""
+def _without_records(partition: int, log: UnifiedLog, diverging: EpochEndOffset | None = None) -> PartitionData:
+    """Return an answer without records: the logs diverge, or the client shall read elsewhere or later."""
     return PartitionData(
         partition_index=partition,
         error_code=0,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.start_offset,
-        diverging_epoch=diverging,
+        diverging_epoch=EpochEndOffset() if diverging is None else diverging,
         aborted_transactions=None,
         records=b"",
     )

@@ -77,10 +77,13 @@ class Following:
     not_before: float = -inf
     """The time of the next fetch, after a failure."""
     backoff: float = 0.0
+    lag: int | None = None
+    """Records that were committed at the last answer and are missing here; None before the first answer."""
 
-    def is_ready(self, now: float) -> bool:
-        """Return True if the partition may be fetched now."""
-        return self.not_before <= now
+    @property
+    def is_in_sync(self) -> bool:
+        """Return True if everything that was committed at the last answer is here. A throttle spares such a replica."""
+        return self.lag is not None and self.lag <= 0
 
     def fenced(self) -> None:
         """Fetch no more in this leader epoch."""

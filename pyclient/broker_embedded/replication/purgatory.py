@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyclient.broker_embedded.scheduling.request_slices import SlicedRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
@@ -28,7 +28,7 @@ class Reading(Protocol):
     def when_opened(self, callback: Callable[[], object]) -> None:
         """Call `callback` for each log that the last attempt did not find open, when it is."""
 
-    def may_be_enough(self, grown: Iterable[UnifiedLog]) -> bool:
+    def may_be_enough(self, grown: Collection[UnifiedLog]) -> bool:
         """Return True if an attempt may succeed after these logs have grown; cheaper than the attempt."""
 
     def attempt(self, last: bool) -> IncrementalTask[Any | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
@@ -20,6 +21,7 @@ from pyclient.broker_embedded.replication.following import (
     decide,
     restart_offset,
 )
+from pyclient.broker_embedded.replication.replication_quota import ReplicationQuota, is_listed
 from pyclient.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -54,10 +56,13 @@ _LATEST, _EARLIEST = -1, -2
 class ReplicaFetcher:
     """Fetches the partitions that one node leads, one request after the other, and appends what it gets."""
 
-    def __init__(self, node: BrokerNode, leader: int, connect: Callable[[], NodeChannels]) -> None:
+    def __init__(
+        self, node: BrokerNode, leader: int, connect: Callable[[], NodeChannels], quota: ReplicationQuota
+    ) -> None:
         self.leader = leader
         self._node = node
         self._connect = connect
+        self._quota = quota
         self._channels = connect()
         self._session = FetchSessionHandler()
         self._followed: dict[Key, tuple[Following, UnifiedLog]] = {}
@@ -105,6 +110,10 @@ class ReplicaFetcher:
         """End the pause."""
         self._channels.resume()
 
+    def throttle_changed(self) -> None:
+        """Try again at once: a limit or a list of throttled replicas has changed."""
+        self._send_soon()
+
     def leader_changed(self) -> None:
         """Try again at once: the metadata of the leading node have changed."""
         self._not_before = float("-inf")
@@ -144,18 +153,15 @@ class ReplicaFetcher:
         if self.closed or self.is_frozen or self._in_flight is not None or not self._followed:
             return
         now = self._node.clock.monotonic()
-        wanted = {
-            key: self._asked(following, opened)
-            for key, (following, opened) in self._followed.items()
-            if following.is_ready(now) and opened.failure is None and not opened.closed
-        }
+        throttled_until = now + self._quota.wait(now)
+        due = {key: self._due(*followed, throttled_until) for key, followed in self._followed.items()}
+        wanted = {key: self._asked(*followed) for key, followed in self._followed.items() if due[key] <= now}
         broker = self._node.image.brokers.get(self.leader)
         if broker is None or not broker.endpoints:
             return  # `leader_changed` follows
         if now < self._not_before or not wanted:
-            due = [following.not_before for following, _opened in self._followed.values()]
-            due_at = max(self._not_before, min(due))
-            if due_at < float("inf"):
+            due_at = max(self._not_before, min(due.values()))
+            if due_at < inf:
                 self._wake_at(due_at)
             return
         config = self._node.config
@@ -165,6 +171,18 @@ class ReplicaFetcher:
             self._request(wanted, wait), timeout
         )
         self._in_flight.add_done_callback(self._answered)
+
+    def _due(self, following: Following, opened: UnifiedLog, throttled_until: float) -> float:
+        """Return when a partition may be fetched. `throttled_until` is when the quota has room for throttled ones."""
+        if opened.failure is not None or opened.closed:
+            return inf
+        if following.is_in_sync or not self._is_throttled(following.at, opened):
+            return following.not_before
+        return max(following.not_before, throttled_until)
+
+    def _is_throttled(self, at: TopicPartition, opened: UnifiedLog) -> bool:
+        listed = opened.config.follower_replication_throttled_replicas
+        return is_listed(listed, at.partition, self._node.node_id)
 
     def _asked(self, following: Following, opened: UnifiedLog) -> FetchPartition:
         return FetchPartition(
@@ -250,7 +268,8 @@ class ReplicaFetcher:
         try:
             match decide(following, asked, answer, opened):
                 case Append(answer):
-                    self._append(opened, answer, asked.current_leader_epoch)
+                    self._append(following.at, opened, answer, asked.current_leader_epoch)
+                    following.lag = answer.high_watermark - opened.end_offset
                     following.succeeded()
                 case Truncate(offset):
                     log.warning(
@@ -278,8 +297,10 @@ class ReplicaFetcher:
             following.failed(now, longest)
         return False
 
-    def _append(self, opened: UnifiedLog, answer: PartitionData, epoch: int) -> None:
+    def _append(self, at: TopicPartition, opened: UnifiedLog, answer: PartitionData, epoch: int) -> None:
         if answer.records:
+            if self._is_throttled(at, opened):
+                self._quota.record(len(answer.records), self._node.clock.monotonic())
             now_ms = self._node.clock.time_ms()
             opened.append(answer.records, leader_epoch=epoch, now_ms=now_ms, origin="replica")
         opened.advance_high_watermark(answer.high_watermark)
@@ -359,6 +380,12 @@ class ReplicaFetcherManager:
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._leaders: dict[tuple[UUID, int], int] = {}
         self._is_frozen = False
+        self.quota = ReplicationQuota(
+            lambda: node.config.integer("follower.replication.throttled.rate"),
+            windows=node.config.integer("replication.quota.window.num"),
+            seconds=node.config.integer("replication.quota.window.size.seconds"),
+        )
+        """Of all leaders together."""
 
     def __repr__(self) -> str:
         return f"<ReplicaFetcherManager {list(self._fetchers.values())}>"
@@ -371,7 +398,7 @@ class ReplicaFetcherManager:
         self._leaders[key] = leader
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
-            fetcher = self._fetchers[leader] = ReplicaFetcher(self._node, leader, self._connect)
+            fetcher = self._fetchers[leader] = ReplicaFetcher(self._node, leader, self._connect, self.quota)
             fetcher.is_frozen = self._is_frozen
         fetcher.follow(at, topic_id, leader_epoch, opened)
 
@@ -406,6 +433,11 @@ class ReplicaFetcherManager:
         """End the pause."""
         for fetcher in self._fetchers.values():
             fetcher.resume()
+
+    def throttle_changed(self) -> None:
+        """Take note that a limit or a list of throttled replicas may have changed."""
+        for fetcher in self._fetchers.values():
+            fetcher.throttle_changed()
 
     def broker_changed(self, node_id: int) -> None:
         """Take note that the registration of a broker has changed."""

@@ -16,6 +16,7 @@ from pyclient.broker_embedded.replication.auto_topic_creation import AutoTopicCr
 from pyclient.broker_embedded.replication.damaged_replicas import DamagedReplicas
 from pyclient.broker_embedded.replication.partition import Partition
 from pyclient.broker_embedded.replication.replica_fetcher import ReplicaFetcherManager
+from pyclient.broker_embedded.replication.replication_quota import ReplicationQuota
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ class ReplicaManager:
         self._node = node
         self._hosted: dict[TopicPartition, HostedPartition] = {}
         self.fetchers = ReplicaFetcherManager(node, connect)
+        self.leader_quota = ReplicationQuota(
+            lambda: node.config.integer("leader.replication.throttled.rate"),
+            windows=node.config.integer("replication.quota.window.num"),
+            seconds=node.config.integer("replication.quota.window.size.seconds"),
+        )
         self.auto_creation = AutoTopicCreationManager(to_controller)
         self._proposals = AlterPartitionManager(node, to_controller)
         self._damaged = DamagedReplicas(node, to_controller, self._fetch_on)
@@ -118,6 +124,8 @@ class ReplicaManager:
         for kind, name in delta.configs:
             if kind == TOPIC_RESOURCE:
                 self._options_changed(name)
+        if delta.configs:
+            self.fetchers.throttle_changed()
         for node_id in delta.brokers:
             self.fetchers.broker_changed(node_id)
 

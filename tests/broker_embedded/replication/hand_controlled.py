@@ -146,6 +146,8 @@ class Nodes:
                 delta.partitions[at] = before.get(at), after.get(at)
         delta.brokers = set(image.brokers)
         delta.configs = set(image.configs)
+        for kind, name in delta.configs:
+            node.configs_changed(kind, name)
         if node.replicas is not None:
             node.replicas.apply(delta)
 
@@ -175,6 +177,11 @@ class Nodes:
     def change(self, topic_id: UUID = TOPIC_ID, index: int = 0, **fields: Any) -> None:
         """Commit a change of a partition: `leader`, `isr`, `replicas`."""
         self.append(PartitionChangeRecord(partition_id=index, topic_id=topic_id, **fields))
+
+    def topic_id(self, name: str) -> UUID:
+        """Return the id of a topic."""
+        node = next(iter(self.nodes.values()))
+        return node.image.topics[name].topic_id
 
     def hosted(self, node_id: int) -> HostedPartition:
         """Return the partition on a node."""
@@ -270,12 +277,12 @@ class Nodes:
     # Clients
 
     async def produce(
-        self, node_id: int, value: bytes, *, acks: int = -1, timeout_ms: int = 30_000
+        self, node_id: int, value: bytes, *, name: str = TOPIC, acks: int = -1, timeout_ms: int = 30_000
     ) -> PartitionProduceResponse:
         """Send one record to a node."""
         batch = build_batch([(None, value)], timestamp_ms=1)
         partition = PartitionProduceData(index=0, records=batch)
-        topic = TopicProduceData(name=TOPIC, topic_id=TOPIC_ID, partition_data=[partition])
+        topic = TopicProduceData(name=name, topic_id=self.topic_id(name), partition_data=[partition])
         request = ProduceRequest(transactional_id=None, acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
         response = await self.client(node_id).send(request, 60.0)
         return response.responses[0].partition_responses[0]
