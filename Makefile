@@ -8,7 +8,7 @@ FUZZ_SECONDS ?= 60
 SEEDS ?= 100000
 CLUSTER_SEEDS ?= 2000
 FIRST ?= 0
-EXTRAS ?= arrow,spark,fast,cli,http,security,test,dev
+EXTRAS ?= arrow,spark,avro,fast,cli,http,security,test,dev
 PYTEST := $(BIN)/pytest
 SUBSET := tests/test_config.py tests/test_errors.py tests/test_serialization.py tests/records tests/net tests/admin \
 	tests/producer/test_sending.py tests/producer/test_interrupts.py tests/producer/test_flushing.py \

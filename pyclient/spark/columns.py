@@ -13,6 +13,7 @@ from pyclient.errors import SerializationError
 
 if TYPE_CHECKING:
     from pyclient.consumer import Records
+    from pyclient.spark.decoding import Decoder
 
 _TYPES: Final = {
     "key": pa.binary(),
@@ -42,8 +43,13 @@ def schema_of(names: tuple[str, ...]) -> pa.Schema:
     return pa.schema([(name, _TYPES[name]) for name in names])
 
 
-def to_spark(records: Records[Any, Any], names: tuple[str, ...], stop: int) -> pa.RecordBatch:
-    """Return the records below offset `stop`, of one partition, as a batch of the source's columns."""
+def to_spark(
+    records: Records[Any, Any], names: tuple[str, ...], stop: int, decoders: tuple[Decoder, ...] = ()
+) -> pa.RecordBatch:
+    """Return the records below offset `stop`, of one partition, as a batch of the source's columns.
+
+    Raise `SerializationError` for a key or value that a decoder cannot decode.
+    """
     wanted = dict.fromkeys([*(_OF_RECORDS.get(name, name) for name in names), "offset"])
     table = records.to_arrow(list(wanted)).combine_chunks()
     count = table.num_rows
@@ -55,7 +61,25 @@ def to_spark(records: Records[Any, Any], names: tuple[str, ...], stop: int) -> p
         column = table.column(_OF_RECORDS.get(name, name))
         array = column.chunk(0) if column.num_chunks else pa.array([], column.type)
         columns.append(array if array.type == _TYPES[name] else array.cast(_TYPES[name]))
-    return pa.RecordBatch.from_arrays(columns, schema=schema_of(names))
+    schema = schema_of(names)
+    for decoder in decoders:
+        at = names.index(decoder.format.column)
+        columns[at] = _decode(decoder, columns[at], records, offsets)
+        schema = schema.set(at, pa.field(names[at], decoder.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _decode(decoder: Decoder, values: pa.Array, records: Records[Any, Any], offsets: pa.ChunkedArray) -> pa.Array:
+    from pyclient.spark.decoding import Malformed
+
+    try:
+        return decoder.decode(values)
+    except Malformed as error:
+        at, offset, form = records.partitions()[0], offsets[error.row], decoder.format
+        raise SerializationError(
+            f"the {form.column} of topic {at.topic}, partition {at.partition}, offset {offset} is not {form.name} of "
+            f"the type {form.ddl}: {error.reason}; with mode=PERMISSIVE it is null"
+        ) from error
 
 
 def check_sink(types: dict[str, str], topic: str | None) -> None:

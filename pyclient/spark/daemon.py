@@ -19,6 +19,7 @@ _FOR_TASKS: Final = (
     "pyclient.producer.producer",
     "pyclient.spark.columns",
     "pyclient.spark.data_source",
+    "pyclient.spark.decoding",
     "pyclient.spark.exactly_once",
     "pyclient.spark.sink",
     "pyclient.spark.source",

@@ -15,8 +15,8 @@ from pyclient.spark.options import (
     SourceOptions,
     schema_of,
     sink_options,
-    source_columns,
     source_options,
+    source_schema,
 )
 from pyclient.spark.reading import consumer_options
 from pyclient.spark.writing import BatchWriter, with_defaults
@@ -49,18 +49,20 @@ class KafkaDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the source's columns, as the options choose them."""
-        return schema_of(source_columns(self.options))
+        return source_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        from pyclient.spark.source import BatchReader, FilteringBatchReader
+        from pyclient.spark.source import BatchReader, FilteringBatchReader, range_reader
 
         options = self._source("batch")
         _check_schema(schema, options)
-        return FilteringBatchReader(options) if options.push_filters else BatchReader(options)
+        made = FilteringBatchReader if options.push_filters else BatchReader
+        return made(options, range_reader(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, here and below Spark's names
         """Return the reader of a streaming query."""
+        from pyclient.spark.source import range_reader
         from pyclient.spark.stream import ADMISSION_CONTROL, stream_reader
 
         options = self._source("stream")
@@ -70,7 +72,7 @@ class KafkaDataSource(DataSource):
                 "maxOffsetsPerTrigger and minOffsetsPerTrigger need pyspark 4.2 or later: earlier ones do not pass "
                 "the start of a micro-batch to a Python source"
             )
-        return stream_reader(options)
+        return stream_reader(options, range_reader(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch query."""
@@ -111,10 +113,11 @@ class KafkaDataSource(DataSource):
 
 
 def _check_schema(given: Any, options: SourceOptions) -> None:
-    named = [(field.name, field.dataType.simpleString()) for field in given.fields]
-    wanted = [(name, COLUMNS[name]) for name in options.columns]
+    decoded = {each.column for each in options.formats}  # only Spark can compare their types with the option's text
+    named = [(field.name, None if field.name in decoded else field.dataType.simpleString()) for field in given.fields]
+    wanted = [(name, None if name in decoded else COLUMNS[name]) for name in options.columns]
     if named != wanted:
         raise ConfigError(
-            f"the source has the schema {schema_of(options.columns)}: leave schema() out, and choose columns by the "
-            "option columns"
+            f"the source has the schema {schema_of(options.columns, options.formats)}: leave schema() out, and choose "
+            "columns by the option columns"
         )

@@ -8,13 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 from pyclient.errors import ConfigError
+from pyclient.spark.formats import DECODABLE, FORMATS, Format, ddl_of, with_formats
 from pyclient.spark.offsets import EARLIEST, LATEST, Bound, parse_offsets, parse_partitions
 from pyclient.types import TopicPartition
 
 T = TypeVar("T")
+C = TypeVar("C", bound=str)
 Query = Literal["batch", "stream"]
 
 COLUMNS: Final = {
@@ -38,7 +41,7 @@ SOURCE: Final = (
     *_TOPICS, *_BOUNDS, "startingOffsetsByTimestampStrategy", "failOnDataLoss", "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
     "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "includeHeaders", "columns",
-    "pushFilters", "commitGroupId",
+    "pushFilters", "commitGroupId", "keyFormat", "keySchema", "valueFormat", "valueSchema", "mode", "confluentHeader",
 )  # fmt: skip
 SINK: Final = (
     "topic", "flushTimeoutMs", "includeHeaders", "checkpointLocation", "queryName", "exactlyOnce", "writeId",
@@ -47,8 +50,8 @@ _WRITE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _SOURCE_REFUSED: Final = {
     "auto.offset.reset": "use startingOffsets: a query keeps its own offsets",
     "enable.auto.commit": "offsets are in the checkpoint: use commitGroupId to show progress in a group",
-    "key.deserializer": "keys are bytes: convert them with functions of DataFrames",
-    "value.deserializer": "values are bytes: convert them with functions of DataFrames",
+    "key.deserializer": "keys are bytes: use keyFormat, or functions of DataFrames",
+    "value.deserializer": "values are bytes: use valueFormat, or functions of DataFrames",
     "interceptor.classes": "they are classes of Java",
 }
 _SINK_REFUSED: Final = {
@@ -56,6 +59,11 @@ _SINK_REFUSED: Final = {
     "value.serializer": "values are bytes or text: convert them with functions of DataFrames",
 }
 _OF_JAVA: Final = frozenset({"key.serializer", "value.serializer"})
+_SCHEMAS: Final = {
+    "json": "a schema in Spark's DDL, such as id long, name string",
+    "msgpack": "a schema in Spark's DDL, such as id long, name string",
+    "avro": "an Avro schema as JSON, whose unions are of null and one type more",
+}
 _DURATION: Final = re.compile(r"\s*(\d+)\s*(ms|millis\w*|s|sec\w*|m|min\w*|h|hours?|d|days?)?\s*", re.IGNORECASE)
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -87,6 +95,7 @@ class SourceOptions:
     min_partitions: int | None
     max_records: int | None
     columns: tuple[str, ...]
+    formats: tuple[Format, ...]
     push_filters: bool
     commit_group: str | None
     client: Mapping[str, str] = field(repr=False)
@@ -108,17 +117,19 @@ class SinkOptions:
     """Options of `Producer` by Kafka's names."""
 
 
-def schema_of(columns: Iterable[str]) -> str:
+def schema_of(columns: Iterable[str], formats: Iterable[Format] = ()) -> str:
     """Return the schema of these columns of the source in Spark's DDL."""
-    return ", ".join(f"{name} {COLUMNS[name]}" for name in columns)
+    types = with_formats(COLUMNS, formats)
+    return ", ".join(f"{name} {types[name]}" for name in columns)
 
 
-def source_columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns that a query reads, as its options `columns` and `includeHeaders` say."""
+def source_schema(given: Mapping[str, str]) -> str:
+    """Return the schema of what a query reads, in Spark's DDL, as its options choose columns and formats."""
     options = _Options(given, SOURCE, _SOURCE_REFUSED)
     columns = options.columns()
+    formats = options.formats(columns)
     options.raise_problems()
-    return columns
+    return schema_of(columns, formats)
 
 
 def source_options(given: Mapping[str, str], query: Query) -> SourceOptions:
@@ -139,6 +150,7 @@ def source_options(given: Mapping[str, str], query: Query) -> SourceOptions:
     if topics.partitions:
         for name, bound in (("starting", starting), ("ending", ending)):
             options.check_same(f"the {name} offsets and assign", bound, topics.partitions)
+    columns = options.columns()
     read = SourceOptions(
         topics=topics,
         starting=starting,
@@ -153,7 +165,8 @@ def source_options(given: Mapping[str, str], query: Query) -> SourceOptions:
         max_delay=options.duration("maxTriggerDelay", 900.0),
         min_partitions=options.count("minPartitions"),
         max_records=options.count("maxRecordsPerPartition"),
-        columns=options.columns(),
+        columns=columns,
+        formats=options.formats(columns),
         push_filters=options.flag("pushFilters", False),
         commit_group=options.text("commitGroupId"),
         client=options.client("spark-kafka-source" if query == "stream" else "spark-kafka-relation"),
@@ -232,7 +245,7 @@ class _Options:
         text = self.choice(name, ("true", "false"))
         return default if text is None else text == "true"
 
-    def choice(self, name: str, choices: tuple[str, ...]) -> str | None:
+    def choice(self, name: str, choices: tuple[C, ...]) -> C | None:
         """Return an option that has one of a few values, in lower case."""
         text = self.text(name)
         if text is None:
@@ -240,7 +253,7 @@ class _Options:
         if text.lower() not in choices:
             self.problem(f"{name}={text} is not possible: it takes {' or '.join(choices)}")
             return None
-        return text.lower()
+        return next(each for each in choices if each == text.lower())
 
     def duration(self, name: str, default: float) -> float:
         """Return an option such as `15m` or `500ms` in seconds; a number alone is milliseconds."""
@@ -345,6 +358,25 @@ class _Options:
         if unknown:
             self.problem(f"columns has {', '.join(map(repr, unknown))}: the source has {', '.join(COLUMNS)}")
         return tuple(name for name in COLUMNS if name.lower() in wanted or (name == "headers" and headers))
+
+    def formats(self, columns: Iterable[str]) -> tuple[Format, ...]:
+        """Return how the columns are encoded that are to be decoded."""
+        permissive = self.choice("mode", ("permissive", "failfast")) == "permissive"
+        header, found = self.flag("confluentHeader", False), []
+        for column in DECODABLE:
+            name, schema = self.choice(f"{column}Format", FORMATS), self.text(f"{column}Schema")
+            if name is None or schema is None:
+                if (name is None) != (schema is None):
+                    self.problem(f"{column}Format and {column}Schema are given together, or neither of them")
+                continue
+            if column not in columns:
+                self.problem(f"{column}Format is for the column {column}, which the option columns leaves out")
+            ddl = self._read(f"{column}Schema", schema, partial(ddl_of, name), _SCHEMAS[name])
+            found.append(Format(column, name, schema, ddl or "", permissive, header))
+        for option in ("mode", "confluentHeader"):
+            if not found and self.text(option) is not None:
+                self.problem(f"{option} has no effect without keyFormat or valueFormat")
+        return tuple(found)
 
     def client(self, client_id: str | None) -> dict[str, str]:
         """Return the options for the client, without their prefix."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyclient.consumer import Consumer
+    from pyclient.spark.decoding import Decoder
     from pyclient.spark.offsets import OffsetRange
 
 log = logging.getLogger("pyclient.spark")
@@ -41,6 +42,7 @@ class RangeReader:
     columns: tuple[str, ...]
     poll_timeout: float
     fail_on_data_loss: bool
+    decoders: tuple[Decoder, ...] = ()
 
     def read(self, piece: OffsetRange | None) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range; None, which Spark passes if there are no ranges, has none.
@@ -74,7 +76,7 @@ class RangeReader:
                 position, since = self._after_loss(consumer, at, position, piece), monotonic()
                 continue
             if records:
-                batch = to_spark(records, self.columns, piece.stop)
+                batch = to_spark(records, self.columns, piece.stop, self.decoders)
                 if batch.num_rows:
                     yield batch
             after = consumer.position(at)

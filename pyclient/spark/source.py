@@ -16,23 +16,30 @@ from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
+    from pyclient.spark.decoding import Decoder
     from pyclient.spark.options import SourceOptions
 
 log = logging.getLogger("pyclient.spark")
 
 
-def range_reader(options: SourceOptions) -> RangeReader:
-    """Return what the tasks of a query do."""
-    return RangeReader(options.client, options.columns, options.poll_timeout, options.fail_on_data_loss)
+def range_reader(options: SourceOptions, schema: StructType) -> RangeReader:
+    """Return what the tasks of a query do; `schema` is the source's."""
+    decoders: tuple[Decoder, ...] = ()
+    if options.formats:
+        from pyclient.spark.decoding import decoders_of
+
+        decoders = decoders_of(options.formats, schema)
+    return RangeReader(options.client, options.columns, options.poll_timeout, options.fail_on_data_loss, decoders)
 
 
 class BatchReader(DataSourceReader):
     """Reads from the starting to the ending offsets, which are found when the query is planned."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, reader: RangeReader) -> None:
         self._options = options
-        self._reader = range_reader(options)
+        self._reader = reader
         self._filters: list[Any] = []
         if options.max_offsets is not None or options.min_offsets is not None:
             log.warning("maxOffsetsPerTrigger and minOffsetsPerTrigger have no effect on a batch")

@@ -14,8 +14,7 @@ from pyclient.errors import KafkaError
 from pyclient.spark.clients import admin_options
 from pyclient.spark.offset_reader import OffsetReader
 from pyclient.spark.offsets import OffsetRange, Offsets, from_json, lag_of, limited, split, to_json
-from pyclient.spark.reading import DataLoss
-from pyclient.spark.source import range_reader
+from pyclient.spark.reading import DataLoss, RangeReader
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -138,9 +137,9 @@ class Planner:
 class StreamReader(DataSourceStreamReader):
     """Reads micro-batches; the offsets are in the query's checkpoint, in the form of Spark's own Kafka source."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, reader: RangeReader) -> None:
         self._options = options
-        self._reader = range_reader(options)
+        self._reader = reader
         self._planner: Planner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -211,6 +210,6 @@ if ADMISSION_CONTROL:
             self._plan.prepare_available_now()
 
 
-def stream_reader(options: SourceOptions) -> StreamReader:
+def stream_reader(options: SourceOptions, reader: RangeReader) -> StreamReader:
     """Return the reader that this release of pyspark can use."""
-    return AvailableNowStreamReader(options) if ADMISSION_CONTROL else StreamReader(options)
+    return AvailableNowStreamReader(options, reader) if ADMISSION_CONTROL else StreamReader(options, reader)

@@ -6,7 +6,7 @@ import pytest
 
 from pyclient import TopicPartition, errors
 from pyclient.spark.offsets import Bound
-from pyclient.spark.options import TopicChoice, schema_of, sink_options, source_columns, source_options
+from pyclient.spark.options import TopicChoice, sink_options, source_options, source_schema
 
 SERVERS = {"kafka.bootstrap.servers": "h:9092"}
 SUBSCRIBED = {**SERVERS, "subscribe": "t"}
@@ -131,9 +131,39 @@ def test_offsets_and_assign_name_the_same_partitions() -> None:
 
 
 def test_columns_prune_the_schema() -> None:
-    assert schema_of(source_columns({**SERVERS, "columns": "offset, VALUE"})) == "value binary, offset bigint"
-    assert source_columns({**SERVERS, "includeheaders": "true"})[-1] == "headers"
-    assert source_columns({**SERVERS, "columns": "headers"}) == ("headers",)
+    assert source_schema({**SERVERS, "columns": "offset, VALUE"}) == "value binary, offset bigint"
+    assert source_schema({**SERVERS, "includeheaders": "true"}).endswith(
+        ", headers array<struct<key:string,value:binary>>"
+    )
+    assert source_schema({**SERVERS, "columns": "headers"}) == "headers array<struct<key:string,value:binary>>"
+
+
+def test_formats_are_in_the_schema() -> None:
+    given = {**SERVERS, "columns": "key,value", "keyformat": "AVRO", "keyschema": '"long"', "valueformat": "json"}
+    assert source_schema({**given, "valueschema": "id long"}) == "key bigint, value struct<id long>"
+    (key, value) = source_options({**given, "subscribe": "t", "valueschema": "id long"}, "batch").formats
+    assert (key.name, value.name, value.permissive, value.confluent_header) == ("avro", "json", False, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"valueFormat": "json"}, "valueFormat and valueSchema are given together"),
+        ({"keySchema": "id long"}, "keyFormat and keySchema are given together"),
+        (
+            {"valueFormat": "csv", "valueSchema": "id long"},
+            "valueFormat=csv is not possible: it takes json or msgpack or avro",
+        ),
+        ({"valueFormat": "avro", "valueSchema": "id long"}, "an Avro schema is JSON, and this is not"),
+        ({"valueFormat": "avro", "valueSchema": '["int", "string"]'}, "a union of other types than null and one more"),
+        ({"mode": "PERMISSIVE"}, "mode has no effect without keyFormat or valueFormat"),
+        ({"confluentHeader": "true"}, "confluentHeader has no effect"),
+        ({"valueFormat": "json", "valueSchema": "id long", "mode": "DROPMALFORMED"}, "it takes permissive or failfast"),
+        ({"valueFormat": "json", "valueSchema": "id long", "columns": "key"}, "which the option columns leaves out"),
+    ],
+)
+def test_what_is_wrong_with_a_format_is_said(given: dict[str, str], said: str) -> None:
+    assert said in problems({**SUBSCRIBED, **given})
 
 
 @pytest.mark.parametrize(
