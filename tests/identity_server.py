@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
@@ -64,7 +66,8 @@ class Asked(NamedTuple):
 class IdentityServer:
     """Serves `/keys`, and at `/token` what `answer` returns: a status and a JSON document, or bytes."""
 
-    def __init__(self, signer: Signer | None = None) -> None:
+    def __init__(self, signer: Signer | None = None, certificate: Path | None = None) -> None:
+        """With a `certificate` it speaks TLS."""
         self.signer = signer or Signer()
         self.keys: Any = {"keys": [self.signer.public]}
         self.keys_status = 200
@@ -72,11 +75,20 @@ class IdentityServer:
         self.asked: list[Asked] = []
         self.answer: Callable[[Asked], tuple[int, Any]] = self._token
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._certificate = certificate
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+            self._server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that refuses it
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        scheme = "http" if self._certificate is None else "https"
+        return f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> IdentityServer:
         self._thread.start()
@@ -109,6 +121,7 @@ class IdentityServer:
                 self.send_response(status)
                 if 300 <= status < 400:
                     self.send_header("Location", f"{served.url}/elsewhere")
+                self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)

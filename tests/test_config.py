@@ -140,6 +140,15 @@ def test_unsupported_kafka_options_are_refused_with_advice():
 
 SCRAM = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+TOKEN_URL = "sasl_oauthbearer_token_endpoint_url"
+OIDC = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "OAUTHBEARER",
+    TOKEN_URL: "https://identity.test/token",
+    "sasl_oauthbearer_client_id": "c",
+    "sasl_oauthbearer_client_secret": "hunter2",
+}
 
 
 @pytest.mark.parametrize(
@@ -156,6 +165,40 @@ def test_user_and_password_of_other_clients_configurations_are_understood(given)
     config = resolve(SampleConfig, BASE, {"security.protocol": "sasl_ssl", **given})
     assert config.login == ("u", "p")
     assert (config.uses_tls, config.uses_sasl, config.sasl_mechanism) == (True, True, "SCRAM-SHA-512")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {
+            "sasl.jaas.config": f"{OAUTH_MODULE} required clientId=c clientSecret=hunter2 scope='a b' extension_x=y;",
+            "sasl.login.callback.handler.class": (
+                "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
+            ),
+        },
+        {
+            "sasl.oauthbearer.client.credentials.client.id": "c",
+            "sasl.oauthbearer.client.credentials.client.secret": "hunter2",
+            "sasl.oauthbearer.scope": "a b",
+            "sasl.jaas.config": f"{OAUTH_MODULE} required extension_x=y ;",
+        },
+        {
+            "sasl.oauthbearer.method": "OIDC",
+            "sasl.oauthbearer.client.id": "c",
+            "sasl.oauthbearer.client.secret": "hunter2",
+            "sasl.oauthbearer.scope": "a b",
+            "sasl.oauthbearer.extensions": "x=y",
+        },
+    ],
+    ids=["Java", "Java 4.1", "librdkafka"],
+)
+def test_client_credentials_of_other_clients_are_understood(given):
+    options = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://identity.test/token"}
+    config = resolve(SampleConfig, BASE, {"security.protocol": "SASL_SSL", **options, **given})
+    found = config.oidc
+    assert (found.url, found.client_id, found.client_secret) == ("https://identity.test/token", "c", "hunter2")
+    assert (found.scope, found.extensions) == ("a b", {"x": "y"})
+    assert "hunter2" not in repr((config, found))
 
 
 def test_quotes_in_a_jaas_configuration_may_be_escaped():
@@ -177,6 +220,23 @@ def test_quotes_in_a_jaas_configuration_may_be_escaped():
         ({"sasl_username": "u", "security_protocol": "SSL"}, "set security_protocol='SASL_SSL'"),
         ({"ssl_cafile": "x", "security_protocol": "SASL_PLAINTEXT"}, "security_protocol is SASL_PLAINTEXT: set"),
         ({**SCRAM, "sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider"),
+        ({**OIDC, "sasl_oauthbearer_client_secret": None}, "needs sasl_oauthbearer_client_id and sasl_oauthbearer_cl"),
+        ({**OIDC, "sasl_oauth_token_provider": str}, "sasl_oauthbearer_token_endpoint_url are both given"),
+        ({**OIDC, "sasl_oauthbearer_method": "default"}, "sasl_oauthbearer_method is default"),
+        ({**OIDC, "sasl_oauthbearer_method": "other"}, "it takes default or oidc"),
+        ({**OIDC, TOKEN_URL: "file:///token"}, "sasl_oauthbearer_client_id is not used with a token from a file"),
+        ({**OIDC, TOKEN_URL: "https://u:hunter2@i.test/token"}, "it has a user or a password"),
+        ({**OIDC, TOKEN_URL: "i.test/token"}, "https:, http: or file: URL"),
+        ({**OIDC, "sasl_mechanism": "PLAIN"}, "sasl_oauthbearer_client_id is not used by sasl_mechanism PLAIN"),
+        ({**OIDC, "security_protocol": "SSL"}, "set security_protocol='SASL_SSL'"),
+        ({**OIDC, "https_ca_pem": "a", "https_ca_location": "b"}, "https_ca_location and https_ca_pem are both given"),
+        ({**OIDC, "sasl_oauthbearer_extensions": "a"}, "pairs of name=value"),
+        ({**OIDC, "sasl_oauthbearer_extensions": "auth=x"}, "no extension may be called auth"),
+        ({**OIDC, "sasl_jaas_config": f"{SCRAM_MODULE} required username=u password=hunter2;"}, "another login module"),
+        (
+            {**OIDC, "sasl_jaas_config": f"{OAUTH_MODULE} required clientId=a unsecuredLoginStringClaim_sub=hunter2;"},
+            "the option unsecuredLoginStringClaim_sub of OAuthBearerLoginModule is not supported",
+        ),
         (
             {**SCRAM, "sasl_mechanism": "OAUTHBEARER", "sasl_username": "u"},
             "sasl_username is not used by sasl_mechanism",

@@ -8,23 +8,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
+from pyclient.config import oidc
 from pyclient.config.addresses import addresses
 from pyclient.config.fields import option, options_of, read
 from pyclient.config.options import INT_MAX
 from pyclient.config.sasl import BY_PASSWORD, SaslMechanism, checked_jaas, read_jaas, read_token_provider
+from pyclient.config.urls import checked_url
 from pyclient.errors import ConfigError
 
 log = logging.getLogger("pyclient.config")
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
-_SASL: Final = (
-    "sasl_mechanism",
-    "sasl_username",
-    "sasl_password",
-    "sasl_jaas_config",
-    "sasl_oauth_token_provider",
-)
+_SASL: Final = ("sasl_mechanism", "sasl_username", "sasl_password", "sasl_jaas_config", *oidc.OPTIONS)
 _CLIENT_ID_BYTES: Final = 32_767  # its length is a 16-bit integer on the wire
 
 
@@ -181,7 +177,8 @@ class ClientConfig:
     )
     sasl_jaas_config: str | None = option(
         None,
-        doc="User and password as Java's clients have them: an entry for PlainLoginModule or ScramLoginModule.",
+        doc="User and password as Java's clients have them: an entry for PlainLoginModule or ScramLoginModule; or "
+        "clientId, clientSecret, scope and extensions of OAuthBearerLoginModule.",
         convert=checked_jaas,
         allowed="an entry of a JAAS configuration",
         secret=True,
@@ -192,6 +189,55 @@ class ClientConfig:
         "1970 at which it ends). It is called again ahead of the end. A synchronous one runs in a thread.",
         convert=read_token_provider,
         allowed="a callable, or an object with a method token()",
+    )
+    sasl_oauthbearer_method: Literal["default", "oidc"] | None = option(
+        None,
+        doc="librdkafka's choice: oidc for a token endpoint, default for a function. It may be left out.",
+    )
+    sasl_oauthbearer_token_endpoint_url: str | None = option(
+        None,
+        doc="For OAUTHBEARER: the identity server's token endpoint (https:), or a file with a token (file:), which is "
+        "read again when it changes.",
+        convert=checked_url,
+        allowed="an https:, http: or file: URL without a password",
+    )
+    sasl_oauthbearer_client_id: str | None = option(
+        None,
+        doc="The name of this client at the token endpoint (client credentials of OAuth 2.0).",
+        aliases=("sasl_oauthbearer_client_credentials_client_id",),
+        convert=_without_nul,
+        allowed="a string without NUL",
+    )
+    sasl_oauthbearer_client_secret: str | None = option(
+        None,
+        doc="The secret of this client at the token endpoint.",
+        aliases=("sasl_oauthbearer_client_credentials_client_secret",),
+        secret=True,
+        convert=_without_nul,
+        allowed="a string without NUL",
+    )
+    sasl_oauthbearer_scope: str | None = option(None, doc="The scope to ask for at the token endpoint.")
+    sasl_oauthbearer_extensions: str | None = option(
+        None,
+        doc="What is sent to the brokers with a token, such as logicalCluster=lkc-1,identityPoolId=pool-2.",
+        convert=oidc.read_extensions,
+        allowed="pairs of name=value with commas, names of letters",
+    )
+    sasl_oauthbearer_header_urlencode: bool = option(
+        False,
+        doc="Whether client id and secret are URL-encoded for the token endpoint, as in RFC 6749.",
+    )
+    sasl_login_retry_backoff_ms: int = option(
+        100, doc="How long to wait before the token endpoint is asked again; doubles each time it fails.", minimum=1
+    )
+    sasl_login_retry_backoff_max_ms: int = option(
+        10_000, doc="The longest wait before the token endpoint is asked again.", minimum=1
+    )
+    https_ca_location: str | None = option(
+        None, doc="PEM file with the authorities of the token endpoint; without it the system's own are trusted."
+    )
+    https_ca_pem: str | None = option(
+        None, doc="The authorities of the token endpoint as a PEM text, in place of https_ca_location."
     )
 
     def __post_init__(self) -> None:
@@ -250,11 +296,7 @@ class ClientConfig:
         if mechanism is None:
             yield f"sasl_mechanism is missing: {self.security_protocol} needs it, set it to one that the brokers offer"
         elif mechanism == "OAUTHBEARER":
-            unfit = [name for name in names if name not in ("sasl_mechanism", "sasl_oauth_token_provider")]
-            if unfit:
-                yield f"{unfit[0]} is not used by sasl_mechanism OAUTHBEARER: drop it"
-            if self.sasl_oauth_token_provider is None:
-                yield "sasl_mechanism OAUTHBEARER needs sasl_oauth_token_provider, a function that returns a token"
+            yield from oidc.conflicts(self)
         else:
             yield from self._password_conflicts(mechanism)
 
@@ -263,8 +305,8 @@ class ClientConfig:
 
     def _password_conflicts(self, mechanism: str) -> Iterable[str]:
         login = None if self.sasl_jaas_config is None else read_jaas(self.sasl_jaas_config)
-        if self.sasl_oauth_token_provider is not None:
-            yield f"sasl_oauth_token_provider is not used by sasl_mechanism {mechanism}: drop it"
+        for name in (name for name in oidc.OPTIONS if getattr(self, name) is not None):
+            yield f"{name} is not used by sasl_mechanism {mechanism}: drop it"
         if login is None:
             for name in ("sasl_username", "sasl_password"):
                 if not getattr(self, name):
@@ -290,8 +332,14 @@ class ClientConfig:
         if not self.uses_sasl or self.sasl_mechanism not in BY_PASSWORD:
             return None
         if self.sasl_jaas_config is not None:
-            return read_jaas(self.sasl_jaas_config)[1:]
+            entry = read_jaas(self.sasl_jaas_config)
+            return entry.username, entry.password
         return self.sasl_username or "", self.sasl_password or ""
+
+    @property
+    def oidc(self) -> oidc.OidcSettings | None:
+        """Where the tokens of OAUTHBEARER come from; None if a function returns them, or another mechanism is used."""
+        return oidc.settings_of(self)
 
 
 class ClientOptions(TypedDict, total=False):
@@ -324,3 +372,14 @@ class ClientOptions(TypedDict, total=False):
     sasl_password: str | None
     sasl_jaas_config: str | None
     sasl_oauth_token_provider: Callable[[], Any] | None
+    sasl_oauthbearer_method: Literal["default", "oidc"] | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_id: str | None
+    sasl_oauthbearer_client_secret: str | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_extensions: str | None
+    sasl_oauthbearer_header_urlencode: bool
+    sasl_login_retry_backoff_ms: int
+    sasl_login_retry_backoff_max_ms: int
+    https_ca_location: str | None
+    https_ca_pem: str | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +27,7 @@ from pyclient.errors import ConfigError
 
 _KEY: Final = "option"
 _HIDDEN: Final = "<hidden>"
+_PASSWORD_IN_URL: Final = re.compile(r"//[^/@\s]*@")
 
 
 def option(
@@ -128,7 +130,7 @@ def _choose(option: Option, value: Any) -> Any:
 
 
 def _complaint(option: Option, value: Any, detail: str = "") -> str:
-    shown = _HIDDEN if option.sensitive else f"{value!r:.200}"
+    shown = _HIDDEN if option.sensitive else _PASSWORD_IN_URL.sub(rf"//{_HIDDEN}@", f"{value!r:.200}")
     text = f"{option.name}={shown} is not possible: it takes {describe(option)}"
     return f"{text} ({detail})" if detail else text
 

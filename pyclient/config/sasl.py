@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
@@ -22,17 +22,21 @@ _ENTRY: Final = re.compile(
     r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"';]+))*)\s*;\s*"""
 )
 _OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s"';]+))""")
+_EXTENSION: Final = "extension_"
 _EXAMPLE: Final = (
     'one entry like org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
 )
 
 
-class Login(NamedTuple):
-    """What an entry of a JAAS configuration says."""
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What an entry of a JAAS configuration says. For OAUTHBEARER, user and password are the client's id and secret."""
 
     mechanisms: frozenset[str]
-    username: str
-    password: str
+    username: str = ""
+    password: str = field(default="", repr=False)
+    scope: str | None = None
+    extensions: dict[str, str] = field(default_factory=dict)
 
 
 def checked_jaas(value: Any) -> str:
@@ -52,18 +56,25 @@ class BrokerLogin:
 
 
 def read_jaas(value: Any) -> Login:
-    """Return the user and password of one entry for Kafka's PlainLoginModule or ScramLoginModule.
+    """Return what one entry says, for Kafka's PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule.
 
     Raise `ValueError` for anything else; its text has no part of the value but the name of a module or of an option.
     """
     module, options = _entry(value)
+    name = module.rpartition(".")[2]
+    extensions: dict[str, str] = {}
+    known = {"username", "password", "serviceName"}
     if "OAUTHBEARER" in _MODULES[module]:
-        raise ValueError("OAuthBearerLoginModule is not supported: give sasl_oauth_token_provider")
-    unknown = options.keys() - {"username", "password", "serviceName"}
+        known = {"clientId", "clientSecret", "scope"}
+        extensions = {key.removeprefix(_EXTENSION): text for key, text in options.items() if key.startswith(_EXTENSION)}
+    unknown = options.keys() - known - {_EXTENSION + key for key in extensions}
     if unknown:
-        raise ValueError(f"the option {min(unknown)} of {module.rpartition('.')[2]} is not supported")
+        raise ValueError(f"the option {min(unknown)} of {name} is not supported")
+    if "clientId" in known:
+        login = options.get("clientId", ""), options.get("clientSecret", "")
+        return Login(_MODULES[module], *login, options.get("scope"), extensions)
     if not options.get("username") or "password" not in options:
-        raise ValueError(f"{module.rpartition('.')[2]} needs username and password")
+        raise ValueError(f"{name} needs username and password")
     return Login(_MODULES[module], options["username"], options["password"])
 
 

@@ -17,8 +17,11 @@ _NOTHING: Final = ("", "none", "null")
 
 
 _NOT_YET: Final = "two-phase commit (KIP-939) is not supported yet"
-_BY_PROVIDER: Final = "give sasl_oauth_token_provider, a function that returns a token"
-_NO_SASL: Final = "of SASL, PLAIN, SCRAM and OAUTHBEARER with sasl_oauth_token_provider are supported"
+_BY_PROVIDER: Final = (
+    "give sasl_oauth_token_provider, a function that returns a token, or sasl_oauthbearer_token_endpoint_url"
+)
+_NO_SASL: Final = "of SASL, PLAIN, SCRAM and OAUTHBEARER are supported"
+_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
 _TLS_BY_PEM: Final = "pyclient reads PEM: use ssl_cafile, ssl_certfile and ssl_keyfile, or an ssl_context"
 _TLS_CONTEXT: Final = "set it in an ssl_context of your own"
 _NO_METRICS_PLUGINS: Final = "pyclient has no metrics plug-ins; client.health() returns a client's state"
@@ -47,9 +50,18 @@ def _foreign(name: str, reason: str, accepts: tuple[str, ...] = ()) -> Option:
 
 COMMON: Final[Mapping[str, Option]] = MappingProxyType(
     table_of(
-        _refused("sasl_login_callback_handler_class", _BY_PROVIDER),
-        _refused("sasl_oauthbearer_token_endpoint_url", _BY_PROVIDER),
-        _refused("sasl_oauthbearer_method", _BY_PROVIDER, accepts=("default",)),
+        _refused(
+            "sasl_login_callback_handler_class",
+            _BY_PROVIDER,
+            accepts=tuple(f"{_OAUTH}{where}OAuthBearerLoginCallbackHandler".casefold() for where in ("", "secured.")),
+        ),
+        _refused(
+            "sasl_oauthbearer_jwt_retriever_class",
+            _BY_PROVIDER,
+            accepts=tuple(
+                f"{_OAUTH}{kind}JwtRetriever".casefold() for kind in ("Default", "ClientCredentials", "File")
+            ),
+        ),
         _refused("sasl_oauthbearer_config", _BY_PROVIDER, accepts=_NOTHING),
         _refused("sasl_kerberos_service_name", _NO_SASL),
         _foreign("oauth_cb", _BY_PROVIDER),

@@ -261,11 +261,16 @@ def test_refused_token_says_why(run: Any) -> None:
 def test_provider_that_fails_is_asked_again_with_the_next_connection(run: Any) -> None:
     async def scenario() -> None:
         def fail() -> str:
-            raise OSError("the identity server is down")
+            raise OSError("the identity server refused POST client_secret=hunter2")
 
         error = await refused(SaslServer().broker(), "OAUTHBEARER", sasl_oauth_token_provider=fail)
         assert not error.lasting
-        assert "sasl_oauth_token_provider failed: OSError('the identity server is down')" in str(error)
+        assert "sasl_oauth_token_provider failed with OSError, the cause of this error" in str(error)
+        assert "hunter2" not in repr(error), "what a provider raises may quote its request"
+        causes = [error]
+        while causes[-1].__cause__ is not None:
+            causes.append(causes[-1].__cause__)
+        assert "hunter2" in repr(causes[-1])
 
     run(scenario())
 
@@ -315,7 +320,7 @@ def test_token_is_kept_until_it_is_due_and_then_replaced(run: Any, caplog: pytes
         assert server.accepted[4:] == ["second"]
         assert "the last token is used" in caplog.text
         clock.seconds = 2100
-        with pytest.raises(ConnectionFailed, match="sasl_oauth_token_provider failed: IndexError"):
+        with pytest.raises(ConnectionFailed, match="sasl_oauth_token_provider failed with IndexError"):
             await open_one()
         broker.stop()
 

@@ -21,6 +21,7 @@ from pyclient.errors import (
 from pyclient.net.sasl.exchanges import Exchange, OAuthExchange, PlainExchange, ScramExchange
 from pyclient.net.sasl.oauth import TokenSource
 from pyclient.net.sasl.scram import salted_password
+from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.net.tasks import in_daemon_thread
 from pyclient.protocol.fields import Request
 from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -49,8 +50,7 @@ class Authenticator:
         self._plain_protocol = "SSL" if config.uses_tls else "PLAINTEXT"
         self._timeout = config.socket_connection_setup_timeout_ms / 1000
         self._salted: tuple[tuple[bytes, int], bytes] | None = None
-        provider = config.sasl_oauth_token_provider
-        self._tokens = None if provider is None else TokenSource(provider, clock, self._timeout)
+        self._tokens = _token_source(config, clock, self._timeout)
 
     async def authenticate(self, connection: Connection) -> float:
         """Authenticate a connection, or do so again.
@@ -141,6 +141,21 @@ class Authenticator:
         elif code == SaslAuthenticationFailed.code:
             text += ": check sasl_username and sasl_password"
         raise _Refused(text) from error
+
+
+def _token_source(config: ClientConfig, clock: Clock, timeout: float) -> TokenSource | None:
+    """Return where the tokens of OAUTHBEARER come from; None for another mechanism. Raise `ConfigError`."""
+    settings = config.oidc
+    if settings is None:
+        provider = config.sasl_oauth_token_provider
+        return None if provider is None else TokenSource(provider, clock, timeout)
+    from pyclient.net.sasl.oidc import TokenEndpoint, TokenFile  # few clients need its modules
+
+    if settings.is_file:
+        file = TokenFile(settings)
+        return TokenSource(file.get, clock, timeout, file.is_outdated)
+    endpoint = TokenEndpoint(settings, clock, SURROUNDINGS.get().new_rng(), timeout)
+    return TokenSource(endpoint.get, clock, timeout + 1)  # its own error, within `timeout`, says more
 
 
 def _printable(text: str) -> str:

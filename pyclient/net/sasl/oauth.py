@@ -36,14 +36,28 @@ class Token(NamedTuple):
         return f"Token(<hidden>, until={self.until})"
 
 
-class TokenSource:
-    """Calls the user's function for tokens, which may be synchronous (then it runs in a thread) or asynchronous."""
+class TokenFailure(ConnectionFailed):
+    """There is no token. The text has nothing secret: it is of this package."""
 
-    def __init__(self, provider: Callable[[], Any], clock: Clock, timeout: float) -> None:
-        """`timeout` is the number of seconds that the provider may take."""
+
+class TokenSource:
+    """Calls a function for tokens, which may be synchronous (then it runs in a thread) or asynchronous."""
+
+    def __init__(
+        self,
+        provider: Callable[[], Any],
+        clock: Clock,
+        timeout: float,
+        is_outdated: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`timeout` is the number of seconds that the provider may take.
+
+        `is_outdated` tells that another token is there before the kept one ends.
+        """
         self._provider = provider
         self._clock = clock
         self._timeout = timeout
+        self._is_outdated = is_outdated
         self._token: Token | None = None
         self._refresh_at = 0.0
         self._asking: asyncio.Task[Token] | None = None
@@ -54,7 +68,7 @@ class TokenSource:
         Raise `ConnectionFailed` if the provider fails and the last token has ended.
         """
         now = self._clock.time_ms() / 1000
-        if self._token is not None and now < self._refresh_at:
+        if self._token is not None and now < self._refresh_at and not self._is_outdated():
             return self._token
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._ask())
@@ -71,17 +85,22 @@ class TokenSource:
     async def _ask(self) -> Token:
         try:
             async with asyncio.timeout(self._timeout):
-                token = read_token(await self._call())
+                given = await self._call()
         except TimeoutError:
             text = f"sasl_oauth_token_provider returned no token within {self._timeout:g} s"
             raise ConnectionFailed(text) from None
-        except Exception as error:  # the user's own
-            raise ConnectionFailed(f"sasl_oauth_token_provider failed: {error!r:.500}") from error
+        except TokenFailure:
+            raise
+        except Exception as error:  # the user's own, whose text may quote a secret: it is the cause, and not shown
+            text = f"sasl_oauth_token_provider failed with {type(error).__name__}, the cause of this error"
+            raise ConnectionFailed(text) from error
+        try:
+            token = given if isinstance(given, Token) else read_token(given)
+        except ValueError as error:
+            raise ConnectionFailed(f"sasl_oauth_token_provider: {error}") from None
         now = self._clock.time_ms() / 1000
         if token.until is not None and token.until <= now:
-            raise ConnectionFailed(
-                f"sasl_oauth_token_provider returned a token that ended {now - token.until:.0f} s ago"
-            )
+            raise ConnectionFailed(f"the token that is to be sent ended {now - token.until:.0f} s ago")
         self._token = token
         self._refresh_at = now if token.until is None else now + (token.until - now) * _REFRESH_AT
         return token
@@ -106,7 +125,7 @@ def read_token(given: Any) -> Token:
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
         raise ValueError("the token is not of the characters that RFC 6750 allows")
     if until is None:
-        until = _end_of_jwt(value)
+        until = end_of_jwt(value)
     elif isinstance(until, bool) or not isinstance(until, (int, float)):
         raise ValueError("the end of a token is a number of seconds since 1970")
     if len(parts) == 3 and not isinstance(extensions, Mapping):
@@ -125,7 +144,7 @@ def _extensions(given: Any) -> Mapping[str, str]:
     return dict(given)
 
 
-def _end_of_jwt(token: str) -> float | None:
+def end_of_jwt(token: str) -> float | None:
     """Return when a JWT ends; None if it does not say so, or is none. The broker checks its signature."""
     parts = token.split(".")
     if len(parts) != 3:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
 import time
@@ -17,7 +18,7 @@ import kafka
 import pytest
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from pyclient import Admin, Consumer, Producer, errors
+from pyclient import Admin, AsyncProducer, Consumer, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -183,6 +184,65 @@ def test_every_client_logs_in_by_its_token_provider(cluster: EmbeddedCluster, cl
 def test_clients_are_told_that_the_token_is_invalid(cluster: EmbeddedCluster, client: Any) -> None:
     with pytest.raises((errors.ClusterUnreachable, confluent_kafka.KafkaException), match="invalid_token"):
         client(cluster.bootstrap_servers, Signer().token(), "t")
+
+
+# -- client credentials
+
+
+def with_pyclient(servers: str, url: str) -> None:
+    options = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": url,
+        "sasl.oauthbearer.client.credentials.client.id": "alice",
+        "sasl.oauthbearer.client.credentials.client.secret": "hunter2",
+        "sasl.oauthbearer.scope": "kafka",
+    }
+    with Producer(servers, config=options) as producer:
+        producer.send("credentials", b"1").result(60)
+
+
+def with_asyncio(servers: str, url: str) -> None:
+    async def main() -> None:
+        async with AsyncProducer(
+            servers,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauthbearer_token_endpoint_url=url,
+            sasl_oauthbearer_client_id="alice",
+            sasl_oauthbearer_client_secret="hunter2",
+            sasl_oauthbearer_scope="kafka",
+        ) as producer:
+            await producer.send("credentials", b"1")
+
+    asyncio.run(main())
+
+
+def with_confluent(servers: str, url: str) -> None:
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": url,
+            "sasl.oauthbearer.client.id": "alice",
+            "sasl.oauthbearer.client.secret": "hunter2",
+            "sasl.oauthbearer.scope": "kafka",
+        }
+    )
+    producer.produce("credentials", b"1")
+    assert producer.flush(60) == 0
+
+
+@pytest.mark.parametrize("client", [with_pyclient, with_asyncio, with_confluent], ids=lambda client: client.__name__)
+def test_client_credentials_are_exchanged_for_a_token(cluster: EmbeddedCluster, client: Any) -> None:
+    with IdentityServer(SIGNER) as server:
+        client(cluster.bootstrap_servers, f"{server.url}/token")
+        assert server.asked
+        for asked in server.asked:
+            assert asked.authorization == "Basic " + base64.b64encode(b"alice:hunter2").decode()
+            assert asked.form == {"grant_type": "client_credentials", "scope": "kafka"}
 
 
 # -- the answers

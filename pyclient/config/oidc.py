@@ -1,0 +1,129 @@
+"""What a client needs to get tokens from an identity server, or from a file: the options of OAUTHBEARER together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from pyclient.config.sasl import read_jaas
+
+if TYPE_CHECKING:
+    from pyclient.config.client import ClientConfig
+
+OPTIONS: Final = (
+    "sasl_oauth_token_provider",
+    "sasl_oauthbearer_method",
+    "sasl_oauthbearer_token_endpoint_url",
+    "sasl_oauthbearer_client_id",
+    "sasl_oauthbearer_client_secret",
+    "sasl_oauthbearer_scope",
+    "sasl_oauthbearer_extensions",
+    "https_ca_location",
+    "https_ca_pem",
+)
+"""The options that OAUTHBEARER alone uses, and that have no value by default."""
+
+_OF_SERVERS: Final = OPTIONS[3:]
+_URL: Final = "sasl_oauthbearer_token_endpoint_url"
+_EXTENSION: Final = re.compile(r"([A-Za-z]+)=([\x21-\x2b\x2d-\x7e][\x20-\x2b\x2d-\x7e]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class OidcSettings:
+    """Where tokens come from: the URL of a token endpoint, or of a file. Times are in seconds."""
+
+    url: str
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scope: str | None = None
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    encodes_header: bool = False
+    ca_file: str | None = None
+    ca_pem: str | None = field(default=None, repr=False)
+    backoff: float = 0.1
+    longest_backoff: float = 10.0
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the URL is that of a file with the token."""
+        return urlsplit(self.url).scheme == "file"
+
+
+def read_extensions(value: Any) -> str:
+    """Return `value` if it is of pairs like `logicalCluster=lkc-1,identityPoolId=pool-2`; else raise `ValueError`."""
+    if not isinstance(value, str) or not all(_EXTENSION.fullmatch(pair.strip()) for pair in value.split(",")):
+        raise ValueError
+    if "auth" in extensions_of(value):
+        raise ValueError("no extension may be called auth")
+    return value
+
+
+def extensions_of(text: str | None) -> dict[str, str]:
+    """Return the extensions in the option's text."""
+    pairs = (pair.strip().partition("=") for pair in (text or "").split(",") if pair)
+    return {name: value for name, _, value in pairs}
+
+
+def settings_of(config: ClientConfig) -> OidcSettings | None:
+    """Return what the options say; None if tokens come from a function, or OAUTHBEARER is not used."""
+    url = config.sasl_oauthbearer_token_endpoint_url
+    if not config.uses_sasl or config.sasl_mechanism != "OAUTHBEARER" or url is None:
+        return None
+    entry = None if config.sasl_jaas_config is None else read_jaas(config.sasl_jaas_config)
+    return OidcSettings(
+        url,
+        config.sasl_oauthbearer_client_id or ("" if entry is None else entry.username),
+        config.sasl_oauthbearer_client_secret or ("" if entry is None else entry.password),
+        config.sasl_oauthbearer_scope or (None if entry is None else entry.scope),
+        {**({} if entry is None else entry.extensions), **extensions_of(config.sasl_oauthbearer_extensions)},
+        config.sasl_oauthbearer_header_urlencode,
+        config.https_ca_location,
+        config.https_ca_pem,
+        config.sasl_login_retry_backoff_ms / 1000,
+        config.sasl_login_retry_backoff_max_ms / 1000,
+    )
+
+
+def conflicts(config: ClientConfig) -> Iterator[str]:
+    """Yield one text for each invalid combination of the options of OAUTHBEARER, which is the mechanism."""
+    for name in ("sasl_username", "sasl_password"):
+        if getattr(config, name) is not None:
+            yield f"{name} is not used by sasl_mechanism OAUTHBEARER: drop it"
+    given = [name for name in _OF_SERVERS if getattr(config, name) is not None]
+    if config.sasl_jaas_config is not None:
+        given.append("sasl_jaas_config")
+    url = config.sasl_oauthbearer_token_endpoint_url
+    if config.sasl_oauth_token_provider is not None:
+        for name in (*([_URL] if url is not None else []), *given):
+            yield f"sasl_oauth_token_provider and {name} are both given: drop one"
+        if config.sasl_oauthbearer_method == "oidc":
+            yield "sasl_oauthbearer_method is oidc, and sasl_oauth_token_provider is given: drop one"
+    elif url is None:
+        yield (
+            f"sasl_mechanism OAUTHBEARER needs sasl_oauth_token_provider, a function that returns a token, or {_URL}, "
+            "the https: URL of an identity server or the file: URL of a token"
+        )
+    else:
+        yield from _of_url(config, url, given)
+
+
+def _of_url(config: ClientConfig, url: str, given: list[str]) -> Iterator[str]:
+    if config.sasl_oauthbearer_method == "default":
+        yield f"sasl_oauthbearer_method is default, and {_URL} is given: set the method to oidc, or drop one"
+    if config.sasl_jaas_config is not None and "OAUTHBEARER" not in read_jaas(config.sasl_jaas_config).mechanisms:
+        yield "sasl_jaas_config has another login module than OAuthBearerLoginModule, sasl_mechanism is OAUTHBEARER"
+        return
+    if urlsplit(url).scheme == "file":
+        for name in given:
+            if name not in ("sasl_oauthbearer_extensions", "sasl_jaas_config"):
+                yield f"{name} is not used with a token from a file ({_URL} is a file: URL): drop it"
+        return
+    login = settings_of(config)
+    assert login is not None
+    if not login.client_id or not login.client_secret:
+        yield f"{_URL} needs sasl_oauthbearer_client_id and sasl_oauthbearer_client_secret, as the server knows them"
+    if config.https_ca_location is not None and config.https_ca_pem is not None:
+        yield "https_ca_location and https_ca_pem are both given: drop one"
