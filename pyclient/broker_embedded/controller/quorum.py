@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pyclient import errors
-from pyclient.broker_embedded.controller.delta import MetadataDelta
-from pyclient.broker_embedded.controller.metadata_log import MetadataReplay, leader_change
+from pyclient.broker_embedded.controller.quorum_applying import MetadataApplier
 from pyclient.broker_embedded.controller.quorum_files import save_election
-from pyclient.broker_embedded.controller.quorum_messages import Converter
+from pyclient.broker_embedded.controller.quorum_log import QuorumLog
+from pyclient.broker_embedded.controller.quorum_messages import Answered, Converter
 from pyclient.broker_embedded.controller.quorum_network import QuorumAddresses, QuorumNetwork
 from pyclient.broker_embedded.controller.quorum_snapshots import QuorumSnapshots
 from pyclient.broker_embedded.controller.raft import messages as raft
 from pyclient.broker_embedded.controller.raft.quorum_state import RaftTimeouts
 from pyclient.broker_embedded.controller.raft.raft import RaftReplica
-from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch
 from pyclient.broker_embedded.controller.raft.roles import Leader
 from pyclient.broker_embedded.controller.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from pyclient.broker_embedded.controller.snapshots import SnapshotGenerator, start_log_at
-from pyclient.broker_embedded.controller.voter_records import voters_batch
+from pyclient.broker_embedded.controller.snapshots import SnapshotGenerator
 from pyclient.protocol.fields import ZERO_UUID
-from pyclient.records import iter_batches
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -30,27 +26,15 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyclient.broker_embedded.broker import BrokerNode
-    from pyclient.broker_embedded.config.broker_config import BrokerConfig
+    from pyclient.broker_embedded.controller.delta import MetadataDelta
     from pyclient.broker_embedded.controller.quorum_files import OpenedLog
+    from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch
     from pyclient.broker_embedded.controller.raft.roles import Progress
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.network.node_channels import NodeChannels
     from pyclient.broker_embedded.scheduling.timers import Timer
 
 log = logging.getLogger("pyclient.broker_embedded")
-
-_APPLIED_AT_ONCE: Final = 1 << 18
-"""Bytes of committed batches that are applied in one step, some milliseconds."""
-
-_LONGEST_WAIT: Final = 0.5
-
-
-class Answered(NamedTuple):
-    """The core's answer to another node's request, with the `data` that it names: batches or a part of a snapshot."""
-
-    response: Any
-    data: bytes = b""
-    size: int = 0
 
 
 class QuorumListener(Protocol):
@@ -66,19 +50,6 @@ class QuorumListener(Protocol):
         """Act on changes of the image, after it is loaded."""
 
 
-def timeouts_of(config: BrokerConfig) -> RaftTimeouts:
-    """Return the quorum's times from `controller.quorum.*`. A Fetch is held a quarter of the time after which the
-    follower gives its leader up, half a second at most."""
-    fetch = config.seconds("controller.quorum.fetch.timeout.ms")
-    return RaftTimeouts(
-        election=config.seconds("controller.quorum.election.timeout.ms"),
-        election_backoff_max=config.seconds("controller.quorum.election.backoff.max.ms"),
-        fetch=fetch,
-        retry_backoff=config.seconds("controller.quorum.retry.backoff.ms"),
-        fetch_max_wait=min(_LONGEST_WAIT, fetch / 4),
-    )
-
-
 class Quorum:
     """This node's replica of the metadata log in a quorum with others: a voter, or an observer that only follows.
 
@@ -92,8 +63,6 @@ class Quorum:
         config = node.config
         self.addresses = QuorumAddresses(config.quorum.voters, opened.voters, dynamic=config.quorum.dynamic)
         self.log: UnifiedLog = opened.log
-        self.applied = opened.applied
-        """The offset up to which the image has the log's records."""
         self.is_active = False
         """True while this node is the active controller: it leads, and has applied all records of earlier leaders."""
         self.loaded = False
@@ -104,15 +73,12 @@ class Quorum:
         name, own = config.quorum.listener_name, config.quorum.voters.get(node.node_id)
         converter = Converter(node.cluster_id, name, own, self._max_bytes)
         self.network = QuorumNetwork(node, channels, self.addresses, converter, self)
-        self._replay: MetadataReplay = opened.replay
         self._snapshots = QuorumSnapshots(
             node.fs, opened.log, config.integer("controller.quorum.fetch.snapshot.max.bytes")
         )
         self._generator: SnapshotGenerator | None = None
-        self._applied_epoch = opened.replay.epoch
-        self._committed = self.applied
-        self._leader_end = -1  # the high watermark in the leader's last response
-        self._flushing_to = 0
+        self._applier = MetadataApplier(opened, node.image)
+        self._writer = QuorumLog(opened.log, node.fs, self._flushed)
         self._timer: Timer | None = None
         self._closed = False
         self._paused = False
@@ -126,7 +92,7 @@ class Quorum:
             opened.voters,
             opened.election,
             node.rng,
-            timeouts_of(config),
+            RaftTimeouts.of(config),
             description=Voter(me, (Endpoint(name, *own),)) if config.quorum.dynamic and own is not None else None,
             bootstrap=tuple(config.quorum.voters) if config.quorum.dynamic else (),
         )
@@ -158,7 +124,12 @@ class Quorum:
     @property
     def high_watermark(self) -> int:
         """The offset below which everything is known to be committed."""
-        return self._committed
+        return self._applier.committed
+
+    @property
+    def applied(self) -> int:
+        """The offset up to which the image has the log's records."""
+        return self._applier.position.offset
 
     def progress(self) -> Mapping[ReplicaKey, Progress]:
         """Return what this node knows of the other replicas' logs while it leads."""
@@ -177,7 +148,7 @@ class Quorum:
             clock=node.clock,
             position=self._position,
             image=node.image,
-            uninterpreted=lambda: self._replay.uninterpreted,
+            uninterpreted=lambda: self._applier.replay.uninterpreted,
             written=self._snapshot_written,
             voters=self._voters_below,
         )
@@ -286,7 +257,6 @@ class Quorum:
         self._drive(self.raft.tick)
 
     def _perform(self, effect: raft.Effect) -> None:
-        now_ms = self._node.clock.time_ms()
         match effect:
             case raft.Send(node_id, request):
                 self.network.send(node_id, request)
@@ -294,33 +264,17 @@ class Quorum:
                 self._answer(effect)
             case raft.SaveElection(state):
                 save_election(self._node.fs, self._directory, state, self._static)
-            case raft.Append(batches):
-                data = b"".join(batch.data for batch in batches)
-                self.log.append(data, leader_epoch=batches[-1].epoch, now_ms=now_ms, origin="replica")
-            case raft.AppendRecords(base_offset, epoch, data):
-                self._append(base_offset, epoch, data)
-            case raft.AppendLeaderChange(offset, epoch, leader_id, voters, granting):
-                self._append(offset, epoch, leader_change(leader_id, voters, granting, now_ms))
-            case raft.AppendVoters(offset, epoch, voters, kraft_version):
-                self._append(offset, epoch, voters_batch(voters, kraft_version, now_ms))
-            case raft.Truncate(offset):
-                self._flushing_to = 0  # a flush that is under way is not reported
-                self.log.truncate_to(offset)
             case raft.HighWatermark(offset):
-                self._committed = offset
+                self._applier.committed = offset
             case raft.StoreSnapshotPiece():
                 self._snapshots.store(effect)
             case raft.InstallSnapshot(snapshot):
                 self._install(snapshot)
-            case raft.DeleteBefore(snapshot):
-                start_log_at(self.log, self._node.fs, snapshot, now_ms)
             case raft.LeaderChange(epoch, leader_id):
                 leader = "unknown" if leader_id is None else leader_id
                 log.info("node %d: metadata epoch %d, leader %s", self._node.node_id, epoch, leader)
-
-    def _append(self, offset: int, epoch: int, batch: bytes) -> None:
-        written = self.log.append(batch, leader_epoch=epoch, now_ms=self._node.clock.time_ms(), origin="coordinator")
-        assert written.base_offset == offset, (written, offset)
+            case _:
+                self._writer.write(effect, self._node.clock.time_ms())
 
     def _answer(self, effect: raft.Answer) -> None:
         if effect.token.done():
@@ -335,7 +289,7 @@ class Quorum:
     def responded(self, node_id: int, request: raft.Request, response: raft.Response) -> None:
         """Take a node's response to a request of this replica."""
         if isinstance(response, raft.FetchResponse) and not response.error:
-            self._leader_end = response.high_watermark
+            self._applier.leader_end = response.high_watermark
         self._drive(lambda now: self.raft.responded(node_id, request, response, now))
 
     def failed(self, node_id: int, request: raft.Request, *, lost: bool) -> None:
@@ -347,10 +301,10 @@ class Quorum:
 
     def _install(self, snapshot: OffsetAndEpoch) -> None:
         """Replace the log and the image by a snapshot that was fetched."""
-        self._flushing_to = 0
-        self._replay, delta = self._snapshots.install(snapshot, self._node.image)
-        self.applied, self._applied_epoch = snapshot.offset, snapshot.epoch
-        self.raft.snapshot_installed(snapshot, self._replay.voters, self._now())
+        self._writer.replaced()
+        replay, delta = self._snapshots.install(snapshot, self._node.image)
+        self._applier.installed(snapshot, replay)
+        self.raft.snapshot_installed(snapshot, replay.voters, self._now())
         if delta and self.loaded:
             self._listener.metadata_changed(delta)
 
@@ -362,8 +316,8 @@ class Quorum:
 
     def _position(self) -> OffsetAndEpoch | None:
         """Return the end of what the image has; None if a snapshot must not be written now."""
-        is_whole = self.loaded and not self._closed and not self._paused and not self._replay.in_transaction
-        return OffsetAndEpoch(self.applied, self._applied_epoch) if is_whole else None
+        is_whole = self.loaded and not self._closed and not self._paused and not self._applier.replay.in_transaction
+        return self._applier.position if is_whole else None
 
     def _voters_below(self, offset: int) -> VoterSet | None:
         """Return the voters that a snapshot up to `offset` has to keep, None if the configuration has them."""
@@ -372,44 +326,24 @@ class Quorum:
     # The disk
 
     def _flush(self) -> bool:
-        """Sync the log in the background. Return True if it is on the disk already; the core then knows."""
-        end = self.log.end_offset
-        if self.raft.state.log.flushed_end >= end or self._flushing_to:
+        """Sync the log. Return True if it is on the disk already; the core then knows."""
+        end = self._writer.flush(self.raft.state.log.flushed_end)
+        if end is None:
             return False
-        flush_later = self.log.flush_later
-        if flush_later is None:
-            if self._node.fs.durable:
-                self.log.flush()
-            self.raft.flushed(end, self._now())
-            return True
-        local = self.log.local
-        self._flushing_to = end
-        then = partial(self._flushed, end)
-        flush_later(
-            local.begin_flush(self.log, local.unflushed_segments(), then, offline=lambda: self.log.failure is not None)
-        )
-        return False
+        self.raft.flushed(end, self._now())
+        return True
 
     def _flushed(self, end: int) -> None:
-        self._flushing_to = 0
-        self.log.local.flushed_to(end)
         self._drive(lambda now: self.raft.flushed(end, now))
 
     # What is committed
 
     def _apply(self) -> None:
         """Apply committed batches to the image, a part in one step."""
-        if self._applying or self.applied >= self._committed:
+        if self._applying or not self._applier.is_behind:
             return
-        data = self.log.read_bytes(self.applied, _APPLIED_AT_ONCE, isolation="log_end")
-        delta = MetadataDelta(self._node.image)
-        self._replay.target = delta
         try:
-            for position, header in iter_batches(data):
-                if header.base_offset >= self._committed:
-                    break
-                self._replay.apply_batch(data, position, header)
-                self.applied, self._applied_epoch = header.next_offset, header.leader_epoch
+            delta = self._applier.step()
         except errors.ProtocolError as error:
             log.critical("node %d cannot apply the committed metadata: %s", self._node.node_id, error)
             self._halt()
@@ -417,7 +351,7 @@ class Quorum:
         if delta and self.loaded:
             self._listener.metadata_changed(delta)
         self.log.advance_high_watermark(self.applied)
-        if self.applied < self._committed:
+        if self._applier.is_behind:
             self._applying = True
             self._node.loop.call_soon(self._apply_more)
 
@@ -430,9 +364,9 @@ class Quorum:
     def _follow_role(self) -> None:
         """Become or cease to be the active controller, and note when the image is up to date."""
         role = self.raft.state.role
-        if not self.loaded and self._is_up_to_date(leads=isinstance(role, Leader)):
+        if not self.loaded and self._applier.is_up_to_date(self.epoch, leads=isinstance(role, Leader)):
             self.loaded = True
-            self._listener.metadata_loaded(self._replay.take_removed_topics())
+            self._listener.metadata_loaded(self._applier.replay.take_removed_topics())
         active = isinstance(role, Leader) and self.applied > role.epoch_start and self.loaded
         if active == self.is_active:
             waits = self.is_active and self.applied < self.log.end_offset
@@ -444,11 +378,6 @@ class Quorum:
         self._listener.controller_changed()
         if not active:
             self.log.give_up_commits()
-
-    def _is_up_to_date(self, *, leads: bool) -> bool:
-        """Tell whether a record of the present leader is applied, and with it all that was committed before."""
-        known = self._committed if leads else self._leader_end
-        return known > 0 and self.applied >= max(known, self._committed) and self._applied_epoch == self.epoch > 0
 
     def _halt(self) -> None:
         self._closed = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyclient.broker_embedded.controller.metadata_log import TOPIC, TOPIC_ID
 from pyclient.broker_embedded.controller.raft import messages as raft
@@ -19,13 +19,21 @@ from pyclient.records import check_crc, iter_batches
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from pyclient.broker_embedded.controller.quorum import Answered, Quorum
+    from pyclient.broker_embedded.controller.quorum import Quorum
     from pyclient.broker_embedded.controller.quorum_network import QuorumAddresses
     from pyclient.protocol.fields import Request
 
 NO_NODE: Final = -1
 _LONGEST_WAIT: Final = 0.5
 _MOST_EPOCHS: Final = 2**31 - 2
+
+
+class Answered(NamedTuple):
+    """The core's answer to another node's request, with the `data` that it names: batches or a part of a snapshot."""
+
+    response: Any
+    data: bytes = b""
+    size: int = 0
 
 
 class Converter:

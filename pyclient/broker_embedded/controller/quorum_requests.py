@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyclient.broker_embedded.broker import BrokerNode
-    from pyclient.broker_embedded.controller.quorum import Answered, Quorum
+    from pyclient.broker_embedded.controller.quorum import Quorum
+    from pyclient.broker_embedded.controller.quorum_messages import Answered
     from pyclient.broker_embedded.controller.raft.messages import Request
 
 log = logging.getLogger("pyclient.broker_embedded")

@@ -29,6 +29,7 @@ from pyclient.broker_embedded.controller.raft.roles import (
 if TYPE_CHECKING:
     from random import Random
 
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.raft.election_state import ElectionState
     from pyclient.broker_embedded.controller.raft.messages import Effect, Request
     from pyclient.broker_embedded.controller.raft.replica_log import ReplicaLog
@@ -54,6 +55,18 @@ class RaftTimeouts:
     """`retry.backoff.ms`: the pause before a request that failed is sent again."""
     fetch_max_wait: float = 0.5
     """How long a leader holds a Fetch that has nothing to return."""
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> RaftTimeouts:
+        """Return the times of a node. A Fetch is held a quarter of the time after which the follower gives up."""
+        fetch = config.seconds("controller.quorum.fetch.timeout.ms")
+        return cls(
+            election=config.seconds("controller.quorum.election.timeout.ms"),
+            election_backoff_max=config.seconds("controller.quorum.election.backoff.max.ms"),
+            fetch=fetch,
+            retry_backoff=config.seconds("controller.quorum.retry.backoff.ms"),
+            fetch_max_wait=min(cls().fetch_max_wait, fetch / 4),
+        )
 
     @property
     def check_quorum(self) -> float:
