@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pyclient.backoff import Backoff
-from pyclient.clock import Rng
 from pyclient.consumer import AsyncConsumer, Records
 from pyclient.errors import CommitFailed, DeserializationError, KafkaError
+from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.processing.endings import Ending, async_pause, ending_on
 from pyclient.processing.outputs import AsyncProcess, async_outputs_of, headers_about
 from pyclient.producer import AsyncProducer, ProducerRecord
@@ -61,6 +61,7 @@ async def async_process_transactionally(
     stop = stop or asyncio.Event()
     ending = Ending(stop)
     work = _Work(consumer, producer, process, dead_letter_topic)
+    rng = SURROUNDINGS.get().new_rng()
     await producer.init_transactions()
     with ending_on(signals, ending.signal):
         failures = 0
@@ -74,7 +75,7 @@ async def async_process_transactionally(
                 if not again or failures >= attempts:
                     raise
                 logger.warning("a transaction is repeated (failure %d in a row): %s", failures, error)
-                await async_pause(stop, _PAUSE.delay(failures - 1, Rng()))
+                await async_pause(stop, _PAUSE.delay(failures - 1, rng))
     return work.processed
 
 

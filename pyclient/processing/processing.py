@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pyclient.backoff import Backoff
-from pyclient.clock import Rng
 from pyclient.consumer import Consumer, Records
 from pyclient.errors import CommitFailed, DeserializationError, KafkaError
+from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.processing.endings import Ending, ending_on, pause
 from pyclient.processing.outputs import Process, headers_about, outputs_of
 from pyclient.producer import Producer, ProducerRecord
@@ -59,6 +59,7 @@ def process_transactionally(
     stop = stop or threading.Event()
     ending = Ending(stop)
     work = _Work(consumer, producer, process, dead_letter_topic)
+    rng = SURROUNDINGS.get().new_rng()
     producer.init_transactions()
     with ending_on(signals, ending.signal):
         failures = 0
@@ -72,7 +73,7 @@ def process_transactionally(
                 if not again or failures >= attempts:
                     raise
                 logger.warning("a transaction is repeated (failure %d in a row): %s", failures, error)
-                pause(stop, _PAUSE.delay(failures - 1, Rng()))
+                pause(stop, _PAUSE.delay(failures - 1, rng))
     return work.processed
 
 
