@@ -51,7 +51,7 @@ demo: $(STAMP)
 	$(BIN)/pyclient demo $(DEMO_ARGS)
 
 test: $(STAMP)
-	$(PYTEST) -n 2 --dist loadgroup -m "not kafka and not slow"
+	$(PYTEST) -n 4 --dist loadgroup -m "not kafka and not slow"
 
 test-pure: $(STAMP)
 	PYCLIENT_PURE=1 $(PYTEST) -n 2 -m "not kafka and not slow and not spark and not compiled" tests/records tests/producer tests/consumer tests/e2e

@@ -68,6 +68,41 @@ def test_a_default_is_everybody_s_own_and_clients_are_forgotten_in_the_end() -> 
     assert "10000 clients" in repr(quotas)
 
 
+def test_idle_clients_are_forgotten_and_those_that_owe_bytes_are_not() -> None:
+    quotas = ByteQuotas(PRODUCE, {(("client-id", None),): {PRODUCE: 10.0}}, windows=WINDOWS, seconds=SECONDS)
+    for number in range(100):
+        quotas.charge(f"c{number}", 1, 0.0)
+    quotas.charge("late", 1000, 5.0)
+    quotas.charge("new", 1, WINDOWS * SECONDS)
+    assert repr(quotas).endswith("of 2 clients>")
+    assert quotas.charge("late", 0, WINDOWS * SECONDS) > 0
+
+
+def test_without_quotas_no_client_is_remembered() -> None:
+    limits = {(("client-id", None),): {PRODUCE: 10.0, MUTATIONS: 1.0}}
+    quotas = ByteQuotas(PRODUCE, limits, windows=WINDOWS, seconds=SECONDS)
+    mutations = MutationQuotas(limits, windows=WINDOWS, seconds=SECONDS)
+    quotas.charge("a", 1, 0.0)
+    mutations.of_request("a", 0.0, strict=True).charge(1)
+    limits.clear()
+    quotas.charge("b", 1, 0.0)
+    mutations.of_request("b", 0.0, strict=True).charge(1)
+    assert [repr(quotas), repr(mutations)] == [f"<ByteQuotas {PRODUCE} of 0 clients>", "<MutationQuotas of 0 clients>"]
+
+
+def test_clients_with_all_tokens_are_forgotten_and_debtors_are_not() -> None:
+    limits = {(("client-id", None),): {MUTATIONS: 1.0}}
+    quotas = MutationQuotas(limits, windows=WINDOWS, seconds=SECONDS)
+    for number in range(100):
+        quotas.of_request(f"c{number}", 0.0, strict=False).charge(2)
+    quotas.of_request("owes", 0.0, strict=False).charge(100)
+    quotas.of_request("new", 2.0, strict=False).charge(1)
+    assert repr(quotas) == "<MutationQuotas of 2 clients>"
+    owes = quotas.of_request("owes", 2.0, strict=False)
+    owes.charge(1)
+    assert owes.wait == pytest.approx(101 - WINDOWS * SECONDS - 2)
+
+
 def test_a_user_s_quota_is_shared_by_the_clients() -> None:
     quotas = ByteQuotas(PRODUCE, {(("user", "ANONYMOUS"),): {PRODUCE: 10.0}}, windows=WINDOWS, seconds=SECONDS)
     assert quotas.charge("a", 90, 0.0) == 0
@@ -232,7 +267,7 @@ def test_a_strict_request_is_refused_what_another_has_to_wait_for() -> None:
     free.charge(10**9)
     assert free.wait == 0
     for number in range(10_001):
-        quotas.of_request(f"c{number}", 1.0, strict=True)
+        quotas.of_request(f"c{number}", 1.0, strict=True).charge(1)
     assert "10000 clients" in repr(quotas)
 
 

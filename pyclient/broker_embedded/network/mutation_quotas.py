@@ -19,21 +19,25 @@ _MOST_BUCKETS: Final = 10_000  # clients; above it the least recently active one
 class TokenBucket:
     """Tokens that accrue at a rate, up to `saved` seconds of them. The balance may become negative."""
 
-    __slots__ = ("_at", "_saved", "_tokens")
+    __slots__ = ("_at", "_rate", "_saved", "_tokens")
 
     def __init__(self, saved: float) -> None:
         self._saved = saved
         self._tokens: float | None = None  # full
-        self._at = 0.0
+        self._at = self._rate = 0.0
 
     def take(self, count: float, rate: float, now: float) -> None:
         """Take `count` tokens, also more than there are."""
         self._tokens = self._left(rate, now) - count
-        self._at = now
+        self._at, self._rate = now, rate
 
     def wait(self, rate: float, now: float) -> float:
         """Return the seconds until the balance is no longer negative, at most `LONGEST_THROTTLE`."""
         return min(max(-self._left(rate, now) / rate, 0.0), LONGEST_THROTTLE)
+
+    def is_full(self, now: float) -> bool:
+        """Return True if all is accrued at the rate of the last `take`: the bucket then gives as much as a new one."""
+        return self._left(self._rate, now) >= self._rate * self._saved
 
     def _left(self, rate: float, now: float) -> float:
         most = rate * self._saved
@@ -53,15 +57,24 @@ class MutationQuotas:
 
     def of_request(self, client_id: str, now: float, *, strict: bool) -> MutationQuota:
         """Return the quota of one request. A `strict` one is refused without tokens; otherwise its client waits."""
+        if not self._quotas:
+            self._buckets.clear()
         found = limit_of(self._quotas, MUTATIONS, ANONYMOUS, client_id) if self._quotas else None
         if found is None:
             return MutationQuota(None, 0.0, now, strict=strict)
         rate, owner = found
         bucket = self._buckets.pop(owner, None) or TokenBucket(self._saved)
         self._buckets[owner] = bucket  # to the end: the most recently used
-        if len(self._buckets) > _MOST_BUCKETS:
-            del self._buckets[next(iter(self._buckets))]
+        self._forget_full(now)
         return MutationQuota(bucket, rate, now, strict=strict)
+
+    def _forget_full(self, now: float) -> None:
+        """Drop the buckets of clients that were idle for long enough: client ids may be new all the time."""
+        buckets = self._buckets
+        first = next(iter(buckets))
+        while len(buckets) > 1 and (len(buckets) > _MOST_BUCKETS or buckets[first].is_full(now)):
+            del buckets[first]
+            first = next(iter(buckets))
 
 
 class MutationQuota:

@@ -43,6 +43,10 @@ class Meter:
                 samples.popleft()
         samples[-1][1] += amount
 
+    def is_idle(self, now: float) -> bool:
+        """Return True if no window has bytes any more: the meter then says as much as a new one."""
+        return not self._samples or now - self._samples[-1][0] >= self._windows * self._seconds
+
     def excess(self, limit: float, now: float) -> float:
         """Return the seconds until the rate is down to `limit` bytes per second, at most `LONGEST_THROTTLE`.
 
@@ -83,6 +87,7 @@ class ByteQuotas:
     def charge(self, client_id: str, amount: float, now: float) -> float:
         """Count bytes of a client. Return the seconds that it has to wait."""
         if not self._quotas:
+            self._meters.clear()
             return 0.0
         found = limit_of(self._quotas, self._key, ANONYMOUS, client_id)
         if found is None:
@@ -90,10 +95,17 @@ class ByteQuotas:
         limit, owner = found
         meter = self._meters.pop(owner, None) or Meter(self._windows, self._seconds)
         self._meters[owner] = meter  # to the end: the most recently used
-        if len(self._meters) > _MOST_METERS:
-            del self._meters[next(iter(self._meters))]
+        self._forget_idle(now)
         meter.add(amount, now)
         return meter.excess(limit, now)
+
+    def _forget_idle(self, now: float) -> None:
+        """Drop the meters of clients that have been idle for all windows: client ids may be new all the time."""
+        meters = self._meters
+        first = next(iter(meters))
+        while len(meters) > 1 and (len(meters) > _MOST_METERS or meters[first].is_idle(now)):
+            del meters[first]
+            first = next(iter(meters))
 
     def had_nothing(self, client_id: str, now: float) -> bool:
         """Return True if the client was idle in all windows; it may then exceed the quota with one large batch."""
