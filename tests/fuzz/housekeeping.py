@@ -26,7 +26,7 @@ from pyclient.protocol.messages.describe_user_scram_credentials import DescribeU
 from pyclient.protocol.messages.list_groups import ListGroupsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.fuzz.broker_process import BrokerProcess
-from tests.fuzz.state import RESERVED
+from tests.fuzz.state import GOOD, RESERVED
 
 R = TypeVar("R", bound=Response)
 
@@ -35,6 +35,8 @@ _SESSIONS: float = 120.0
 """Seconds that end every session: the broker's longest session timeout is shorter."""
 
 
+_KEPT = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Topics that are not deleted, beside those of the good client; requests may have created others with such names."""
 _ATTEMPTS = 20
 _GONE = (0, UnknownTopicOrPartition.code)
 
@@ -93,10 +95,14 @@ def clear(broker: BrokerProcess) -> None:
 
 
 def partitions(port: int) -> dict[str, int]:
-    """Count the partitions of every topic but those of the good client."""
+    """Count the partitions of every topic."""
     with Caller(port) as caller:
         topics = caller.call(MetadataRequest(topics=None), 1).topics
-    return {each.name: len(each.partitions) for each in topics if each.name and not each.name.startswith(RESERVED)}
+    return {each.name: len(each.partitions) for each in topics if each.name}
+
+
+def _is_kept(topic: str) -> bool:
+    return topic in _KEPT or topic.startswith(GOOD)
 
 
 def _delete_topics(caller: Caller) -> None:
@@ -106,7 +112,7 @@ def _delete_topics(caller: Caller) -> None:
     """
     for _attempt in range(_ATTEMPTS):
         topics = caller.call(MetadataRequest(topics=None), 1).topics
-        names = [each.name for each in topics if each.name and not each.name.startswith(RESERVED)]
+        names = [each.name for each in topics if each.name and not _is_kept(each.name)]
         if not names:
             return
         answer = caller.call(DeleteTopicsRequest(topic_names=names, timeout_ms=30_000), 1)

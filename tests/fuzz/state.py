@@ -10,7 +10,9 @@ from typing import Any, Final, NamedTuple
 TOPICS: Final = tuple(f"fuzz-{number}" for number in range(8))
 GROUPS: Final = tuple(f"classic-{number}" for number in range(4)) + tuple(f"consumer-{number}" for number in range(4))
 INSTANCES: Final = ("instance-0", "instance-1", "instance-2")
-RESERVED: Final = ("good-", "__")
+GOOD: Final = "good-"
+"""What names of the good client begin with."""
+RESERVED: Final = (GOOD, "__")
 """Topics and groups with these prefixes are not learned: the good client's, and those that it depends on."""
 
 
