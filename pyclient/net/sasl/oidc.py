@@ -59,6 +59,10 @@ class TokenFile:
         return found.st_mtime_ns, found.st_ino
 
 
+class _OutOfTime(TokenFailure):
+    """The server did not answer in time."""
+
+
 class TokenEndpoint:
     """An identity server that this client asks with its id and secret."""
 
@@ -79,11 +83,14 @@ class TokenEndpoint:
         A server that cannot be reached or is overloaded is asked again until the time is over.
         """
         until = self._clock.monotonic() + self._timeout
-        failures = 0
+        failures, last = 0, None
         while True:
             try:
                 return await self._ask(max(0.001, until - self._clock.monotonic()))
+            except _OutOfTime as failure:  # the one before says more: a last attempt may have had no time at all
+                raise (last or failure) from None
             except TokenFailure as failure:
+                last = failure
                 delay = self._backoff.delay(failures, self._rng)
                 if failure.lasting or self._clock.monotonic() + delay >= until:
                     raise
@@ -100,7 +107,7 @@ class TokenEndpoint:
                     lambda: request(url, timeout=seconds, body=body, headers=headers, context=self._context),
                 )
         except TimeoutError:
-            raise self._failure(f"no answer within {seconds:.3g} s") from None
+            raise _OutOfTime(f"{shown(url)} gave no token within {seconds:.3g} s") from None
         except Unreachable as error:
             raise TokenFailure(f"the identity server cannot be reached: {error}") from None
         if answer.status != 200:
