@@ -371,7 +371,7 @@ def test_session_stays_with_its_user_and_mechanism(short: EmbeddedCluster, membe
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_producer_renews_its_session_and_loses_nothing(mechanism: str) -> None:
-    config = {**OPTIONS, "connections.max.reauth.ms": "500"}
+    config = {**OPTIONS, "connections.max.reauth.ms": "1500"}
     with (
         EmbeddedCluster(security="SASL_PLAINTEXT", users=USERS, config=config) as cluster,
         Producer(cluster.bootstrap_servers, **cluster.client_options("alice", mechanism)) as producer,

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import ClientConfig
 from pyclient.errors import ConnectionFailed, SaslAuthenticationFailed
 from pyclient.net.connection import Connection
-from pyclient.net.sasl.authentication import Authenticator
+from pyclient.net.sasl.authentication import Authenticator, Session
 from pyclient.net.sasl.oauth import read_token
 from pyclient.net.tls import TlsStream
 from pyclient.protocol.messages.metadata import MetadataRequest
@@ -368,6 +370,86 @@ def test_end_of_a_jwt_is_read() -> None:
 # -- again, before the session ends
 
 
+@pytest.fixture
+def short_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "LEAST", 0.0)
+
+
+@given(st.floats(0, 1e9))
+def test_second_authentication_waits_a_second_at_least(lifetime: float) -> None:
+    assert Session.pause(lifetime) == max(1.0, 0.85 * lifetime)
+
+
+class Stuck(Authenticator):
+    """Authenticates for ever."""
+
+    def __init__(self) -> None:
+        self.timeout = 0.05
+        self.began = False
+
+    async def prepare(self) -> None:
+        """Need nothing."""
+
+    async def authenticate(self, connection: Connection) -> float:
+        self.began = True
+        await asyncio.get_running_loop().create_future()
+        return 0.0
+
+
+@pytest.mark.usefixtures("short_sessions")
+def test_second_authentication_has_a_deadline(run: Any) -> None:
+    async def scenario() -> None:
+        broker = SaslServer(USERS).broker({MetadataRequest: METADATA})
+        connection = await connect(broker, "PLAIN")
+        stuck = Stuck()
+        session = Session(connection, stuck, 0.01)
+        with pytest.raises(ConnectionFailed, match=r"could not authenticate again within 0\.05 s"):
+            while True:
+                await connection.request(ALL_TOPICS)
+        assert stuck.began
+        session.end()
+        broker.stop()
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("short_sessions")
+def test_requests_are_sent_while_a_new_token_is_asked_for(run: Any) -> None:
+    asked, release = threading.Event(), threading.Event()
+
+    def provider() -> tuple[str, float]:
+        if asked.is_set():
+            return "third", time.time() + 1000
+        if calls:
+            asked.set()
+            release.wait()
+        calls.append(1)
+        return ("second", time.time() + 1000) if asked.is_set() else ("first", time.time() + 0.1)
+
+    calls: list[int] = []
+
+    async def scenario() -> None:
+        server = SaslServer(tokens=frozenset({"first", "second"}), lifetime_ms=200)
+        broker = server.broker({MetadataRequest: METADATA})
+        connection = await connect(broker, "OAUTHBEARER", sasl_oauth_token_provider=provider)
+        while not asked.is_set():
+            await connection.request(ALL_TOPICS)
+        for _ in range(10):
+            assert (await connection.request(ALL_TOPICS)).cluster_id == "c"
+        assert server.accepted == ["first"]
+        release.set()
+        while server.accepted[1:2] != ["second"]:
+            await connection.request(ALL_TOPICS)
+        await connection.close()
+        broker.stop()
+
+    try:
+        run(scenario())
+    finally:
+        release.set()
+
+
+@pytest.mark.usefixtures("short_sessions")
 def test_connection_authenticates_again_and_other_requests_wait(run: Any) -> None:
     async def scenario() -> None:
         server = SaslServer(USERS, lifetime_ms=200)
@@ -390,6 +472,7 @@ def test_connection_authenticates_again_and_other_requests_wait(run: Any) -> Non
     run(scenario())
 
 
+@pytest.mark.usefixtures("short_sessions")
 def test_requests_during_a_refused_second_authentication_fail(run: Any) -> None:
     async def scenario() -> None:
         server = SaslServer(USERS, lifetime_ms=100)
@@ -404,6 +487,7 @@ def test_requests_during_a_refused_second_authentication_fail(run: Any) -> None:
     run(scenario())
 
 
+@pytest.mark.usefixtures("short_sessions")
 def test_closed_connection_does_not_authenticate_again(run: Any) -> None:
     async def scenario() -> None:
         server = SaslServer(USERS, lifetime_ms=100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyclient.clock import Clock
 from pyclient.config import ClientConfig
@@ -48,9 +48,10 @@ class Authenticator:
         self._mechanism: str = config.sasl_mechanism
         self._user, self._password = config.login or ("", "")
         self._plain_protocol = "SSL" if config.uses_tls else "PLAINTEXT"
-        self._timeout = config.socket_connection_setup_timeout_ms / 1000
+        self.timeout = config.socket_connection_setup_timeout_ms / 1000
+        """Seconds that each request of an authentication may take, and a second authentication as a whole."""
         self._salted: tuple[tuple[bytes, int], bytes] | None = None
-        self._tokens = _token_source(config, clock, self._timeout)
+        self._tokens = _token_source(config, clock, self.timeout)
 
     async def authenticate(self, connection: Connection) -> float:
         """Authenticate a connection, or do so again.
@@ -72,7 +73,12 @@ class Authenticator:
         except ProtocolError as error:
             raise ConnectionFailed(f"{address}: {self._who}: {error}", lasting=True) from error
         except KafkaTimeout as error:
-            raise ConnectionFailed(f"{address}: {self._who}: no answer within {self._timeout:g} s") from error
+            raise ConnectionFailed(f"{address}: {self._who}: no answer within {self.timeout:g} s") from error
+
+    async def prepare(self) -> None:
+        """Get a token if one is needed, while requests are still sent. Raise `ConnectionFailed`."""
+        if self._tokens is not None:
+            await self._tokens.get()
 
     @property
     def _who(self) -> str:
@@ -116,7 +122,7 @@ class Authenticator:
         raise _Refused(text) from from_code(code, text)
 
     async def _ask(self, connection: Connection, request: Request[Any]) -> Any:
-        return await connection.request_before_others(request, timeout=self._timeout)
+        return await connection.request_before_others(request, timeout=self.timeout)
 
     async def _next(self, exchange: Exchange, answer: bytes) -> bytes | None:
         """Return the exchange's next message; SCRAM's key derivation runs in a thread."""
@@ -168,6 +174,8 @@ class Session:
 
     SHARE: Final = 0.85
     """Of the session's time; Java's client takes 85 to 95 %."""
+    LEAST: ClassVar[float] = 1.0
+    """Seconds between two authentications: sessions of milliseconds must not keep client and broker busy."""
 
     def __init__(self, connection: Connection, authenticator: Authenticator, lifetime: float) -> None:
         """`lifetime` is that of the session, in seconds."""
@@ -179,16 +187,26 @@ class Session:
 
     def _schedule(self, lifetime: float) -> None:
         if lifetime > 0 and not self._connection.closed:
-            self._timer = asyncio.get_running_loop().call_later(lifetime * self.SHARE, self._begin)
+            self._timer = asyncio.get_running_loop().call_later(self.pause(lifetime), self._begin)
+
+    @classmethod
+    def pause(cls, lifetime: float) -> float:
+        """Return the seconds until the next authentication in a session of `lifetime` seconds."""
+        return max(cls.LEAST, lifetime * cls.SHARE)
 
     def _begin(self) -> None:
         self._task = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
-        connection = self._connection
-        connection.hold()
+        connection, seconds = self._connection, self._authenticator.timeout
         try:
-            lifetime = await self._authenticator.authenticate(connection)
+            async with asyncio.timeout(seconds):
+                await self._authenticator.prepare()
+                connection.hold()
+                lifetime = await self._authenticator.authenticate(connection)
+        except TimeoutError:
+            connection.end(f"it could not authenticate again within {seconds:g} s")
+            return
         except Exception as error:  # also a bug: it must not hold the requests back for ever
             connection.end(f"it could not authenticate again: {error}")
             return
