@@ -135,7 +135,7 @@ def test_secret_is_never_shown():
 def test_unsupported_kafka_options_are_refused_with_advice():
     assert "of SASL, PLAIN, SCRAM and OAUTHBEARER" in refused(None, {"sasl.kerberos.keytab": "x"})
     assert "sasl_oauth_token_provider" in refused(None, {"sasl.oauthbearer.config": "x"})
-    assert "pyclient reads PEM" in refused(None, {"ssl.truststore.type": "JKS"})
+    assert "convert the store with keytool" in refused(None, {"ssl.truststore.type": "JKS"})
 
 
 SCRAM = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}

@@ -384,7 +384,7 @@ REASONS: Final[dict[str, str]] = {
     "remote.": "there is no tiered storage",
     "sasl.": "of SASL, PLAIN, SCRAM and OAUTHBEARER with a JWKS are served",
     "security.": "Java's providers cannot run here",
-    "ssl.": "TLS is OpenSSL's, with certificates and keys in PEM",
+    "ssl.": "TLS is OpenSSL's, with certificates and keys in PEM or PKCS12",
     "zookeeper.": "metadata is kept in KRaft's log",
 }
 """Options (with a trailing dot: families of options) that are refused, with the reason."""
@@ -472,12 +472,10 @@ _REFUSED_DYNAMIC: Final[tuple[Row, ...]] = (
     ("sasl.login.refresh.window.jitter", DOUBLE, 0.05),
     ("ssl.engine.factory.class", CLASS, None),
     ("ssl.keymanager.algorithm", STRING, "SunX509"),
-    ("ssl.keystore.password", PASSWORD, None),
     ("ssl.protocol", STRING, "TLSv1.3"),
     ("ssl.provider", STRING, None),
     ("ssl.secure.random.implementation", STRING, None),
     ("ssl.trustmanager.algorithm", STRING, "PKIX"),
-    ("ssl.truststore.password", PASSWORD, None),
 )
 """Refused options that are dynamic in Kafka."""
 

@@ -90,12 +90,14 @@ SECURITY_OPTIONS: Final = (
     Option("ssl.key.password", PASSWORD, None, "the password of the private key", dynamic=True),
     Option("ssl.keystore.certificate.chain", PASSWORD, None, "the certificates as a text in PEM", dynamic=True),
     Option("ssl.keystore.key", PASSWORD, None, "the private key as a text in PEM", dynamic=True),
-    Option("ssl.keystore.location", STRING, None, "the PEM file with private key and certificates", dynamic=True),
-    Option("ssl.keystore.type", STRING, "JKS", "PEM; other types have to be converted", dynamic=True),
+    Option("ssl.keystore.location", STRING, None, "the file with private key and certificates", dynamic=True),
+    Option("ssl.keystore.password", PASSWORD, None, "the password of a PKCS12 file", dynamic=True),
+    Option("ssl.keystore.type", STRING, "JKS", "PEM or PKCS12; JKS has to be converted", dynamic=True),
     Option("ssl.principal.mapping.rules", STRING, "DEFAULT", "how a certificate's name becomes a user's"),
     Option("ssl.truststore.certificates", PASSWORD, None, "the trusted authorities as a text in PEM", dynamic=True),
-    Option("ssl.truststore.location", STRING, None, "the PEM file with the trusted authorities", dynamic=True),
-    Option("ssl.truststore.type", STRING, "JKS", "PEM; other types have to be converted", dynamic=True),
+    Option("ssl.truststore.location", STRING, None, "the file with the trusted authorities", dynamic=True),
+    Option("ssl.truststore.password", PASSWORD, None, "the password of a PKCS12 file", dynamic=True),
+    Option("ssl.truststore.type", STRING, "JKS", "PEM or PKCS12; JKS has to be converted", dynamic=True),
 )
 """They are read when the node starts. Those that Kafka may change at run time are dynamic, and refused all the same."""
 

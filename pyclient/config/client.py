@@ -21,6 +21,7 @@ log = logging.getLogger("pyclient.config")
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 _SASL: Final = ("sasl_mechanism", "sasl_username", "sasl_password", "sasl_jaas_config", *oidc.OPTIONS)
+_STORES: Final = ("ssl_keystore_password", "ssl_truststore_password")
 _CLIENT_ID_BYTES: Final = 32_767  # its length is a 16-bit integer on the wire
 
 
@@ -37,6 +38,15 @@ def _without_nul(value: Any) -> str:
         raise ValueError
     value.encode()  # raises a `ValueError` for a lone surrogate
     return value
+
+
+def _store_type(value: Any) -> str:
+    name = str(value).upper()
+    if name == "JKS":
+        raise ValueError("convert the store with keytool -importkeystore ... -deststoretype PKCS12")
+    if name not in ("PEM", "PKCS12"):
+        raise ValueError
+    return name
 
 
 def _ssl_context(value: Any) -> ssl.SSLContext:
@@ -152,6 +162,20 @@ class ClientConfig:
     ssl_password: str | None = option(
         None, doc="The private key's password.", aliases=("ssl_key_password",), secret=True
     )
+    ssl_keystore_type: str | None = option(
+        None,
+        doc="PEM or PKCS12, for ssl_certfile; without it PKCS12 is recognised by its content.",
+        convert=_store_type,
+        allowed="PEM or PKCS12",
+    )
+    ssl_keystore_password: str | None = option(None, doc="The password of ssl_certfile if that is PKCS12.", secret=True)
+    ssl_truststore_type: str | None = option(
+        None,
+        doc="PEM or PKCS12, for ssl_cafile; without it PKCS12 is recognised by its content.",
+        convert=_store_type,
+        allowed="PEM or PKCS12",
+    )
+    ssl_truststore_password: str | None = option(None, doc="The password of ssl_cafile if that is PKCS12.", secret=True)
     ssl_check_hostname: bool = option(
         True, doc="Whether the broker's certificate must name the host that was connected to."
     )
@@ -270,7 +294,7 @@ class ClientConfig:
         if not self.bootstrap_servers:
             yield "bootstrap_servers is missing: give a broker's address, like bootstrap_servers='localhost:9092'"
         texts = {"ssl_cafile": "ssl_ca_pem", "ssl_certfile": "ssl_certificate_pem", "ssl_keyfile": "ssl_key_pem"}
-        names = (*texts, *texts.values(), "ssl_password")
+        names = (*texts, *texts.values(), "ssl_password", *_STORES)
         files = [name for name in names if getattr(self, name) is not None]
         given = [*files, *(["ssl_context"] if self.ssl_context is not None else [])]
         if given and not self.uses_tls:
@@ -366,6 +390,10 @@ class ClientOptions(TypedDict, total=False):
     ssl_certificate_pem: str | None
     ssl_key_pem: str | None
     ssl_password: str | None
+    ssl_keystore_type: str | None
+    ssl_keystore_password: str | None
+    ssl_truststore_type: str | None
+    ssl_truststore_password: str | None
     ssl_check_hostname: bool
     sasl_mechanism: SaslMechanism | None
     sasl_username: str | None

@@ -22,7 +22,6 @@ _BY_PROVIDER: Final = (
 )
 _NO_SASL: Final = "of SASL, PLAIN, SCRAM and OAUTHBEARER are supported"
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
-_TLS_BY_PEM: Final = "pyclient reads PEM: use ssl_cafile, ssl_certfile and ssl_keyfile, or an ssl_context"
 _TLS_CONTEXT: Final = "set it in an ssl_context of your own"
 _NO_METRICS_PLUGINS: Final = "pyclient has no metrics plug-ins; client.health() returns a client's state"
 _BY_CALLABLE: Final = "give a callable as keyword argument, for example pyclient.serialization.string.deserialize"
@@ -65,10 +64,6 @@ COMMON: Final[Mapping[str, Option]] = MappingProxyType(
         _refused("sasl_oauthbearer_config", _BY_PROVIDER, accepts=_NOTHING),
         _refused("sasl_kerberos_service_name", _NO_SASL),
         _foreign("oauth_cb", _BY_PROVIDER),
-        _refused("ssl_truststore_password", _TLS_BY_PEM),
-        _refused("ssl_truststore_type", _TLS_BY_PEM, accepts=("pem",)),
-        _refused("ssl_keystore_password", _TLS_BY_PEM),
-        _refused("ssl_keystore_type", _TLS_BY_PEM, accepts=("pem",)),
         _refused("ssl_endpoint_identification_algorithm", "use ssl_check_hostname=False to accept any host name"),
         _refused("ssl_protocol", _TLS_CONTEXT, accepts=("tls", "tlsv1.3")),
         _refused("ssl_enabled_protocols", _TLS_CONTEXT, accepts=("tlsv1.2,tlsv1.3", "tlsv1.3,tlsv1.2")),

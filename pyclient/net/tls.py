@@ -353,11 +353,12 @@ def client_context(config: ClientConfig) -> ssl.SSLContext:
     """Return the TLS context for the ssl_ options; raise `ConfigError` with the option that cannot be used, and why."""
     if config.ssl_context is not None:
         return config.ssl_context
-    authorities = _pem(config, "ssl_cafile", "ssl_ca_pem")
-    certificate = _pem(config, "ssl_certfile", "ssl_certificate_pem")
+    authorities = _authorities(config)
+    certificate, password = _certificate(config)
     key = _pem(config, "ssl_keyfile", "ssl_key_pem")
     try:
-        context = ssl.create_default_context(cafile=config.ssl_cafile, cadata=config.ssl_ca_pem)
+        path, text = (None, None) if authorities is None else authorities[1:]
+        context = ssl.create_default_context(cafile=path, cadata=text)
     except (OSError, ssl.SSLError, ValueError) as error:
         assert authorities is not None
         raise ConfigError(_authorities_problem(authorities, error)) from error
@@ -367,10 +368,40 @@ def client_context(config: ClientConfig) -> ssl.SSLContext:
             with contextlib.ExitStack() as stack:
                 keyfile = None if key is None else stack.enter_context(key.file())
                 certfile = stack.enter_context(certificate.file())
-                context.load_cert_chain(certfile, keyfile, lambda: config.ssl_password or "")
+                context.load_cert_chain(certfile, keyfile, lambda: password or "")
         except (OSError, ssl.SSLError, ValueError) as error:
-            raise ConfigError(_certificate_problem(certificate, key, config.ssl_password, error)) from error
+            raise ConfigError(_certificate_problem(certificate, key, password, error)) from error
     return context
+
+
+def _authorities(config: ClientConfig) -> Pem | None:
+    """Return the authorities to trust, those of a PKCS12 store as a text. Raise `ConfigError`."""
+    path = config.ssl_cafile
+    if path is not None and (config.ssl_truststore_type == "PKCS12" or _is_pkcs12(path, config.ssl_truststore_type)):
+        from pyclient.net.pkcs12 import read_trust_store
+
+        return Pem("ssl_cafile", None, read_trust_store("ssl_cafile", path, config.ssl_truststore_password))
+    return _pem(config, "ssl_cafile", "ssl_ca_pem")
+
+
+def _certificate(config: ClientConfig) -> tuple[Pem | None, str | None]:
+    """Return the certificate and its key's password; those of a PKCS12 store are in a text. Raise `ConfigError`."""
+    path = config.ssl_certfile
+    if path is not None and (config.ssl_keystore_type == "PKCS12" or _is_pkcs12(path, config.ssl_keystore_type)):
+        from pyclient.net.pkcs12 import read_key_store
+
+        store = read_key_store("ssl_certfile", path, config.ssl_keystore_password)
+        return Pem("ssl_certfile", None, store.pem), store.password
+    return _pem(config, "ssl_certfile", "ssl_certificate_pem"), config.ssl_password
+
+
+def _is_pkcs12(path: str, given: str | None) -> bool:
+    """Return True if a store of no `given` type is PKCS12 by its content."""
+    if given is not None:
+        return False
+    from pyclient.net.pkcs12 import is_pkcs12
+
+    return is_pkcs12(path)
 
 
 def _authorities_problem(source: Pem, error: Exception) -> str:

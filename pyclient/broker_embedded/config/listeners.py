@@ -85,6 +85,11 @@ class ListenerConfig:
         value = self.options.get(option)
         return None if value is None or value == "" else str(value)
 
+    def is_pkcs12(self, store: str) -> bool:
+        """Return True if `store`, which is `keystore` or `truststore`, is a PKCS12 file."""
+        kind = str(self.options[f"ssl.{store}.type"]).upper()
+        return kind == "PKCS12" and self.text(f"ssl.{store}.location") is not None
+
     def session_seconds(self, mechanism: str) -> float:
         """Return the time after which clients authenticate again; 0: never."""
         return int(self.of_mechanism(mechanism, "connections.max.reauth.ms") or 0) / 1000
@@ -110,6 +115,8 @@ class ListenerConfig:
                 "ssl_certificate_pem": "ssl.keystore.certificate.chain",
                 "ssl_key_pem": "ssl.keystore.key",
                 "ssl_password": "ssl.key.password",
+                "ssl_keystore_password": "ssl.keystore.password",
+                "ssl_truststore_password": "ssl.truststore.password",
             }
             options |= {name: value for name, option in names.items() if (value := self.text(option)) is not None}
             options["ssl_check_hostname"] = self.options["ssl.endpoint.identification.algorithm"] != ""
@@ -214,10 +221,10 @@ def _check(listener: ListenerConfig) -> None:
     if listener.uses_tls:
         for kind in ("ssl.keystore.type", "ssl.truststore.type"):
             location = kind.replace(".type", ".location")
-            if listener.text(location) is not None and str(listener.options[kind]).upper() != "PEM":
+            if listener.text(location) is not None and str(listener.options[kind]).upper() not in ("PEM", "PKCS12"):
                 raise ConfigError(
-                    f"{kind} is {listener.options[kind]} (listener {listener.name}): {location} has to be a PEM file, "
-                    f"set {kind}=PEM; openssl and keytool convert others"
+                    f"{kind} is {listener.options[kind]} (listener {listener.name}): {location} has to be a PEM or "
+                    f"PKCS12 file, set {kind}; keytool -importkeystore with -deststoretype PKCS12 converts JKS"
                 )
     if listener.uses_sasl:
         unknown = [each for each in listener.mechanisms if each not in (*MECHANISMS, OAUTHBEARER)]

@@ -75,11 +75,18 @@ def _load_key(listener: ListenerConfig, context: ssl.SSLContext) -> None:
             "ssl.keystore.location, or ssl.keystore.certificate.chain and ssl.keystore.key"
         )
     certificate = Pem("ssl.keystore.location" if path else "ssl.keystore.certificate.chain", path, chain)
+    password = listener.text("ssl.key.password") or ""
+    if path is not None and listener.is_pkcs12("keystore"):
+        from pyclient.net.pkcs12 import read_key_store
+
+        option = _of(listener, "ssl.keystore.location")
+        text, password = read_key_store(option, path, listener.text("ssl.keystore.password"))
+        certificate = Pem("ssl.keystore.location", None, text)
     with ExitStack() as stack:
         try:
             keyfile = None if path else stack.enter_context(Pem("ssl.keystore.key", None, key).file())
             certfile = stack.enter_context(certificate.file())
-            context.load_cert_chain(certfile, keyfile, lambda: listener.text("ssl.key.password") or "")
+            context.load_cert_chain(certfile, keyfile, lambda: password)
         except (OSError, ssl.SSLError, ValueError) as error:
             raise ConfigError(
                 f"{_of(listener, certificate.shown)}: the certificate and its private key cannot be used: {error}"
@@ -96,12 +103,16 @@ def _load_authorities(listener: ListenerConfig, context: ssl.SSLContext) -> None
                 "ssl.truststore.type=PEM and ssl.truststore.location, the authorities of clients' certificates"
             )
         return
+    option = _of(listener, "ssl.truststore.location" if path else "ssl.truststore.certificates")
+    if path is not None and listener.is_pkcs12("truststore"):
+        from pyclient.net.pkcs12 import read_trust_store
+
+        text = read_trust_store(option, path, listener.text("ssl.truststore.password"))
+        path = None
     try:
         context.load_verify_locations(cafile=path, cadata=text)
     except (OSError, ssl.SSLError, ValueError) as error:
-        raise ConfigError(
-            f"{_of(listener, 'ssl.truststore.location' if path else 'ssl.truststore.certificates')}: {error}"
-        ) from error
+        raise ConfigError(f"{option}: {error}") from error
     context.verify_mode = mode
 
 
