@@ -251,6 +251,17 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+def read_aborted(content: bytes) -> list[AbortedTransaction]:
+    """Return the entries of a transaction index file, up to the first that is not usable."""
+    entries: list[AbortedTransaction] = []
+    whole = len(content) - len(content) % _TRANSACTION.size
+    for version, producer_id, first, last, stable in _TRANSACTION.iter_unpack(memoryview(content)[:whole]):
+        if version != 0 or not 0 <= first <= last or (entries and last <= entries[-1].last_offset):
+            break
+        entries.append(AbortedTransaction(producer_id, first, last, stable))
+    return entries
+
+
 class TransactionIndex:
     """Aborted transactions in the order of their markers. They are rare, so each is written to the file at once."""
 
@@ -270,14 +281,8 @@ class TransactionIndex:
 
     def load(self, content: bytes) -> bool:
         """Load a file's entries. Return False if some were unusable."""
-        entries: list[AbortedTransaction] = []
-        whole = len(content) - len(content) % _TRANSACTION.size
-        for version, producer_id, first, last, stable in _TRANSACTION.iter_unpack(memoryview(content)[:whole]):
-            if version != 0 or not 0 <= first <= last or (entries and last <= entries[-1].last_offset):
-                break
-            entries.append(AbortedTransaction(producer_id, first, last, stable))
-        self._entries = entries
-        return len(entries) * _TRANSACTION.size == len(content)
+        self._entries = read_aborted(content)
+        return len(self._entries) * _TRANSACTION.size == len(content)
 
     def append(self, entry: AbortedTransaction) -> None:
         """Add a transaction, unless it is present (recovery reads some again)."""
