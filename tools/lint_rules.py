@@ -22,6 +22,9 @@ MEASUREMENTS: Final = ROOT / "docs" / "measurements.md"
 LONGEST_MODULE: Final = 600
 LONGEST_TEST_NAME: Final = 70
 
+SECRET: Final = re.compile(r"password|secret|passphrase")
+HIDDEN: Final = re.compile(r"repr=False|secret=True")
+
 LOOPS: Final = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp)
 OTHER_FRAMES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp, ast.ClassDef)
 
@@ -95,6 +98,26 @@ def _loops_in(node: ast.AST) -> Iterator[int]:
             yield inner.lineno
         elif not isinstance(inner, OTHER_FRAMES):
             yield from _loops_in(inner)
+
+
+def secrets_are_in_no_repr() -> Iterator[Finding]:
+    """A field of a dataclass or named tuple that has a secret is left out of its repr."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "messages" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and _has_repr_of_fields(node):
+                for field in node.body:
+                    if isinstance(field, ast.AnnAssign) and SECRET.search(ast.unparse(field.target)):
+                        hides = field.value is not None and HIDDEN.search(ast.unparse(field.value))
+                        if not hides:
+                            yield path, field.lineno, "a secret in a repr: give the field repr=False or secret=True"
+
+
+def _has_repr_of_fields(node: ast.ClassDef) -> bool:
+    names = " ".join(ast.unparse(each) for each in (*node.bases, *node.decorator_list))
+    own = any(isinstance(each, ast.FunctionDef) and each.name == "__repr__" for each in node.body)
+    return ("NamedTuple" in names or "dataclass" in names) and not own
 
 
 # ---- tests
@@ -208,6 +231,7 @@ RULES: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     settings_name_files,
     modules_are_not_too_long,
     no_loop_is_inside_cleanup_on_users_threads,
+    secrets_are_in_no_repr,
     test_names_are_short,
     sleeps_have_a_reason,
     architecture_shows_the_layers,
