@@ -18,6 +18,7 @@ from pyclient.errors import (
     BrokerError,
     InvalidProducerEpoch,
     InvalidTxnState,
+    NotCoordinator,
     ProducerFenced,
     TransactionAbortable,
     UnknownTopicOrPartition,
@@ -69,7 +70,10 @@ def _verify(request: TxnOffsetCommitRequest, context: RequestContext) -> Promise
     node = context.node
     at = TopicPartition(OFFSETS_TOPIC, node.groups.groups.partition_of(request.group_id))
     producer = request.producer_id, request.producer_epoch
-    log, _epoch = node.partitions.leader(*at)
+    try:
+        log, _epoch = node.partitions.leader(*at)
+    except BrokerError as error:  # the producer has to look for the group's coordinator again
+        raise NotCoordinator(f"group {request.group_id!r}: {error}") from error
     if log.producers.is_in_transaction(*producer):
         return Promise.of(0)
     adds = context.version >= _ADDS_SINCE

@@ -139,6 +139,17 @@ def test_transaction_over_three_leaders(tmp_path: Path, commit: bool) -> None:
     run(tmp_path, scenario)
 
 
+def test_offsets_at_a_former_coordinator_of_the_group_are_refused_as_such(tmp_path: Path) -> None:
+    """By any other error the producer would not look for the new one, and ask the former one for ever."""
+
+    async def scenario(nodes: Nodes) -> None:
+        writer = await prepared(nodes)
+        nodes.change(nodes.nodes[GROUPS].image.topics[OFFSETS_TOPIC].topic_id, leader=DATA)
+        assert await writer.commit_offset(6) == errors.NotCoordinator.code
+
+    run(tmp_path, scenario)
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_next_coordinator_completes_what_was_decided(tmp_path: Path, commit: bool) -> None:
     async def scenario(nodes: Nodes) -> None:
