@@ -9,33 +9,31 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pyclient import errors
-from pyclient.broker_embedded.controller.client_quotas import FETCH, PRODUCE, REQUESTS
 from pyclient.broker_embedded.controller.configs import CLUSTER, Configs
 from pyclient.broker_embedded.controller.controller import Controller, MetadataCallbacks
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, TopicImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
-from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPlan
+from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pyclient.broker_embedded.log.alter_log_dirs import ReplicaAlterLogDirs
 from pyclient.broker_embedded.log.data_directory import cluster_of
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
-from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.network.admission import Admission
 from pyclient.broker_embedded.network.descriptors import Descriptors
 from pyclient.broker_embedded.network.listeners import NodeListeners
-from pyclient.broker_embedded.network.mutation_quotas import MutationQuotas
-from pyclient.broker_embedded.network.quotas import ByteQuotas
+from pyclient.broker_embedded.network.quotas import Quotas
 from pyclient.broker_embedded.replication.fetch_sessions import FetchSessions
 from pyclient.broker_embedded.replication.partitions import Partitions
 from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
 from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
 from pyclient.broker_embedded.scheduling.timers import ShiftedClock, Timers
 from pyclient.broker_embedded.scheduling.upkeep import Upkeep
+from pyclient.broker_embedded.services import BrokerServices
 from pyclient.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection
     from uuid import UUID
 
     from pyclient.broker_embedded.authorizer.standard import StandardAuthorizer
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.disk_thread import DiskThread
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
-    from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.membership import ClusterMembership
     from pyclient.broker_embedded.network.authorization import Authorization
     from pyclient.broker_embedded.network.node_channels import Link, NodeChannels
@@ -57,7 +54,6 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
     from pyclient.broker_embedded.scheduling.timers import Timer
     from pyclient.broker_embedded.transactions.coordinator import TransactionCoordinator
-    from pyclient.broker_embedded.transactions.other_nodes import OtherNodes
     from pyclient.clock import Clock, Rng
     from pyclient.types import TopicPartition
 
@@ -84,8 +80,6 @@ class BrokerNode:
 
         `link` maps other nodes' addresses to those that are dialled.
         """
-        self.config = config
-        self._static_config = config
         self.loop = loop
         self.clock = ShiftedClock(clock)
         self.timers = Timers(loop)
@@ -102,29 +96,11 @@ class BrokerNode:
         self.descriptors = Descriptors(self.fs, self.request_slices)
         self.purgatory = FetchPurgatory(loop, self.schedule, self.request_slices)
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), self.rng)
-        windows = {
-            "windows": config.integer("quota.window.num"),
-            "seconds": config.integer("quota.window.size.seconds"),
-        }
-        self.produce_quotas = ByteQuotas(PRODUCE, self.image.client_quotas, **windows)
-        self.fetch_quotas = ByteQuotas(FETCH, self.image.client_quotas, **windows)
-        self.request_quotas = ByteQuotas(REQUESTS, self.image.client_quotas, **windows)
-        self.mutation_quotas = MutationQuotas(
-            self.image.client_quotas,
-            windows=config.integer("controller.quota.window.num"),
-            seconds=config.integer("controller.quota.window.size.seconds"),
-        )
-        self.internal_topics = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+        self.quotas = Quotas(config, self.image.client_quotas)
         self.connections: dict[int, BrokerConnection] = {}
         self.addresses: Counter[str] = Counter()  # number of connections per address
-        self.replicas: ReplicaManager | None = None
-        """The partitions that other nodes have copies of, too; None on a node that is alone."""
-        self._groups: GroupCoordinator | None = None
-        self._transactions: TransactionCoordinator | None = None
-        self.other_nodes: OtherNodes | None = None
-        """What transactions ask of other nodes; None on a node that is alone."""
         self._logs: LogManager | None = None
-        self._metadata: MetadataLog | None = None
+        self._services: BrokerServices | None = None
         self.admission = Admission(self)
         self.listeners = NodeListeners(self, listener, controller_listener)
         self.authorizer = _authorizer_of(config, self.image) if config.has_authorizer else None
@@ -154,24 +130,40 @@ class BrokerNode:
         return self._logs
 
     @property
-    def groups(self) -> GroupCoordinator:
-        """Return the group coordinator. It is imported and created on first use, which keeps the start short."""
-        if self._groups is None:
-            from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
-            from pyclient.broker_embedded.groups.node_seams import NodeSeams
+    def config(self) -> BrokerConfig:
+        """Return the options in force: another object after each change at run time."""
+        return self.configs.current
 
-            self._groups = GroupCoordinator(NodeSeams(self))
-        return self._groups
+    @property
+    def services(self) -> BrokerServices:
+        """Return what handlers and coordinators are given. The node must have been started."""
+        assert self._services is not None, "the node was not started"
+        return self._services
+
+    @property
+    def partitions(self) -> Partitions:
+        """Return the partitions that this node leads."""
+        return self.services.partitions
+
+    @property
+    def controller(self) -> Controller:
+        """Return the controller, which decides if this node is active."""
+        return self.services.controller
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """Return the group coordinator."""
+        return self.services.groups
 
     @property
     def transactions(self) -> TransactionCoordinator:
-        """Return the transaction coordinator, which is imported and created on first use."""
-        if self._transactions is None:
-            from pyclient.broker_embedded.transactions.coordinator import TransactionCoordinator
-            from pyclient.broker_embedded.transactions.node_seams import NodeSeams
+        """Return the transaction coordinator."""
+        return self.services.transactions
 
-            self._transactions = TransactionCoordinator(NodeSeams(self))
-        return self._transactions
+    @property
+    def replicas(self) -> ReplicaManager | None:
+        """Return the partitions that other nodes have copies of, too; None on a node that is alone."""
+        return None if self._services is None else self._services.replicas
 
     @property
     def quorum(self) -> Quorum | None:
@@ -179,34 +171,14 @@ class BrokerNode:
         return None if self.membership is None else self.membership.quorum
 
     @property
-    def controller_id(self) -> int:
-        """Return the broker that clients take for the controller: the active one, or any if that is no broker."""
-        if self.membership is None:
-            return self.node_id
-        active = self.membership.quorum.leader_id
-        brokers = [broker.node_id for broker in self.image.brokers.values() if not broker.fenced]
-        return active if active is not None and active in brokers else min(brokers, default=-1)
-
-    @property
     def metadata_epoch(self) -> int:
         """Return the Raft epoch in which this node leads the metadata log; -1 before it has started."""
-        if self.quorum is not None:
-            return self.quorum.epoch
-        return -1 if self._metadata is None else self._metadata.epoch
-
-    def unsynced_partitions(self, topic: str) -> tuple[UnifiedLog, int] | None:
-        """Return the metadata log and the offset up to which it must be synced to keep the topic's partitions.
-
-        None if that is on the disk.
-        """
-        return None if self._metadata is None else self._metadata.unsynced_partitions(topic)
+        return -1 if self._services is None else self._services.metadata_epoch
 
     @property
     def metadata_offset(self) -> int:
         """Return the offset of the last metadata record in the image; -1 before the node has started."""
-        if self.membership is not None:
-            return self.membership.quorum.applied - 1
-        return -1 if self._metadata is None else self._metadata.end_offset - 1
+        return -1 if self._services is None else self._services.metadata_offset
 
     async def start(self) -> None:
         """Listen, replay the logs and serve.
@@ -252,14 +224,10 @@ class BrokerNode:
             await self.interceptor.close()
         if clean:
             self.purgatory.answer_all()
-        if self.replicas is not None:
-            self.replicas.close()
-        if self._groups is not None:
-            self._groups.close()
-        if self._transactions is not None:
-            self._transactions.close()
-        if self.other_nodes is not None:
-            self.other_nodes.close()
+        services = self.services
+        for part in (services.replicas, services.used_groups, services.used_transactions, services.other_nodes):
+            if part is not None:
+                part.close()
         await asyncio.sleep(0)  # lets the responses be sent
         for connection in list(self.connections.values()):
             connection.close()
@@ -302,71 +270,9 @@ class BrokerNode:
         if self._upkeep is not None:
             self._upkeep.run(name, steps)
 
-    def topic_name(self, topic_id: UUID) -> str | None:
-        """Return the name of the topic with an id; None if there is none."""
-        topic = self.image.topics_by_id.get(topic_id)
-        return None if topic is None else topic.name
-
-    def advertised(self, connection: BrokerConnection) -> Iterator[tuple[int, str, int, str | None]]:
-        """Return (node id, host, port, rack) of the brokers as the client on `connection` can reach them."""
-        return self.listeners.advertised(connection)
-
     def place_of(self, broker: BrokerImage) -> tuple[str, int]:
         """Return host and port at which this node reaches another broker."""
         return broker.endpoint(self.config.listeners.inter_broker) or broker.endpoints[0][1:]
-
-    def ensure_internal_topic(self, name: str) -> TopicImage:
-        """Return the internal topic. Create it with the broker's own options if it does not exist.
-
-        In a cluster of several nodes the controller is asked to; `CoordinatorNotAvailable` is raised until it has.
-        """
-        topic = self.image.topics.get(name)
-        if topic is not None:
-            return topic
-        integer = self.config.integer
-        if name == TRANSACTIONS_TOPIC:
-            configs = {
-                "cleanup.policy": "compact",
-                "compression.type": "uncompressed",
-                "min.insync.replicas": str(integer("transaction.state.log.min.isr")),
-                "segment.bytes": str(integer("transaction.state.log.segment.bytes")),
-                "unclean.leader.election.enable": "false",
-            }
-            partitions = integer("transaction.state.log.num.partitions")
-            factor = integer("transaction.state.log.replication.factor")
-        else:
-            configs = {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(integer("offsets.topic.segment.bytes")),
-            }
-            partitions = integer("offsets.topic.num.partitions")
-            factor = integer("offsets.topic.replication.factor")
-        plan = TopicPlan(name, partitions, factor, configs=configs)
-        if self.replicas is not None:
-            self.replicas.auto_creation.create(plan)
-            raise errors.CoordinatorNotAvailable(f"{name} does not exist yet")
-        run_here(self.controller.create_topic(plan))
-        return self.image.topics[name]
-
-    def config_with(self, resource: str, changes: Mapping[str, str | None]) -> BrokerConfig:
-        """Return the configuration as it would be with these changes to a broker resource: this node's or another's.
-
-        Another node's static options are not known here; they count as this node's.
-        """
-        layers_of = self._layers if resource in self._layers else (CLUSTER, resource)
-        layers = {each: dict(self.image.configs.get((BROKER_RESOURCE, each), {})) for each in layers_of}
-        for name, value in changes.items():
-            if value is None:
-                layers[resource].pop(name, None)
-            else:
-                layers[resource][name] = value
-        return self._static_config.with_dynamic(*layers.values())
-
-    @property
-    def _layers(self) -> tuple[str, str]:
-        """The broker resources whose options apply to this node; the last one overrides."""
-        return CLUSTER, str(self.node_id)
 
     def forget_connection(self, connection: BrokerConnection) -> None:
         """Release what the node holds for a closed connection."""
@@ -394,17 +300,44 @@ class BrokerNode:
             disk_thread=self._disk_thread,
         )
         self._logs.open()
-        self.relocation = ReplicaAlterLogDirs(self.logs, self.rng)
-        self.relocation.on_moved = lambda at, target: self.controller.assign_directory(*at, target.directory_id)
-        self.partitions = Partitions(self.node_id, self.image, self.logs, config.log_defaults())
-        self.partitions.alone = not config.quorum.voters
+        partitions = Partitions(self.node_id, self.image, self.logs, config.log_defaults())
+        partitions.alone = not config.quorum.voters
+        self._services = self._make_services(partitions, ReplicaAlterLogDirs(self.logs, self.rng))
         if config.quorum.voters:
             from pyclient.broker_embedded.membership import ClusterMembership  # a lone node needs none of it
 
             self.membership = ClusterMembership(self, self._link)
-            self._metadata = self.membership.metadata
-            return
-        self._metadata = MetadataLog.open(
+        else:
+            self._open_alone()
+
+    def _make_services(self, partitions: Partitions, relocation: ReplicaAlterLogDirs) -> BrokerServices:
+        relocation.on_moved = lambda at, target: self.controller.assign_directory(*at, target.directory_id)
+        return BrokerServices(
+            node_id=self.node_id,
+            release=self.release,
+            loop=self.loop,
+            clock=self.clock,
+            timers=self.timers,
+            rng=self.rng,
+            fs=self.fs,
+            configs=self.configs,
+            image=self.image,
+            logs=self.logs,
+            partitions=partitions,
+            relocation=relocation,
+            purgatory=self.purgatory,
+            fetch_sessions=self.fetch_sessions,
+            quotas=self.quotas,
+            authorizer=self.authorizer,
+            authorization=self.authorization,
+            listeners=self.listeners,
+            connections=self.connections,
+        )
+
+    def _open_alone(self) -> None:
+        """Replay the metadata log, register, and lead every partition: there are no other nodes."""
+        config, services = self.config, self.services
+        metadata = services.metadata = MetadataLog.open(
             config.data_dir,
             self.image,
             fs=self.fs,
@@ -414,18 +347,18 @@ class BrokerNode:
             before_changes=self.logs.take_into_use,
         )
         callbacks = MetadataCallbacks(self.topic_created, self.remove_topic, self.configs_changed)
-        self.controller = self.make_controller(self.image, self._metadata, callbacks)
-        self.controller.register(self.listeners.endpoints())
+        controller = services.controller = self.make_controller(self.image, metadata, callbacks)
+        controller.register(self.listeners.endpoints())
         if config.users:
-            self.controller.set_passwords(self.listeners.inter_broker_users())
+            controller.set_passwords(self.listeners.inter_broker_users())
         if config.acls:
-            self.controller.add_acls(config.acls)
+            controller.add_acls(config.acls)
         self.configs_changed(BROKER_RESOURCE, CLUSTER)
-        self.partitions.reconcile_directories(self._metadata.removed_topics)
-        self._metadata.removed_topics.clear()
-        self.controller.elect(after_crash=not self.logs.was_clean)
-        self._metadata.flush_in_background(self.logs.flush_in_background)
-        self._metadata.snapshot_in_background(self)
+        self.partitions.reconcile_directories(metadata.removed_topics)
+        metadata.removed_topics.clear()
+        controller.elect(after_crash=not self.logs.was_clean)
+        metadata.flush_in_background(self.logs.flush_in_background)
+        metadata.snapshot_in_background(self)
         self._load_groups()
         self._load_transactions()
 
@@ -437,9 +370,10 @@ class BrokerNode:
         from pyclient.broker_embedded.replication.replica_manager import ReplicaManager  # a lone node needs none of it
         from pyclient.broker_embedded.transactions.other_nodes import OtherNodes
 
-        self.partitions.alone = False
-        self.other_nodes = OtherNodes(self, connect())
-        self.replicas = self.partitions.replicas = ReplicaManager(self, connect, to_controller)
+        services = self.services
+        services.partitions.alone = False
+        services.other_nodes = OtherNodes(self, connect())
+        services.replicas = services.partitions.replicas = ReplicaManager(self, connect, to_controller)
 
     def leadership_changed(self, at: TopicPartition, leader_epoch: int | None) -> None:
         """Take up or end the work of a coordinator: this node leads `at` in a new epoch, or (None) it does not lead.
@@ -449,13 +383,13 @@ class BrokerNode:
         if at.topic == OFFSETS_TOPIC:
             if leader_epoch is not None:
                 self._load_group_partition(at.partition)
-            elif self._groups is not None:
-                self._groups.unload(at.partition)
+            elif self.services.used_groups is not None:
+                self.services.used_groups.unload(at.partition)
         elif at.topic == TRANSACTIONS_TOPIC:
             if leader_epoch is not None:
                 self._load_transaction_partition(at.partition, leader_epoch)
-            elif self._transactions is not None:
-                self._transactions.unload(at.partition)
+            elif self.services.used_transactions is not None:
+                self.services.used_transactions.unload(at.partition)
 
     def make_controller(
         self, image: MetadataImage, metadata: MetadataLog, callbacks: MetadataCallbacks | None = None
@@ -480,9 +414,8 @@ class BrokerNode:
         """Apply options that were set at run time."""
         if resource_type == TOPIC_RESOURCE:
             self.partitions.update_config(name)
-        elif resource_type == BROKER_RESOURCE and name in self._layers:
-            layers = (self.image.configs.get((BROKER_RESOURCE, each), {}) for each in self._layers)
-            self.config = self._static_config.with_dynamic(*layers)
+        elif resource_type == BROKER_RESOURCE and self.configs.is_of_this_broker(name):
+            self.configs.apply_changes()
             self.partitions.defaults = self.config.log_defaults()
             self.logs.producer_expiration_ms = self.config.integer("producer.id.expiration.ms")
             self.partitions.update_config()
@@ -490,9 +423,10 @@ class BrokerNode:
             self.logs.directories.cordoned = self.config.cordoned_dirs()
 
     def _close_logs(self, *, clean: bool) -> None:
-        if self._metadata is not None:
+        metadata = None if self._services is None else self._services.metadata
+        if metadata is not None:
             try:
-                self._metadata.close(clean=clean)
+                metadata.close(clean=clean)
             except errors.KafkaStorageError as error:
                 log.error("%s", error)
                 self.logs.directories.failed = True  # no clean shutdown file
@@ -548,8 +482,8 @@ class BrokerNode:
             for index in topic.partitions:
                 self.transactions.unload(index)
         self.logs.delete_topic(topic.name, topic.topic_id)
-        if self._groups is not None:
-            self._groups.offsets.topics_deleted([topic.name])
+        if self.services.used_groups is not None:
+            self.services.used_groups.offsets.topics_deleted([topic.name])
         if self._upkeep is not None:
             self._upkeep.topic_deleted()
 

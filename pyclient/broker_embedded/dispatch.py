@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyclient.acls import AclOperation, ResourceType
-    from pyclient.broker_embedded.broker import BrokerNode
-    from pyclient.broker_embedded.network.mutation_quotas import MutationQuota
+    from pyclient.broker_embedded.network.quotas import MutationQuota
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.replication.log_openings import Asked
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.fields import Request
     from pyclient.types import TopicPartition
 
@@ -60,7 +60,7 @@ def handles(
     *,
     versions: tuple[int, int],
     durable: Durable = Durable.NOTHING,
-    logs: Callable[[Any, BrokerNode], Iterable[TopicPartition]] | None = None,
+    logs: Callable[[Any, BrokerServices], Iterable[TopicPartition]] | None = None,
     forwarded: bool = False,
 ) -> Callable[[F], F]:
     """Mark a function as the handler of `request` in `versions` (first and last), which must agree with `SERVED`.
@@ -79,12 +79,12 @@ def handles(
 class RequestContext:
     """The context of a request that a handler gets with it."""
 
-    __slots__ = ("api_key", "client_id", "connection", "node", "version")
+    __slots__ = ("api_key", "client_id", "connection", "services", "version")
 
     def __init__(
-        self, node: BrokerNode, api_key: int, version: int, client_id: str | None, connection: BrokerConnection
+        self, services: BrokerServices, api_key: int, version: int, client_id: str | None, connection: BrokerConnection
     ) -> None:
-        self.node = node
+        self.services = services
         self.api_key = api_key
         self.version = version
         self.client_id = client_id or ""
@@ -92,8 +92,8 @@ class RequestContext:
 
     def mutation_quota(self, *, strict: bool) -> MutationQuota:
         """Return the quota of partitions that this request may create and delete (KIP-599)."""
-        node = self.node
-        return node.mutation_quotas.of_request(self.client_id, node.clock.monotonic(), strict=strict)
+        services = self.services
+        return services.quotas.mutation.of_request(self.client_id, services.clock.monotonic(), strict=strict)
 
     def throttle(self, seconds: float) -> int:
         """Mute the connection for `seconds` (KIP-219). Return the throttle time for the response, in milliseconds."""
@@ -108,19 +108,19 @@ class RequestContext:
 
     def may(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
         """Return True if the client may do it; without an authorizer every client may do everything."""
-        authorizer = self.node.authorizer
+        authorizer = self.services.authorizer
         if authorizer is None or self.connection is None:
             return True
         return authorizer.may(self.principal, self.client_host.lstrip("/"), operation, kind, name)
 
     def may_any(self, operation: AclOperation, kind: ResourceType) -> bool:
         """Return True if the client may do it to at least one resource of that type."""
-        authorizer = self.node.authorizer
+        authorizer = self.services.authorizer
         return authorizer is None or authorizer.may_any(self.principal, self.client_host.lstrip("/"), operation, kind)
 
     def operations(self, possible: int, kind: ResourceType, name: str) -> int:
         """Return those of the `possible` operations, as bits, that the client may do."""
-        authorizer = self.node.authorizer
+        authorizer = self.services.authorizer
         if authorizer is None or self.connection is None:
             return possible
         return authorizer.operations(self.principal, self.client_host.lstrip("/"), possible, kind, name)
@@ -143,7 +143,7 @@ class ForwardedContext(RequestContext):
 
     def __init__(
         self,
-        node: BrokerNode,
+        services: BrokerServices,
         api_key: int,
         version: int,
         client_id: str | None,
@@ -151,7 +151,7 @@ class ForwardedContext(RequestContext):
         host: str,
         principal: str,
     ) -> None:
-        super().__init__(node, api_key, version, client_id, connection)
+        super().__init__(services, api_key, version, client_id, connection)
         self._host = host
         self._principal = principal
 

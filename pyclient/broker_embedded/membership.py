@@ -70,9 +70,12 @@ class ClusterMembership:
         """This node's life as a broker, from its registration on; None on a node that is only a controller."""
         self.producer_ids = ProducerIds(node.node_id, self._broker_epoch, self.to_controller)
         self._probes = self._connect("probe")
-        node.relocation.on_moved = lambda at, target: self._moved(at, target.directory_id)
-        self.metadata = self._metadata_log()
-        node.controller = node.make_controller(node.image, self.metadata)
+        services = node.services
+        services.relocation.on_moved = lambda at, target: self._moved(at, target.directory_id)
+        services.quorum, services.to_controller = self.quorum, self.to_controller
+        services.producer_ids = self.producer_ids
+        services.metadata = self._metadata_log()
+        services.controller = node.make_controller(node.image, services.metadata)
         node.controller.resign()
 
     def __repr__(self) -> str:
@@ -128,12 +131,12 @@ class ClusterMembership:
         node.controller.resign()
         if self.quorum.is_active:
             metadata = self._metadata_log(ahead=True)
-            node.controller = node.make_controller(metadata.image, metadata)
+            node.services.controller = node.make_controller(metadata.image, metadata)
             node.controller.activate(SessionWatch(node.config, node.schedule, node.clock.monotonic, self._probe))
             node.controller.set_passwords(node.listeners.inter_broker_users())
             node.controller.add_acls(node.config.acls)
         else:
-            node.controller = node.make_controller(node.image, self._metadata_log())
+            node.services.controller = node.make_controller(node.image, self._metadata_log())
             node.controller.resign()
 
     def metadata_loaded(self, removed_topics: Collection[UUID]) -> None:

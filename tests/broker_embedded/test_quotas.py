@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.controller.client_quotas import MUTATIONS, PRODUCE
-from pyclient.broker_embedded.network.mutation_quotas import MutationQuotas, TokenBucket
-from pyclient.broker_embedded.network.quotas import LONGEST_THROTTLE, ByteQuotas, Meter
+from pyclient.broker_embedded.network.quotas import LONGEST_THROTTLE, ByteQuotas, Meter, MutationQuotas, TokenBucket
 from pyclient.errors import ThrottlingQuotaExceeded
 from pyclient.protocol.messages import alter_client_quotas as alter
 from pyclient.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

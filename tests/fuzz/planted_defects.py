@@ -36,7 +36,7 @@ def _keep(request: Any, context: RequestContext) -> None:
 
 
 def _log_of_the_good_client(context: RequestContext) -> Any:
-    return context.node.partitions.leader(TOPIC, 0, -1)[0]
+    return context.services.partitions.leader(TOPIC, 0, -1)[0]
 
 
 def _lose(request: Any, context: RequestContext) -> None:
@@ -45,7 +45,7 @@ def _lose(request: Any, context: RequestContext) -> None:
 
 
 def _damage(request: Any, context: RequestContext) -> None:
-    files = sorted((Path(context.node.config.data_dir) / f"{TOPIC}-0").glob("*.log"))
+    files = sorted((Path(context.services.configs.current.data_dir) / f"{TOPIC}-0").glob("*.log"))
     if _kept or not files or files[0].stat().st_size < 100:
         return
     with files[0].open("r+b") as file:

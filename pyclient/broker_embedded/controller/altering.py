@@ -23,9 +23,9 @@ from pyclient.broker_embedded.failures import code_of, message_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.config_changes import Changes
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.config.options import ConfigType
 
 R = TypeVar("R")
@@ -43,7 +43,7 @@ class Resource(NamedTuple):
 
 
 def alter(
-    node: BrokerNode,
+    services: BrokerServices,
     asked: Iterable[tuple[int, str, Callable[[Resource], Changes]]],
     answer: Callable[..., R],
     *,
@@ -61,15 +61,15 @@ def alter(
         try:
             if times[kind, name] > 1:
                 raise errors.InvalidRequest("a resource may be in a request once")
-            resource = _find(node, kind, name)
+            resource = _find(services, kind, name)
             changes = plan(resource)
-            _check(node, resource, changes)
+            _check(services, resource, changes)
             if validate_only:
                 pass
             elif kind == LOGGER_RESOURCE:
                 loggers.change(changes)
             else:
-                node.controller.alter_configs(kind, name, changes)
+                services.controller.alter_configs(kind, name, changes)
         except Exception as error:  # every failure becomes the result of this resource
             code, text = code_of(error, f"changing options of {name!r}"), message_of(error)
         answers.append(answer(error_code=code, error_message=text, resource_type=kind, resource_name=name))
@@ -77,60 +77,62 @@ def alter(
     return answers
 
 
-def _find(node: BrokerNode, kind: int, name: str) -> Resource:
-    current = node.controller.image.configs.get((kind, name), {})
+def _find(services: BrokerServices, kind: int, name: str) -> Resource:
+    current = services.controller.image.configs.get((kind, name), {})
     if kind == TOPIC_RESOURCE:
         if not name:
             raise errors.InvalidRequest("a topic's options are changed under its name: this one is empty")
         check_name(name)
-        if name not in node.controller.image.topics:
+        if name not in services.controller.image.topics:
             raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
-        effective = {entry.name: entry.value for entry in node.configs.of_topic(current)}
+        effective = {entry.name: entry.value for entry in services.configs.of_topic(current)}
         return Resource(kind, name, current, config_changes.topic_type, effective.get)
     if kind == BROKER_RESOURCE:
-        _check_node(node, name)
-        effective = {entry.name: entry.value for entry in node.configs.of_broker()}
+        _check_node(services, name)
+        effective = {entry.name: entry.value for entry in services.configs.of_broker()}
         return Resource(kind, name, current, config_changes.broker_type, effective.get)
     if kind == GROUP_RESOURCE:
         if not name:
             raise errors.InvalidRequest("a group's options are changed under its name: this one is empty")
-        effective = {entry.name: entry.value for entry in node.configs.of_group(current)}
+        effective = {entry.name: entry.value for entry in services.configs.of_group(current)}
         return Resource(kind, name, current, config_changes.group_type, effective.get)
     if kind == METRICS_RESOURCE:
         if not name:
             raise errors.InvalidRequest("Subscription name can't be empty")
-        effective = {entry.name: entry.value for entry in node.configs.of_metrics(current)}
+        effective = {entry.name: entry.value for entry in services.configs.of_metrics(current)}
         return Resource(kind, name, current, config_changes.metrics_type, effective.get)
     if kind == LOGGER_RESOURCE:
-        loggers.check_broker(name, node.node_id)
+        loggers.check_broker(name, services.node_id)
         return Resource(kind, name, loggers.levels(), loggers.no_type, loggers.levels().get)
     raise errors.InvalidRequest(f"this broker has no configuration of resources of type {kind}")
 
 
-def _check_node(node: BrokerNode, name: str) -> None:
-    if name in (CLUSTER, str(node.node_id)):
+def _check_node(services: BrokerServices, name: str) -> None:
+    if name in (CLUSTER, str(services.node_id)):
         return
-    if node.quorum is not None and name in {str(broker) for broker in node.controller.image.brokers}:
+    if services.quorum is not None and name in {str(broker) for broker in services.controller.image.brokers}:
         return  # it came from that broker: this is the active controller
     if not _NODE_ID.fullmatch(name):
         raise errors.InvalidRequest(f"Node id must be an integer, but it is: {name}")
-    raise errors.InvalidRequest(f"Unexpected broker id, expected {node.node_id}, but received {name}")
+    raise errors.InvalidRequest(f"Unexpected broker id, expected {services.node_id}, but received {name}")
 
 
-def _check(node: BrokerNode, resource: Resource, changes: Changes) -> None:
+def _check(services: BrokerServices, resource: Resource, changes: Changes) -> None:
     if resource.kind == LOGGER_RESOURCE:
         loggers.check(changes)
         return
     if resource.kind == BROKER_RESOURCE:
-        config_changes.check_broker(changes, node.config.cordoned_dirs, of_all=resource.name == CLUSTER)
-        config_changes.check_limits_of_connections(changes, node.config_with(resource.name, changes).values)
+        config_changes.check_broker(changes, services.configs.current.cordoned_dirs, of_all=resource.name == CLUSTER)
+        config_changes.check_limits_of_connections(
+            changes, services.configs.with_changes(resource.name, changes).values
+        )
         return
     if resource.kind == TOPIC_RESOURCE:
-        config_changes.check_topic(changes, resource.current, node.partitions.defaults)
+        config_changes.check_topic(changes, resource.current, services.partitions.defaults)
         return
     result = {**resource.current, **changes}
     kept = {name: value for name, value in result.items() if value is not None}
     if resource.kind == METRICS_RESOURCE:
         config_changes.check_metrics(kept)
     else:
-        config_changes.check_group(kept, node.config.integer)
+        config_changes.check_group(kept, services.configs.current.integer)

@@ -61,12 +61,36 @@ class Entry:
 class Configs:
     """The options of brokers, topics, groups and client metrics, as in DescribeConfigs and CreateTopics responses.
 
-    `config` has the options at the broker's start; options set later are in the image.
+    `config` has the options at the broker's start; options set later are in the image. `current` has both: it is
+    another object after each change.
     """
 
     def __init__(self, config: BrokerConfig, image: MetadataImage) -> None:
+        self.current = config
         self._config = config
         self._image = image
+
+    def apply_changes(self) -> None:
+        """Put the options that were set at run time for this broker into `current`."""
+        self.current = self._config.with_dynamic(*(self._set_on(each) for each in self._layers))
+
+    def is_of_this_broker(self, resource: str) -> bool:
+        """Return True if the options of a broker resource apply to this broker."""
+        return resource in self._layers
+
+    def with_changes(self, resource: str, changes: Mapping[str, str | None]) -> BrokerConfig:
+        """Return the configuration as it would be with these changes to a broker resource: this node's or another's.
+
+        Another node's static options are not known here; they count as this node's.
+        """
+        layers_of = self._layers if resource in self._layers else (CLUSTER, resource)
+        layers = {each: dict(self._set_on(each)) for each in layers_of}
+        for name, value in changes.items():
+            if value is None:
+                layers[resource].pop(name, None)
+            else:
+                layers[resource][name] = value
+        return self._config.with_dynamic(*layers.values())
 
     def of_broker(self) -> Iterator[Entry]:
         """Yield every option of this broker."""
@@ -115,6 +139,11 @@ class Configs:
     @property
     def _node_id(self) -> int:
         return self._config.integer("node.id")
+
+    @property
+    def _layers(self) -> tuple[str, str]:
+        """The broker resources whose options apply to this node; the last one overrides."""
+        return CLUSTER, str(self._node_id)
 
     def _set_on(self, resource: str) -> Mapping[str, str]:
         return self._image.configs.get((BROKER_RESOURCE, resource), {})

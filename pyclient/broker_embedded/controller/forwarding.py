@@ -36,7 +36,7 @@ def by_active_controller(handler: Callable[[Any, RequestContext], Any]) -> Calla
     """Wrap a handler of clients: on a node that is not the active controller the request is sent on to that."""
 
     def handle(request: Any, context: RequestContext) -> Any:
-        quorum = context.node.quorum
+        quorum = context.services.quorum
         if quorum is None or quorum.is_active or _is_of_this_node(request):
             return handler(request, context)
         return _forwarded(request, context)
@@ -48,7 +48,7 @@ def as_active_controller(handler: Callable[[Any, RequestContext], Any]) -> Calla
     """Wrap a handler of the CONTROLLER listener: it raises `NotController` on a node that is not active."""
 
     def handle(request: Any, context: RequestContext) -> Any:
-        quorum = context.node.quorum
+        quorum = context.services.quorum
         if quorum is not None and not quorum.is_active:
             raise quorum.not_controller()
         return handler(request, context)
@@ -63,17 +63,17 @@ def _is_of_this_node(request: Any) -> bool:
 
 
 async def _forwarded(request: Request[Any], context: RequestContext) -> Response:
-    node = context.node
-    assert node.membership is not None
+    services = context.services
+    assert services.to_controller is not None
     parts = framing.encode_request(request, context.version, 0, context.client_id)
     envelope = EnvelopeRequest(
         request_data=_joined(parts),
         request_principal=principal_bytes(context.principal),
         client_host_address=ipaddress.ip_address(context.client_host.lstrip("/")).packed,
     )
-    timeout = node.config.seconds("request.timeout.ms")
+    timeout = services.configs.current.seconds("request.timeout.ms")
     try:
-        answer: EnvelopeResponse = await node.membership.to_controller.send(envelope, timeout)
+        answer: EnvelopeResponse = await services.to_controller.send(envelope, timeout)
     except errors.KafkaTimeout as error:
         raise errors.RequestTimedOut(str(error)) from error
     if answer.error_code or answer.response_data is None:

@@ -220,6 +220,11 @@ class MetadataImage:
         self.version += 1
         self.acls_version += 1
 
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """Return the name of the topic with an id; None if there is none."""
+        topic = self.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
     def topic_configs(self, topic: str) -> dict[str, str]:
         """Return the options set on the topic itself."""
         return self.configs.get((TOPIC_RESOURCE, topic), {})

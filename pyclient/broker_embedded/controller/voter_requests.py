@@ -14,8 +14,8 @@ from pyclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.quorum import Quorum
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.messages.add_raft_voter import AddRaftVoterRequest
     from pyclient.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
     from pyclient.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
@@ -25,11 +25,11 @@ _MOST_LISTENERS: Final = 16
 _LONGEST: Final = 3600.0
 
 
-async def add_voter(node: BrokerNode, request: AddRaftVoterRequest) -> raft.VoterChangeResponse:
+async def add_voter(services: BrokerServices, request: AddRaftVoterRequest) -> raft.VoterChangeResponse:
     """Make a replica a voter. Its node is asked first whether it supports the kraft.version in force."""
-    quorum = _quorum(node, request)
+    quorum = _quorum(services, request)
     key = _key(request.voter_id, request.voter_directory_id)
-    endpoints = _endpoints(request.listeners, node.config.quorum.listener_name)
+    endpoints = _endpoints(request.listeners, services.configs.current.quorum.listener_name)
     wait = min(max(request.timeout_ms, 0) / 1000, _LONGEST)
     change = raft.AddVoter(Voter(key, endpoints), wait, request.ack_when_committed)
     refused = quorum.refusal(change)
@@ -40,36 +40,36 @@ async def add_voter(node: BrokerNode, request: AddRaftVoterRequest) -> raft.Vote
     return await _changed(quorum, raft.AddVoter(voter, wait, request.ack_when_committed))
 
 
-async def remove_voter(node: BrokerNode, request: RemoveRaftVoterRequest) -> raft.VoterChangeResponse:
+async def remove_voter(services: BrokerServices, request: RemoveRaftVoterRequest) -> raft.VoterChangeResponse:
     """Make a voter an observer."""
-    quorum = _quorum(node, request)
-    wait = node.config.seconds("controller.quorum.request.timeout.ms")
+    quorum = _quorum(services, request)
+    wait = services.configs.current.seconds("controller.quorum.request.timeout.ms")
     return await _changed(quorum, raft.RemoveVoter(_key(request.voter_id, request.voter_directory_id), wait))
 
 
-async def update_voter(node: BrokerNode, request: UpdateRaftVoterRequest) -> raft.VoterChangeResponse:
+async def update_voter(services: BrokerServices, request: UpdateRaftVoterRequest) -> raft.VoterChangeResponse:
     """Change the addresses of a voter, and its range of kraft.version, to what it says of itself."""
-    quorum = _quorum(node, request)
+    quorum = _quorum(services, request)
     feature = request.kraft_version_feature
     voter = Voter(
         _key(request.voter_id, request.voter_directory_id),
-        _endpoints(request.listeners, node.config.quorum.listener_name),
+        _endpoints(request.listeners, services.configs.current.quorum.listener_name),
         feature.min_supported_version,
         feature.max_supported_version,
     )
-    wait = node.config.seconds("controller.quorum.request.timeout.ms")
+    wait = services.configs.current.seconds("controller.quorum.request.timeout.ms")
     return await _changed(quorum, raft.UpdateVoter(voter, request.current_leader_epoch, wait))
 
 
-def _quorum(node: BrokerNode, request: Any) -> Quorum:
+def _quorum(services: BrokerServices, request: Any) -> Quorum:
     """Return this node's replica. Raise a `BrokerError` for a request of another cluster, and on a node alone."""
-    if request.cluster_id not in (None, "", node.cluster_id):
+    if request.cluster_id not in (None, "", services.logs.directories.cluster_id):
         raise errors.InconsistentClusterId(f"the request is for cluster {request.cluster_id:.100}, not this one")
-    if node.quorum is None:
+    if services.quorum is None:
         raise errors.UnsupportedVersion(
             f"Cluster doesn't support changing voters because the {KRAFT_VERSION} feature is 0: this node is alone"
         )
-    return node.quorum
+    return services.quorum
 
 
 def _key(node_id: int, directory_id: Any) -> ReplicaKey:

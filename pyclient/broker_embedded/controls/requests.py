@@ -20,7 +20,7 @@ async def start_log(controls: Controls, _name: str, values: Values) -> Any:
     if not 1 <= limit <= _LONGEST_LOG:
         raise ConfigError(f"limit is {limit}: it must be from 1 to {_LONGEST_LOG}")
     if controls.interceptor.log is None or controls.interceptor.log.limit != limit:
-        controls.interceptor.log = RequestLog(controls.node, limit)
+        controls.interceptor.log = RequestLog(controls.node.loop, controls.node.clock, limit)
     controls.interceptor.attach()
     return {"limit": limit}
 

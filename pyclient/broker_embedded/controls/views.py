@@ -102,7 +102,7 @@ async def topic(node: BrokerNode, name: str) -> dict[str, Any]:
     if image is None:
         return {"topic": name, "topic_id": None, "partitions": []}
     partitions = []
-    over = opened(node, (TopicPartition(name, index) for index in image.partitions))
+    over = opened(node.services, (TopicPartition(name, index) for index in image.partitions))
     if over is not None:
         await over
     for index in sorted(image.partitions):

@@ -178,7 +178,7 @@ class Interceptor:
         self._node = node
         self._tasks = {}
         if self.log is not None:
-            self.log.node = node
+            self.log.loop, self.log.clock = node.loop, node.clock
         self.attach()
 
     def attach(self) -> None:

@@ -16,11 +16,11 @@ from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.protocol import framing
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext, Route
     from pyclient.broker_embedded.faults.faults import LiveFault
     from pyclient.broker_embedded.faults.items import Selection
     from pyclient.broker_embedded.faults.shapes import Shape
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.fields import Request, Response
 
 _FETCH: Final = "Fetch"
@@ -30,13 +30,13 @@ _API_VERSIONS: Final = "ApiVersions"
 def is_about(name: str, request: Request[Any], context: RequestContext, selection: Selection) -> bool:
     """Return True if a request has an item that the selection allows; of a Fetch, also in its session."""
     shape = shape_of(name, context.version)
-    if mentions(shape, request, selection, context.node.topic_name):
+    if mentions(shape, request, selection, context.services.image.topic_name):
         return True
     if name != _FETCH:
         return False
     return any(
         selection.allows(partition.roles)
-        for topic in _session_items(shape, request, context.node)
+        for topic in _session_items(shape, request, context.services)
         for partition in topic.children or ()
     )
 
@@ -54,7 +54,7 @@ class FaultyRequest:
         outcome: LiveFault | None,
         timing: LiveFault | None,
     ) -> None:
-        self._node: BrokerNode = context.node
+        self._services: BrokerServices = context.services
         self._route = route
         self._request = request
         self._context = context
@@ -95,8 +95,8 @@ class FaultyRequest:
             self.waiting = False
 
     async def _delay(self, seconds: float) -> None:
-        over: asyncio.Future[None] = self._node.loop.create_future()
-        timer = self._node.schedule(seconds, lambda: None if over.done() else over.set_result(None))
+        over: asyncio.Future[None] = self._services.loop.create_future()
+        timer = self._services.timers.schedule(seconds, lambda: None if over.done() else over.set_result(None))
         try:
             await over
         finally:
@@ -127,7 +127,7 @@ class FaultyRequest:
         if place is None:
             raise CloseConnection(f"{fault!r}: {name} v{version} has no error code")
         shape = shape_of(name, version)
-        failing = Failing(shape, version, place, spec.code, spec.text(), selection, self._node.topic_name)
+        failing = Failing(shape, version, place, spec.code, spec.text(), selection, self._services.image.topic_name)
         if place == TOP:
             release(answer)
             if name == _API_VERSIONS and spec.code == errors.UnsupportedVersion.code:
@@ -141,10 +141,10 @@ class FaultyRequest:
     ) -> Response:
         """Return the answer in which the selected items have the error. `answer`: all were served already."""
         request = self._request
-        items = items_of(shape, request, self._node.topic_name)
+        items = items_of(shape, request, self._services.image.topic_name)
         if items is not None:
             if self._route.name == _FETCH:
-                items += _session_items(shape, request, self._node)
+                items += _session_items(shape, request, self._services)
             mark(items, place, selection)
         if answer is not None:
             return failing.put(request, items, answer, done=True)
@@ -169,21 +169,21 @@ class FaultyRequest:
         """Answer UNSUPPORTED_VERSION in version 0, as for a version that is not served (KIP-511)."""
         from pyclient.broker_embedded.handlers.api_versions import unsupported_version
 
-        parts = framing.encode_response(unsupported_version(self._node.release), 0, self._correlation_id)
+        parts = framing.encode_response(unsupported_version(self._services.release), 0, self._correlation_id)
         self._context.connection.stream.send(parts)
 
 
-def _session_items(shape: Shape, request: Any, node: BrokerNode) -> list[Item]:
+def _session_items(shape: Shape, request: Any, services: BrokerServices) -> list[Item]:
     """Return the partitions that an incremental Fetch reads without naming them: those of its session (KIP-227)."""
     topics, partitions = shape.levels
     forgotten = {
         (topic.topic, topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
     }
     found: dict[Any, Item] = {}
-    for wanted in node.fetch_sessions.partitions_of(request.session_id, request.session_epoch):
+    for wanted in services.fetch_sessions.partitions_of(request.session_id, request.session_epoch):
         if wanted.key in forgotten:
             continue
-        name = wanted.topic or node.topic_name(wanted.topic_id)
+        name = wanted.topic or services.image.topic_name(wanted.topic_id)
         roles = {"topic": name, "topic_id": wanted.topic_id}
         key = key_in(topics, roles, 0)
         topic = found.setdefault(key, Item(wanted, roles, key, []))

@@ -16,8 +16,8 @@ from pyclient.config.options import nearest
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.clock import Clock
     from pyclient.protocol.fields import Request
 
 _NUMBER: Final = re.compile("-?[0-9]{1,19}")
@@ -59,7 +59,7 @@ class LoggedRequest:
     def __init__(
         self, log: RequestLog, number: int, api: str, request: Request[Any], context: RequestContext, correlation: int
     ) -> None:
-        clock = context.node.clock
+        clock = context.services.clock
         self.number = number
         self.api = api
         self.version = context.version
@@ -76,12 +76,12 @@ class LoggedRequest:
         self._started = clock.monotonic()
         shape = shape_of(api, context.version)
         self._learn(top_roles(shape, request))
-        for item in items_of(shape, request, context.node.topic_name) or ():
+        for item in items_of(shape, request, context.services.image.topic_name) or ():
             self._learn_item(item)
 
     def answered(self, answer: Any, *, lost: bool = False) -> None:
         """Note the answer, None for none. `lost`: the client did not get it."""
-        self.duration_ms = round((self._log.node.clock.monotonic() - self._started) * 1000, 3)
+        self.duration_ms = round((self._log.clock.monotonic() - self._started) * 1000, 3)
         self.lost = lost
         if answer is not None:
             self.errors = error_codes(self.api, self.version, answer)
@@ -170,8 +170,9 @@ class RequestFilter:
 class RequestLog:
     """The last requests of a node."""
 
-    def __init__(self, node: BrokerNode, limit: int = DEFAULT_LIMIT) -> None:
-        self.node = node
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, limit: int = DEFAULT_LIMIT) -> None:
+        self.loop = loop
+        self.clock = clock
         self.limit = limit
         self._requests: deque[LoggedRequest] = deque(maxlen=limit)
         self._numbers = itertools.count(1)
@@ -201,7 +202,7 @@ class RequestLog:
     async def reached(self, wanted: RequestFilter, count: int) -> list[LoggedRequest]:
         """Return the requests that pass a filter as soon as there are `count`."""
         while len(found := self.find(wanted)) < count:
-            change: asyncio.Future[None] = self.node.loop.create_future()
+            change: asyncio.Future[None] = self.loop.create_future()
             self._changes.add(change)
             try:
                 await change

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.handlers.add_partitions_to_txn import fenced_code
+from pyclient.broker_embedded.replication.auto_topic_creation import ensure_internal_topic
 from pyclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from pyclient.types import TopicPartition
 
@@ -20,10 +21,10 @@ _FENCED_SINCE: Final = 2
 @handles(AddOffsetsToTxnRequest, versions=(0, 4))
 def handle(request: AddOffsetsToTxnRequest, context: RequestContext) -> Any:
     """Add the partition; the first request creates `__consumer_offsets`."""
-    node = context.node
-    node.ensure_internal_topic(OFFSETS_TOPIC)
-    partition = TopicPartition(OFFSETS_TOPIC, node.groups.groups.partition_of(request.group_id))
-    added = node.transactions.add_partitions(
+    services = context.services
+    ensure_internal_topic(OFFSETS_TOPIC, services)
+    partition = TopicPartition(OFFSETS_TOPIC, services.groups.groups.partition_of(request.group_id))
+    added = services.transactions.add_partitions(
         request.transactional_id, request.producer_id, request.producer_epoch, frozenset({partition})
     )
 
@@ -31,4 +32,4 @@ def handle(request: AddOffsetsToTxnRequest, context: RequestContext) -> Any:
         code = fenced_code(outcome.error, context.version, _FENCED_SINCE)
         return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)
 
-    return added.answer(node.loop, respond)
+    return added.answer(services.loop, respond)

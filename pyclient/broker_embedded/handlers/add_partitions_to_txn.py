@@ -72,21 +72,21 @@ async def _later(
 ) -> AddPartitionsToTxnResponse:
     for codes in asked:
         if codes.value is None:
-            await codes.future(context.node.loop)
+            await codes.future(context.services.loop)
     return run_here(_response(transactions, asked, context.version))
 
 
 def _ask(transaction: AddPartitionsToTxnTransaction, context: RequestContext) -> IncrementalTask[Promise[Codes]]:
     """Verify the partitions of a transaction, or add them, all or none."""
     partitions: dict[TopicPartition, bool] = {}  # partition -> whether it exists
-    image = context.node.image
+    image = context.services.image
     for topic in transaction.topics:
         for index in topic.partitions:
             partitions[TopicPartition(topic.name, index)] = image.partition(topic.name, index) is not None
             yield None
     ids = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
     if transaction.verify_only:
-        return Promise.of(context.node.transactions.verify(*ids, frozenset(partitions)))
+        return Promise.of(context.services.transactions.verify(*ids, frozenset(partitions)))
     if context.version < _BATCHED:
         denied = {
             topic.name
@@ -102,7 +102,7 @@ def _ask(transaction: AddPartitionsToTxnTransaction, context: RequestContext) ->
                 for each, exists in partitions.items()
             }
         )
-    added = context.node.transactions.add_partitions(
+    added = context.services.transactions.add_partitions(
         *ids, frozenset(partitions), client_version=2 if context.version >= _ADDS_IMPLICITLY else 0
     )
     codes: Promise[Codes] = Promise()

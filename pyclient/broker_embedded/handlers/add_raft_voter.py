@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 async def handle(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
     """Answer once the change is committed, or refused."""
     try:
-        answer = await add_voter(context.node, request)
+        answer = await add_voter(context.services, request)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, "AddRaftVoter")
         return AddRaftVoterResponse(throttle_time_ms=0, error_code=code, error_message=message_of(error))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @handles(AllocateProducerIdsRequest, versions=(0, 0), durable=Durable.METADATA)
 def handle(request: AllocateProducerIdsRequest, context: RequestContext) -> AllocateProducerIdsResponse:
     """Answer with the first id of a block that no broker has had."""
-    controller = context.node.controller
+    controller = context.services.controller
     try:
         controller.check_active()
         controller.cluster.check_epoch(request.broker_id, request.broker_epoch)

@@ -60,7 +60,7 @@ def _alter(
                 check_value(entity, op.key, op.value)
             changes[op.key] = None if op.remove else op.value
         if not validate_only:
-            context.node.controller.alter_client_quotas(entity, changes)
+            context.services.controller.alter_client_quotas(entity, changes)
     except Exception as error:  # every failure is answered with its error code
         code, message = code_of(error, "AlterClientQuotas"), message_of(error)
     return AlterClientQuotasResponseEntryData(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @handles(AlterPartitionRequest, versions=(2, 3), durable=Durable.METADATA)
 def handle(request: AlterPartitionRequest, context: RequestContext) -> IncrementalTask[AlterPartitionResponse]:
     """Answer every partition."""
-    controller = context.node.controller
+    controller = context.services.controller
     topics = []
     try:
         for topic in request.topics:

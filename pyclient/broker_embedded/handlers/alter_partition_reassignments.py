@@ -52,7 +52,7 @@ def _reassign(
 ) -> ReassignablePartitionResponse:
     index = wanted.partition_index
     try:
-        context.node.controller.reassign(topic, index, wanted.replicas, may_resize=may_resize)
+        context.services.controller.reassign(topic, index, wanted.replicas, may_resize=may_resize)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"reassignment of {topic}-{index}")
         return ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message_of(error))

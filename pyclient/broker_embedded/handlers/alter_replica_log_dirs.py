@@ -22,9 +22,9 @@ from pyclient.protocol.messages.alter_replica_log_dirs import (
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.services import BrokerServices
 
 _MAX_TOPIC_LENGTH = 255 - len("-0.00000000000000000000000000000000-future")
 
@@ -47,7 +47,7 @@ def handle(
         try:
             if not allowed:
                 raise errors.ClusterAuthorizationFailed("ALTER on the cluster is not allowed")
-            _move(context.node, topic_partition, path)
+            _move(context.services, topic_partition, path)
         except Exception as error:  # every failure is answered with its error code
             code = code_of(error, f"moving {topic_partition} to {path!r}")
         found = AlterReplicaLogDirPartitionResult(partition_index=topic_partition.partition, error_code=code)
@@ -62,19 +62,19 @@ def handle(
     )
 
 
-def _move(node: BrokerNode, topic_partition: TopicPartition, path: str) -> None:
+def _move(services: BrokerServices, topic_partition: TopicPartition, path: str) -> None:
     if len(topic_partition.topic) > _MAX_TOPIC_LENGTH:
         raise errors.InvalidTopic(f"topic name {topic_partition.topic!r} is too long for a future log directory")
-    if any(os.path.abspath(each) == path for each in node.logs.directories.offline):
+    if any(os.path.abspath(each) == path for each in services.logs.directories.offline):
         raise errors.KafkaStorageError(f"log directory {path} is offline")
-    target = next((each for each in node.logs.directories.online if os.path.abspath(each.path) == path), None)
+    target = next((each for each in services.logs.directories.online if os.path.abspath(each.path) == path), None)
     if target is None:
-        raise errors.LogDirNotFound(f"{path!r} is not in log.dirs of broker {node.node_id}")
-    if target.path in node.logs.directories.cordoned:
+        raise errors.LogDirNotFound(f"{path!r} is not in log.dirs of broker {services.node_id}")
+    if target.path in services.logs.directories.cordoned:
         raise errors.InvalidReplicaAssignment(f"log directory {path} is cordoned")
-    partition = node.image.partition(*topic_partition)
-    if partition is None or node.node_id not in partition.replicas:
-        raise errors.UnknownTopicOrPartition(f"broker {node.node_id} has no partition {topic_partition}")
-    if topic_partition in node.logs.offline:
-        raise errors.KafkaStorageError(f"{topic_partition} is offline: {node.logs.offline[topic_partition]}")
-    node.relocation.begin(topic_partition, target)
+    partition = services.image.partition(*topic_partition)
+    if partition is None or services.node_id not in partition.replicas:
+        raise errors.UnknownTopicOrPartition(f"broker {services.node_id} has no partition {topic_partition}")
+    if topic_partition in services.logs.offline:
+        raise errors.KafkaStorageError(f"{topic_partition} is offline: {services.logs.offline[topic_partition]}")
+    services.relocation.begin(topic_partition, target)

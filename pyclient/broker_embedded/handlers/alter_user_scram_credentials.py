@@ -48,7 +48,7 @@ def _alter(
         records = [_record(change, context) for change in requested]
         if max(Counter(change.mechanism for change in requested).values()) > 1:
             raise errors.DuplicateResource(f"duplicate change of a credential of user {name!r}")
-        context.node.controller.alter_scram_credentials(records)
+        context.services.controller.alter_scram_credentials(records)
     except errors.BrokerError as error:
         code, message = error.code, message_of(error)
     return AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
@@ -65,7 +65,7 @@ def _record(change: ScramCredentialDeletion | ScramCredentialUpsertion, context:
             salt=change.salt,
             salted_password=change.salted_password,
         )
-    if (change.name, change.mechanism) not in context.node.controller.image.scram_credentials:
+    if (change.name, change.mechanism) not in context.services.controller.image.scram_credentials:
         raise errors.ResourceNotFound(f"user {change.name!r} has no SCRAM credential of mechanism {change.mechanism}")
     from pyclient.protocol.messages.metadata_log import RemoveUserScramCredentialRecord
 

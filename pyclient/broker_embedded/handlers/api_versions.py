@@ -50,8 +50,8 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
     if context.version >= 3 and not _is_plausible(request):
         return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=[])
     listener = context.connection.listener
-    release = None if listener in OF_CONTROLLERS else context.node.release
-    levels = context.node.image.features
+    release = None if listener in OF_CONTROLLERS else context.services.release
+    levels = context.services.image.features
     ranges = {name: supported(name, levels.get(name, 0)) for name in FEATURES}
     if release is not None:
         most = release.features
@@ -67,7 +67,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
             for name, (first, last) in ranges.items()
             if first > 0 or context.version >= _FEATURES_FROM_0
         ],
-        finalized_features_epoch=context.node.metadata_offset,
+        finalized_features_epoch=context.services.metadata_offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in levels.items()

@@ -30,7 +30,7 @@ def handle(
     request: AssignReplicasToDirsRequest, context: RequestContext
 ) -> IncrementalTask[AssignReplicasToDirsResponse]:
     """Answer every partition."""
-    controller = context.node.controller
+    controller = context.services.controller
     directories = []
     try:
         controller.check_active()
@@ -54,7 +54,7 @@ def handle(
 
 
 def _assign(broker: int, topic_id: UUID, index: int, directory: UUID, context: RequestContext) -> int:
-    controller = context.node.controller
+    controller = context.services.controller
     try:
         controller.check_active()
         controller.append(controller.replication.assign_directory(broker, topic_id, index, directory))

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 @handles(BeginQuorumEpochRequest, versions=(0, 1))
 async def handle(request: BeginQuorumEpochRequest, context: RequestContext) -> BeginQuorumEpochResponse:
     """Answer what this node's replica of the metadata log decides."""
-    answered = await ask(context.node, request, lambda quorum: begin_of(request, quorum))
+    answered = await ask(context.services, request, lambda quorum: begin_of(request, quorum))
     if isinstance(answered, int):
         return BeginQuorumEpochResponse(error_code=answered, topics=[])
     response = begin_answer(answered)
-    name_leader(response, NodeEndpoint, answered, context.node)
+    name_leader(response, NodeEndpoint, answered, context.services)
     return response

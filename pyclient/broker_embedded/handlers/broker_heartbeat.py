@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 @handles(BrokerHeartbeatRequest, versions=(0, 2), durable=Durable.OWN_METADATA)
 def handle(request: BrokerHeartbeatRequest, context: RequestContext) -> BrokerHeartbeatResponse:
     """Answer with the broker's state."""
-    node = context.node
-    controller = node.controller
+    services = context.services
+    controller = services.controller
     try:
         controller.check_active()
-        now = node.clock.monotonic()
+        now = services.clock.monotonic()
         beat = controller.cluster.heartbeat(request, now, controller.end_offset, context.connection)
         controller.append(beat.records)
         controller.sessions_changed()

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 @handles(BrokerRegistrationRequest, versions=(0, 4), durable=Durable.METADATA)
 def handle(request: BrokerRegistrationRequest, context: RequestContext) -> BrokerRegistrationResponse:
     """Answer with the broker's epoch, or why it is refused."""
-    node = context.node
-    controller = node.controller
+    services = context.services
+    controller = services.controller
     try:
         controller.check_active()
-        done = controller.cluster.register(request, node.clock.monotonic(), controller.end_offset)
+        done = controller.cluster.register(request, services.clock.monotonic(), controller.end_offset)
         controller.append(done.records)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"registration of broker {request.broker_id}")

@@ -48,7 +48,7 @@ def handle(
         if group_id in described:
             continue
         try:
-            check_consumer_protocol(context.node)
+            check_consumer_protocol(context.services)
             described[group_id] = yield from _describe(_find(group_id, context), operations, context)
         except BrokerError as error:
             described[group_id] = _refused(group_id, error)
@@ -60,7 +60,7 @@ def handle(
 def _find(group_id: str, context: RequestContext) -> ConsumerGroup:
     if not group_id:
         raise InvalidGroupId("the group id must not be empty")
-    entry = context.node.groups.groups.find(group_id)
+    entry = context.services.groups.groups.find(group_id)
     if entry is None:
         raise GroupIdNotFound(f"Group {group_id} not found.")
     if entry.consumer is None:
@@ -82,7 +82,7 @@ def _refused(group_id: str, error: BrokerError) -> DescribedGroup:
 
 
 def _describe(group: ConsumerGroup, operations: int, context: RequestContext) -> IncrementalTask[DescribedGroup]:
-    consumers = context.node.groups.consumers
+    consumers = context.services.groups.consumers
     members = list(group.members.values())
     topics = {name for member in members for name in member.metadata.topics}
     if not all(context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in topics):

@@ -31,9 +31,9 @@ _MAKES_OWN_ID: Final = 1
 @handles(ConsumerGroupHeartbeatRequest, versions=(0, 1), durable=Durable.GROUPS)
 def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
     """Answer with the member's epoch and a changed assignment; UNSUPPORTED_VERSION if the protocol is disabled."""
-    groups = context.node.groups
+    groups = context.services.groups
     try:
-        check_consumer_protocol(context.node)
+        check_consumer_protocol(context.services)
         for topic in request.subscribed_topic_names or ():
             if not context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
                 raise TopicAuthorizationFailed(f"DESCRIBE on topic {topic!r} is not allowed")

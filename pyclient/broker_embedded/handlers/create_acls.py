@@ -24,7 +24,7 @@ def handle(request: CreateAclsRequest, context: RequestContext) -> IncrementalTa
     for new in request.creations:
         check_enums(new.resource_type, new.resource_pattern_type, new.operation, new.permission_type)
         yield None
-    if context.node.authorizer is None:
+    if context.services.authorizer is None:
         refused = AclCreationResult(error_code=NO_AUTHORIZER.code, error_message=str(NO_AUTHORIZER))
         return CreateAclsResponse(throttle_time_ms=0, results=[refused for _ in request.creations])
     results = []
@@ -39,7 +39,7 @@ def handle(request: CreateAclsRequest, context: RequestContext) -> IncrementalTa
             valid.append(acl)
             results.append(AclCreationResult(error_code=0, error_message=None))
         yield None
-    context.node.controller.add_acls(valid)
+    context.services.controller.add_acls(valid)
     return CreateAclsResponse(throttle_time_ms=0, results=results)
 
 

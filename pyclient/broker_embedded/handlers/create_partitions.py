@@ -19,7 +19,7 @@ from pyclient.protocol.messages.create_partitions import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
-    from pyclient.broker_embedded.network.mutation_quotas import MutationQuota
+    from pyclient.broker_embedded.network.quotas import MutationQuota
 
 _STRICT: Final = 3  # since this version a client above its quota is refused (KIP-599)
 
@@ -52,6 +52,6 @@ def _create(
     assignments = None
     if topic.assignments is not None:
         assignments = [assignment.broker_ids for assignment in topic.assignments]
-    yield from context.node.controller.create_partitions(
+    yield from context.services.controller.create_partitions(
         topic.name, topic.count, assignments, validate_only=validate_only, charge=quota.charge
     )

@@ -30,12 +30,12 @@ def handle(request: DeleteAclsRequest, context: RequestContext) -> IncrementalTa
     for each in request.filters:
         filters.append(filter_in(each))
         yield None
-    if context.node.authorizer is None:
+    if context.services.authorizer is None:
         refused = DeleteAclsFilterResult(
             error_code=NO_AUTHORIZER.code, error_message=str(NO_AUTHORIZER), matching_acls=[]
         )
         return DeleteAclsResponse(throttle_time_ms=0, filter_results=[refused for _ in request.filters])
-    controller = context.node.controller
+    controller = context.services.controller
     known = dict(controller.image.acls)
     removed: dict[UUID, AclBinding] = {}
     results = []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @handles(DeleteGroupsRequest, versions=(0, 2), durable=Durable.GROUPS)
 def handle(request: DeleteGroupsRequest, context: RequestContext) -> IncrementalTask[DeleteGroupsResponse]:
     """Delete each named group; NON_EMPTY_GROUP for a group with members."""
-    groups = context.node.groups
+    groups = context.services.groups
     results = []
     for group_id in dict.fromkeys(request.groups_names):
         results.append(DeletableGroupResult(group_id=group_id, error_code=groups.delete(group_id)))

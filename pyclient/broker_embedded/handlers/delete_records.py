@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
+from pyclient.broker_embedded.controller.image import INTERNAL_TOPICS
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.replication.delayed_delete_records import Deleted, when_deleted
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Iterator
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.services import BrokerServices
 
 HIGH_WATERMARK: Final = -1
 
 
-def _logs(request: DeleteRecordsRequest, _node: BrokerNode) -> Iterator[TopicPartition]:
+def _logs(request: DeleteRecordsRequest, _services: BrokerServices) -> Iterator[TopicPartition]:
     for topic in request.topics:
         for partition in topic.partitions:
             yield TopicPartition(topic.name, partition.partition_index)
@@ -48,20 +49,20 @@ def handle(
         offsets = {each.partition_index: each.offset for each in topic.partitions}
         results = []
         for index, offset in offsets.items():
-            results.append(_delete(context.node, name, index, offset, deleted))
+            results.append(_delete(context.services, name, index, offset, deleted))
             yield None
         topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
         yield None
     response = DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
-    return when_deleted(response, deleted, request.timeout_ms, context.node) if deleted else response
+    return when_deleted(response, deleted, request.timeout_ms, context.services) if deleted else response
 
 
 def _delete(
-    node: BrokerNode, topic: str, index: int, offset: int, deleted: list[Deleted]
+    services: BrokerServices, topic: str, index: int, offset: int, deleted: list[Deleted]
 ) -> DeleteRecordsPartitionResult:
     try:
-        log, _epoch = node.partitions.leader(topic, index)
-        if topic in node.internal_topics:
+        log, _epoch = services.partitions.leader(topic, index)
+        if topic in INTERNAL_TOPICS:
             raise errors.InvalidTopic(f"{topic} is an internal topic: clients cannot delete its records")
         if not log.config.deletes:
             raise errors.PolicyViolation(f"{topic}: cleanup.policy does not include delete")
@@ -72,8 +73,8 @@ def _delete(
         code = code_of(error, f"DeleteRecords of {topic}-{index}")
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=code)
     answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=log.start_offset, error_code=0)
-    hosted = node.partitions.hosted(topic, index)
+    hosted = services.partitions.hosted(topic, index)
     if hosted is not None:
         deleted.append(Deleted(answer, hosted, log.start_offset))
-        node.purgatory.wake(log)  # followers that wait for records learn of the new start at once
+        services.purgatory.wake(log)  # followers that wait for records learn of the new start at once
     return answer

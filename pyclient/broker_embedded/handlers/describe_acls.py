@@ -53,12 +53,12 @@ def filter_in(part: Any) -> AclFilter:
 def handle(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
     """Answer with the ACLs by resource."""
     wanted = filter_in(request)
-    if context.node.authorizer is None:
+    if context.services.authorizer is None:
         return DescribeAclsResponse(
             throttle_time_ms=0, error_code=NO_AUTHORIZER.code, error_message=str(NO_AUTHORIZER), resources=[]
         )
     resources: dict[tuple[ResourceType, str, PatternType], list[AclDescription]] = {}
-    for acl in sorted(context.node.image.acls.values()):
+    for acl in sorted(context.services.image.acls.values()):
         if wanted.matches(acl):
             described = AclDescription(
                 principal=acl.principal,

@@ -34,7 +34,7 @@ def handle(
             throttle_time_ms=0, error_code=error.code, error_message=message_of(error), entries=None
         )
     entries = []
-    for entity, values in list(context.node.image.client_quotas.items()):
+    for entity, values in list(context.services.image.client_quotas.items()):
         if entity_filter.finds(entity):
             entries.append(
                 EntryData(

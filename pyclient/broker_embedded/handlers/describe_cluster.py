@@ -31,15 +31,15 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
         return _refused(errors.MismatchedEndpointType(_MISMATCHED))
     if request.endpoint_type != BROKERS:
         return _refused(errors.UnsupportedEndpointType(f"Unsupported endpoint type {request.endpoint_type}"))
-    node = context.node
+    services = context.services
     return DescribeClusterResponse(
         throttle_time_ms=0,
         error_code=0,
-        cluster_id=node.cluster_id,
-        controller_id=node.controller_id,
+        cluster_id=services.logs.directories.cluster_id,
+        controller_id=services.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in node.advertised(context.connection)
+            for node_id, host, port, rack in services.listeners.advertised(context.connection)
         ]
         + _fenced(context, wanted=request.include_fenced_brokers),
         cluster_authorized_operations=(
@@ -57,7 +57,7 @@ def _fenced(context: RequestContext, *, wanted: bool) -> list[DescribeClusterBro
             rack=broker.rack,
             is_fenced=True,
         )
-        for broker in context.node.image.brokers.values()
+        for broker in context.services.image.brokers.values()
         if wanted and broker.fenced and (place := broker.endpoint(context.connection.bound.config.name)) is not None
     ]
 

@@ -34,10 +34,10 @@ from pyclient.protocol.messages.describe_configs import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.configs import Entry
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.services import BrokerServices
 
 
 @handles(DescribeConfigsRequest, versions=(1, 4))
@@ -52,7 +52,7 @@ def handle(request: DescribeConfigsRequest, context: RequestContext) -> Incremen
             key = resource.resource_type, resource.resource_name, wanted
             configs = described.get(key)
             if configs is None:
-                available = _describe(context.node, resource, request)
+                available = _describe(context.services, resource, request)
                 configs = described[key] = [entry for entry in available if not wanted or entry.name in wanted]
         except Exception as error:  # every failure is answered with its error code
             results.append(_failed(resource, error))
@@ -69,27 +69,27 @@ def handle(request: DescribeConfigsRequest, context: RequestContext) -> Incremen
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
 
-def _entries(node: BrokerNode, resource: DescribeConfigsResource) -> Iterable[Entry]:
+def _entries(services: BrokerServices, resource: DescribeConfigsResource) -> Iterable[Entry]:
     name = resource.resource_name
     if resource.resource_type == TOPIC_RESOURCE:
         check_name(name)
-        if name not in node.image.topics:
+        if name not in services.image.topics:
             raise errors.UnknownTopicOrPartition(f"topic {name!r} does not exist")
-        return node.configs.of_topic(node.image.topic_configs(name))
+        return services.configs.of_topic(services.image.topic_configs(name))
     if resource.resource_type == BROKER_RESOURCE:
         if name == CLUSTER:
-            return node.configs.of_cluster()
-        if not _is_number(name, node.node_id):
-            raise errors.InvalidRequest(f"this is broker {node.node_id}: send the request to broker {name!r}")
-        return node.configs.of_broker()
+            return services.configs.of_cluster()
+        if not _is_number(name, services.node_id):
+            raise errors.InvalidRequest(f"this is broker {services.node_id}: send the request to broker {name!r}")
+        return services.configs.of_broker()
     if resource.resource_type == GROUP_RESOURCE:
         if not name:
             raise errors.InvalidRequest("the name of a group must not be empty")
-        return node.configs.of_group(node.image.configs.get((GROUP_RESOURCE, name), {}))
+        return services.configs.of_group(services.image.configs.get((GROUP_RESOURCE, name), {}))
     if resource.resource_type == METRICS_RESOURCE:
         if not name:
             raise errors.InvalidRequest("the name of client metrics must not be empty")
-        return node.configs.of_metrics(node.image.configs.get((METRICS_RESOURCE, name), {}))
+        return services.configs.of_metrics(services.image.configs.get((METRICS_RESOURCE, name), {}))
     raise errors.InvalidRequest(f"resources of type {resource.resource_type} have no options")
 
 
@@ -99,11 +99,11 @@ def _is_number(name: str, node_id: int) -> bool:
 
 
 def _describe(
-    node: BrokerNode, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    services: BrokerServices, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> Iterable[DescribeConfigsResourceResult]:
     if resource.resource_type != LOGGER_RESOURCE:
-        return [_render(entry, request) for entry in _entries(node, resource)]
-    loggers.check_broker(resource.resource_name, node.node_id)
+        return [_render(entry, request) for entry in _entries(services, resource)]
+    loggers.check_broker(resource.resource_name, services.node_id)
     return [
         DescribeConfigsResourceResult(
             name=name,

@@ -47,7 +47,7 @@ def handle(request: DescribeGroupsRequest, context: RequestContext) -> Increment
 def _describe(group_id: str, operations: int, context: RequestContext) -> IncrementalTask[DescribedGroup]:
     yield None
     try:
-        entry = context.node.groups.groups.find(group_id)
+        entry = context.services.groups.groups.find(group_id)
     except BrokerError as error:
         return _described(group_id, "", _NOT_REQUESTED, error_code=error.code)
     group = None if entry is None else entry.classic

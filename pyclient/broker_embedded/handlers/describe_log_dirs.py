@@ -23,17 +23,17 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.services import BrokerServices
 
 
 @handles(DescribeLogDirsRequest, versions=(1, 5))
 def handle(request: DescribeLogDirsRequest, context: RequestContext) -> IncrementalTask[DescribeLogDirsResponse]:
     """Answer with every directory; partitions that this broker does not have are left out."""
-    node = context.node
+    services = context.services
     if request.topics is None:
-        wanted = {topic.name: set(topic.partitions) for topic in node.image.topics.values()}
+        wanted = {topic.name: set(topic.partitions) for topic in services.image.topics.values()}
     else:
         wanted = {}
         for named in request.topics:
@@ -42,10 +42,10 @@ def handle(request: DescribeLogDirsRequest, context: RequestContext) -> Incremen
     found: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {}
     for name, numbers in wanted.items():
         for index in sorted(numbers):
-            for path, partition in _describe(node, TopicPartition(name, index)):
+            for path, partition in _describe(services, TopicPartition(name, index)):
                 found.setdefault(path, {}).setdefault(name, []).append(partition)
             yield None
-    directories = node.logs.directories
+    directories = services.logs.directories
     results = [
         _result(directory.path, found.get(directory.path, {}), cordoned=directory.path in directories.cordoned)
         for directory in directories.online
@@ -54,23 +54,25 @@ def handle(request: DescribeLogDirsRequest, context: RequestContext) -> Incremen
     return DescribeLogDirsResponse(throttle_time_ms=0, results=results)
 
 
-def _describe(node: BrokerNode, topic_partition: TopicPartition) -> Iterator[tuple[str, DescribeLogDirsPartition]]:
+def _describe(
+    services: BrokerServices, topic_partition: TopicPartition
+) -> Iterator[tuple[str, DescribeLogDirsPartition]]:
     """Yield the directory of a partition's log, if this broker has it online, and the directory of its future log."""
-    partition = node.image.partition(*topic_partition)
-    if partition is None or node.node_id not in partition.replicas:
+    partition = services.image.partition(*topic_partition)
+    if partition is None or services.node_id not in partition.replicas:
         return
-    home = node.logs.directories.homes.get(topic_partition)
+    home = services.logs.directories.homes.get(topic_partition)
     if home is None:
-        named = node.partitions.directory_id(topic_partition)
-        home = next((each for each in node.logs.directories.online if each.directory_id == named), None)
-        if home is None and node.logs.directories.offline:
+        named = services.partitions.directory_id(topic_partition)
+        home = next((each for each in services.logs.directories.online if each.directory_id == named), None)
+        if home is None and services.logs.directories.offline:
             return
-    size = node.partitions.size(*topic_partition)
-    path = node.logs.directories.paths[0] if home is None else home.path
+    size = services.partitions.size(*topic_partition)
+    path = services.logs.directories.paths[0] if home is None else home.path
     yield path, _partition(topic_partition, size, lag=0, is_future=False)
-    move = node.relocation.moves.get(topic_partition)
+    move = services.relocation.moves.get(topic_partition)
     if move is not None:
-        log = node.logs.get(*topic_partition)
+        log = services.logs.get(*topic_partition)
         end, copied = (0 if log is None else log.end_offset), move.copy
         lag = end if copied is None else max(end - copied.end_offset, 0)
         copied_size = 0 if copied is None else copied.size

@@ -19,12 +19,12 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.services import BrokerServices
 
 
-def _logs(request: DescribeProducersRequest, _node: BrokerNode) -> Iterator[TopicPartition]:
+def _logs(request: DescribeProducersRequest, _services: BrokerServices) -> Iterator[TopicPartition]:
     for topic in request.topics:
         for index in topic.partition_indexes:
             yield TopicPartition(topic.name, index)
@@ -40,7 +40,7 @@ def handle(request: DescribeProducersRequest, context: RequestContext) -> Increm
         for index in topic.partition_indexes:
             key = topic.name, index
             if key not in described:
-                described[key] = _describe(context.node, topic.name, index)
+                described[key] = _describe(context.services, topic.name, index)
             partitions.append(described[key])
             yield None
         topics.append(TopicResponse(name=topic.name, partitions=partitions))
@@ -48,10 +48,10 @@ def handle(request: DescribeProducersRequest, context: RequestContext) -> Increm
     return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
 
 
-def _describe(node: BrokerNode, topic: str, index: int) -> PartitionResponse:
+def _describe(services: BrokerServices, topic: str, index: int) -> PartitionResponse:
     try:
         check_name(topic)
-        log, _epoch = node.partitions.leader(topic, index)
+        log, _epoch = services.partitions.leader(topic, index)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"DescribeProducers of {topic}-{index}")
         return PartitionResponse(

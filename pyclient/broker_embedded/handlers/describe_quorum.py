@@ -25,10 +25,10 @@ from pyclient.protocol.messages.describe_quorum import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.quorum import Quorum
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.services import BrokerServices
 
 
 @handles(DescribeQuorumRequest, versions=(0, 2), forwarded=True)
@@ -63,44 +63,44 @@ def _describe(topic: str, index: int, context: RequestContext, *, single: bool) 
             current_voters=[],
             observers=[],
         )
-    node = context.node
-    now, end = node.clock.time_ms(), node.metadata_offset + 1
+    services = context.services
+    now, end = services.clock.time_ms(), services.metadata_offset + 1
     voter = ReplicaState(
-        replica_id=node.node_id, log_end_offset=end, last_fetch_timestamp=now, last_caught_up_timestamp=now
+        replica_id=services.node_id, log_end_offset=end, last_fetch_timestamp=now, last_caught_up_timestamp=now
     )
-    voters, observers = ([voter], []) if node.quorum is None else _replicas(node.quorum, node)
+    voters, observers = ([voter], []) if services.quorum is None else _replicas(services.quorum, services)
     return DescribeQuorumResponsePartitionData(
         partition_index=index,
         error_code=0,
-        leader_id=node.node_id,
-        leader_epoch=node.metadata_epoch,
-        high_watermark=end if node.quorum is None else node.quorum.high_watermark,
+        leader_id=services.node_id,
+        leader_epoch=services.metadata_epoch,
+        high_watermark=end if services.quorum is None else services.quorum.high_watermark,
         current_voters=voters,
         observers=observers,
     )
 
 
 def _voters(context: RequestContext) -> Iterator[Node]:
-    node = context.node
-    if node.quorum is not None:
-        name = node.config.quorum.listener_name
-        for voter in node.quorum.voters:
+    services = context.services
+    if services.quorum is not None:
+        name = services.configs.current.quorum.listener_name
+        for voter in services.quorum.voters:
             listeners = [Listener(name=each.name, host=each.host, port=each.port) for each in voter.endpoints]
-            address = node.quorum.addresses.of(voter.key.id)
+            address = services.quorum.addresses.of(voter.key.id)
             if not listeners and address is not None:
                 listeners = [Listener(name=name, host=address[0], port=address[1])]
             yield Node(node_id=voter.key.id, listeners=listeners)
         return
-    for node_id, host, port, _rack in node.advertised(context.connection):
-        if node_id == node.node_id:
+    for node_id, host, port, _rack in services.listeners.advertised(context.connection):
+        if node_id == services.node_id:
             yield Node(
                 node_id=node_id, listeners=[Listener(name=context.connection.bound.config.name, host=host, port=port)]
             )
 
 
-def _replicas(quorum: Quorum, node: BrokerNode) -> tuple[list[ReplicaState], list[ReplicaState]]:
+def _replicas(quorum: Quorum, services: BrokerServices) -> tuple[list[ReplicaState], list[ReplicaState]]:
     """Return the voters and the observers as this leader knows them."""
-    now, now_ms = node.clock.monotonic(), node.clock.time_ms()
+    now, now_ms = services.clock.monotonic(), services.clock.time_ms()
 
     def epoch_ms(moment: float) -> int:
         return -1 if moment == float("-inf") else round(now_ms - (now - moment) * 1000)
@@ -116,7 +116,7 @@ def _replicas(quorum: Quorum, node: BrokerNode) -> tuple[list[ReplicaState], lis
         for key, progress in quorum.progress().items()
     }
     known[quorum.me] = ReplicaState(
-        replica_id=node.node_id,
+        replica_id=services.node_id,
         replica_directory_id=quorum.me.directory_id,
         log_end_offset=quorum.log.end_offset,
         last_fetch_timestamp=now_ms,

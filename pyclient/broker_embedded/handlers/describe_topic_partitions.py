@@ -32,7 +32,7 @@ def handle(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> IncrementalTask[DescribeTopicPartitionsResponse]:
     """Answer with one page; an invalid cursor is an error of every topic."""
-    image, cursor = context.node.image, request.cursor
+    image, cursor = context.services.image, request.cursor
     named = {topic.name for topic in request.topics}
     first, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     if first_partition < 0 or (named and cursor is not None and first not in named):
@@ -40,7 +40,11 @@ def handle(
             topics=[_failed(name, errors.InvalidRequest.code, known=False) for name in sorted(named)]
         )
     remaining = max(
-        1, min(request.response_partition_limit, context.node.config.integer("max.request.partition.size.limit"))
+        1,
+        min(
+            request.response_partition_limit,
+            context.services.configs.current.integer("max.request.partition.size.limit"),
+        ),
     )
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in sorted(name for name in named or image.topics if name >= first):

@@ -31,7 +31,7 @@ def handle(
 
 def _describe(transactional_id: str, context: RequestContext) -> TransactionState:
     try:
-        known = context.node.transactions.describe(transactional_id)
+        known = context.services.transactions.describe(transactional_id)
     except Exception as error:  # every failure is answered with its error code
         return TransactionState(
             error_code=code_of(error, f"DescribeTransactions of {transactional_id!r}"),

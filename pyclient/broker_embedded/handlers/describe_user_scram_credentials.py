@@ -27,7 +27,7 @@ def handle(
 ) -> IncrementalTask[DescribeUserScramCredentialsResponse]:
     """Answer for the named users, or for all users if none is named."""
     found: dict[str, list[CredentialInfo]] = {}
-    for (name, mechanism), credential in list(context.node.image.scram_credentials.items()):
+    for (name, mechanism), credential in list(context.services.image.scram_credentials.items()):
         info = CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
         found.setdefault(name, []).append(info)
         yield None

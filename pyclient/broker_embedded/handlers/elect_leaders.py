@@ -22,9 +22,9 @@ from pyclient.protocol.messages.elect_leaders import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.services import BrokerServices
 
 _ELECTIONS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
@@ -32,17 +32,17 @@ _ELECTIONS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 @handles(ElectLeadersRequest, versions=(0, 2), durable=Durable.METADATA, forwarded=True)
 def handle(request: ElectLeadersRequest, context: RequestContext) -> IncrementalTask[ElectLeadersResponse]:
     """Answer every partition."""
-    node = context.node
+    services = context.services
     everything = request.topic_partitions is None
     wanted = (
-        [(topic.name, list(topic.partitions)) for topic in node.controller.image.topics.values()]
+        [(topic.name, list(topic.partitions)) for topic in services.controller.image.topics.values()]
         if request.topic_partitions is None
         else [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     )
     unknown = request.election_type not in _ELECTIONS
     results = []
     for name, indexes in wanted:
-        answers = yield from in_steps(lambda index: _elect(node, name, index, request.election_type), indexes)  # noqa: B023
+        answers = yield from in_steps(lambda index: _elect(services, name, index, request.election_type), indexes)  # noqa: B023
         if everything:
             answers = [answer for answer in answers if answer.error_code != errors.ElectionNotNeeded.code]
         results.append(ReplicaElectionResult(topic=name, partition_result=answers))
@@ -53,11 +53,11 @@ def handle(request: ElectLeadersRequest, context: RequestContext) -> Incremental
     )
 
 
-def _elect(node: BrokerNode, topic: str, index: int, kind: int) -> PartitionResult:
+def _elect(services: BrokerServices, topic: str, index: int, kind: int) -> PartitionResult:
     try:
         if kind not in _ELECTIONS:
             raise errors.InvalidRequest(f"unknown election type {kind}")
-        node.controller.elect_leader(topic, index, _ELECTIONS[kind])
+        services.controller.elect_leader(topic, index, _ELECTIONS[kind])
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"election of a leader of {topic}-{index}")
         return PartitionResult(partition_id=index, error_code=code, error_message=message_of(error))

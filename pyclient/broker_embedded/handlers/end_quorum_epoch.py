@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @handles(EndQuorumEpochRequest, versions=(0, 1))
 async def handle(request: EndQuorumEpochRequest, context: RequestContext) -> EndQuorumEpochResponse:
     """Answer what this node's replica of the metadata log decides."""
-    answered = await ask(context.node, request, lambda quorum: end_of(request, quorum))
+    answered = await ask(context.services, request, lambda quorum: end_of(request, quorum))
     if isinstance(answered, int):
         return EndQuorumEpochResponse(error_code=answered, topics=[])
     response = end_answer(answered)
-    name_leader(response, NodeEndpoint, answered, context.node)
+    name_leader(response, NodeEndpoint, answered, context.services)
     return response

@@ -21,7 +21,7 @@ _FENCED_SINCE: Final = 2
 def handle(request: EndTxnRequest, context: RequestContext) -> Any:
     """Answer when the outcome is decided. Its ids are those of the producer's next transaction."""
     version = context.version
-    ended = context.node.transactions.end(
+    ended = context.services.transactions.end(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
@@ -39,4 +39,4 @@ def handle(request: EndTxnRequest, context: RequestContext) -> Any:
             producer_epoch=outcome.producer_epoch,
         )
 
-    return ended.answer(context.node.loop, respond)
+    return ended.answer(context.services.loop, respond)

@@ -32,7 +32,7 @@ async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeR
         host = str(ipaddress.ip_address(request.client_host_address))
         inner = route.decode(frame, header.body_offset)
         client = ForwardedContext(
-            context.node,
+            context.services,
             header.api_key,
             header.api_version,
             header.client_id,
@@ -40,7 +40,7 @@ async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeR
             host,
             principal_in(request.request_principal),
         )
-        authorization = context.node.authorization
+        authorization = context.services.authorization
         if authorization is None:
             response = await _settled(route.handler(inner, client))
         else:

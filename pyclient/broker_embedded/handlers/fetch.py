@@ -31,62 +31,62 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.replication.fetch_reading import Told
     from pyclient.broker_embedded.replication.fetch_sessions import FetchSession, Wanted
+    from pyclient.broker_embedded.services import BrokerServices
 
     Respond = Callable[[Told], IncrementalTask[FetchResponse]]
 
 _FEW: Final = 16  # a request of so many partitions is served in one step
 
 
-def _logs(request: FetchRequest, node: BrokerNode) -> list[TopicPartition]:
+def _logs(request: FetchRequest, services: BrokerServices) -> list[TopicPartition]:
     """Return nothing if the request may wait in the purgatory, or if some of its logs are open."""
     if request.max_wait_ms > 0:
         return []
     asked = [
-        TopicPartition(topic.topic or node.topic_name(topic.topic_id) or "", partition.partition)
+        TopicPartition(topic.topic or services.image.topic_name(topic.topic_id) or "", partition.partition)
         for topic in request.topics
         for partition in topic.partitions
     ]
-    return asked if all(partition in node.logs.unopened for partition in asked) else []
+    return asked if all(partition in services.logs.unopened for partition in asked) else []
 
 
 @handles(FetchRequest, versions=(4, 18), logs=_logs)
 def handle(request: FetchRequest, context: RequestContext) -> Any:
     """Answer immediately if there is enough data or an error, else park the request. Many partitions take steps."""
     topics = request.topics
-    in_session = context.node.fetch_sessions.size_of(request.session_id)
+    in_session = context.services.fetch_sessions.size_of(request.session_id)
     if in_session <= _FEW and len(topics) <= _FEW and sum(len(topic.partitions) for topic in topics) <= _FEW:
         return finished(_serve(request, context))
     return _serve(request, context)
 
 
 def _serve(request: FetchRequest, context: RequestContext) -> IncrementalTask[Any]:
-    node, by_id = context.node, context.version >= TOPIC_IDS_SINCE
+    services, by_id = context.services, context.version >= TOPIC_IDS_SINCE
     if request.isolation_level not in ISOLATION_LEVELS:
         return (yield from _refused(request, errors.InvalidRequest.code, by_id=by_id))
     try:
         wanted, respond = yield from _plan(request, context, by_id=by_id)
     except errors.BrokerError as error:
         return FetchResponse(error_code=error.code, session_id=NO_SESSION, responses=[])
-    if node.image.client_quotas and max(request.replica_id, request.replica_state.replica_id) < 0:
+    if services.image.client_quotas and max(request.replica_id, request.replica_state.replica_id) < 0:
         respond = partial(_within_quota, respond, request.session_id, context)
     reading = Reading(
         request,
         wanted,
-        node,
+        services,
         version=context.version,
         most=_response_limit(context),
         respond=respond,
-        endpoints=partial(node.advertised, context.connection),
+        endpoints=partial(services.listeners.advertised, context.connection),
     )
     response = yield from reading.attempt(last=request.max_wait_ms <= 0)
     if response is not None:
         return response
-    return node.purgatory.park(reading, request.max_wait_ms / 1000, context.connection)
+    return services.purgatory.park(reading, request.max_wait_ms / 1000, context.connection)
 
 
 def _refused(request: FetchRequest, code: int, *, by_id: bool) -> IncrementalTask[FetchResponse]:
@@ -101,7 +101,7 @@ def _plan(
     request: FetchRequest, context: RequestContext, *, by_id: bool
 ) -> IncrementalTask[tuple[Iterable[Wanted], Respond]]:
     """Return the partitions to read and the function that builds the response. Raise the session's error."""
-    sessions = context.node.fetch_sessions
+    sessions = context.services.fetch_sessions
     if request.session_epoch in (FIRST_EPOCH, FINAL_EPOCH):
         sessions.close(request.session_id)
         wanted = yield from wanted_of(request)
@@ -109,7 +109,7 @@ def _plan(
             return wanted, partial(_open_session, context, wanted, by_id)
         return wanted, _full
     session = yield from sessions.resume(
-        request, context.version, context.node.clock.monotonic(), owner=context.connection_id
+        request, context.version, context.services.clock.monotonic(), owner=context.connection_id
     )
     if session is None:
         return (), _full
@@ -119,9 +119,9 @@ def _plan(
 
 def _response_limit(context: RequestContext) -> int:
     """Return the maximum size of a response in bytes: `fetch.max.bytes`, or less if the client's quota requires it."""
-    node = context.node
-    limit = node.config.integer("fetch.max.bytes")
-    quota = node.fetch_quotas.most_at_once(context.client_id)
+    services = context.services
+    limit = services.configs.current.integer("fetch.max.bytes")
+    quota = services.quotas.fetch.most_at_once(context.client_id)
     return limit if quota is None else min(limit, int(quota))
 
 
@@ -132,7 +132,7 @@ def _within_quota(
 
     A client that was idle gets its response even if one batch exceeds the quota; otherwise it could never progress.
     """
-    quotas, now = context.node.fetch_quotas, context.node.clock.monotonic()
+    quotas, now = context.services.quotas.fetch, context.services.clock.monotonic()
     size = sum(len(answer.records or b"") for _wanted, answer in answers)
     was_idle = quotas.had_nothing(context.client_id, now)
     seconds = quotas.charge(context.client_id, size, now)
@@ -168,11 +168,11 @@ def _open_session(
     context: RequestContext, wanted: list[Wanted], by_id: bool, answers: Told
 ) -> IncrementalTask[FetchResponse]:
     """Return the first response of a session, without one if there is no capacity or the client has disconnected."""
-    node = context.node
+    services = context.services
     session = None
-    if context.connection_id in node.connections:
-        session = node.fetch_sessions.open(
-            wanted, uses_topic_ids=by_id, now=node.clock.monotonic(), owner=context.connection_id
+    if context.connection_id in services.connections:
+        session = services.fetch_sessions.open(
+            wanted, uses_topic_ids=by_id, now=services.clock.monotonic(), owner=context.connection_id
         )
     if session is None:
         return (yield from _full(answers))

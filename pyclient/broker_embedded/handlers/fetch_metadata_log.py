@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @handles(FetchRequest, versions=(13, 18))
 async def handle(request: FetchRequest, context: RequestContext) -> FetchResponse:
     """Answer what this node's replica of the metadata log decides."""
-    answered = await ask(context.node, request, lambda quorum: fetch_of(request, quorum))
+    answered = await ask(context.services, request, lambda quorum: fetch_of(request, quorum))
     if isinstance(answered, int):
         return FetchResponse(error_code=answered, responses=[])
     response = fetch_answer(answered)
-    name_leader(response, NodeEndpoint, answered, context.node)
+    name_leader(response, NodeEndpoint, answered, context.services)
     return response

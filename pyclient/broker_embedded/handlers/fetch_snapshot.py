@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @handles(FetchSnapshotRequest, versions=(0, 1))
 async def handle(request: FetchSnapshotRequest, context: RequestContext) -> FetchSnapshotResponse:
     """Answer with a piece of the snapshot."""
-    answered = await ask(context.node, request, lambda quorum: fetch_snapshot_of(request, quorum))
+    answered = await ask(context.services, request, lambda quorum: fetch_snapshot_of(request, quorum))
     if isinstance(answered, int):
         return FetchSnapshotResponse(error_code=answered, topics=[])
     response = fetch_snapshot_answer(answered)
-    name_leader(response, NodeEndpoint, answered, context.node)
+    name_leader(response, NodeEndpoint, answered, context.services)
     return response

@@ -11,6 +11,7 @@ from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC, TRANSACTIO
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
+from pyclient.broker_embedded.replication.auto_topic_creation import ensure_internal_topic
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.errors import BrokerError, CoordinatorNotAvailable, InvalidRequest
 from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -50,31 +51,31 @@ def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
 
 
 def _coordinator(key: str, key_type: int, context: RequestContext) -> tuple[int, str, int]:
-    node = context.node
+    services = context.services
     if key_type == _GROUP:
         topic = OFFSETS_TOPIC
-        node.ensure_internal_topic(topic)
-        partition = node.groups.groups.partition_of(key)
-        loaded = node.groups.groups.loaded_partitions()
+        ensure_internal_topic(topic, services)
+        partition = services.groups.groups.partition_of(key)
+        loaded = services.groups.groups.loaded_partitions()
     elif key_type == _TRANSACTION:
         topic = TRANSACTIONS_TOPIC
-        node.ensure_internal_topic(topic)
-        partition = node.transactions.partition_of(key)
-        loaded = node.transactions.loaded_partitions
+        ensure_internal_topic(topic, services)
+        partition = services.transactions.partition_of(key)
+        loaded = services.transactions.loaded_partitions
     else:
         raise InvalidRequest(f"coordinators of type {key_type} are not served: groups (0) and transactions (1) are")
-    if node.replicas is not None:
+    if services.replicas is not None:
         return _leader_of(topic, partition, context)
     if partition not in loaded:
         raise CoordinatorNotAvailable(f"{topic}-{partition} has no leader yet")
-    addresses = node.advertised(context.connection)
-    return next((node_id, host, port) for node_id, host, port, _ in addresses if node_id == node.node_id)
+    addresses = services.listeners.advertised(context.connection)
+    return next((node_id, host, port) for node_id, host, port, _ in addresses if node_id == services.node_id)
 
 
 def _leader_of(topic: str, index: int, context: RequestContext) -> tuple[int, str, int]:
     """Return the node that leads a partition of an internal topic, in a cluster of several nodes."""
-    partition = context.node.image.partition(topic, index)
-    for node_id, host, port, _rack in context.node.advertised(context.connection):
+    partition = context.services.image.partition(topic, index)
+    for node_id, host, port, _rack in context.services.listeners.advertised(context.connection):
         if partition is not None and node_id == partition.leader:
             return node_id, host, port
     raise CoordinatorNotAvailable(f"{topic}-{index} has no live leader")

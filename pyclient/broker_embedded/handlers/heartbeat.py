@@ -18,4 +18,4 @@ def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatRespo
     event = Heartbeat(
         member_id=request.member_id, generation=request.generation_id, instance_id=request.group_instance_id
     )
-    return HeartbeatResponse(error_code=context.node.groups.heartbeat(request.group_id, event))
+    return HeartbeatResponse(error_code=context.services.groups.heartbeat(request.group_id, event))

@@ -35,7 +35,9 @@ def handle(
 ) -> IncrementalTask[IncrementalAlterConfigsResponse]:
     """Answer every resource."""
     planned = [(each.resource_type, each.resource_name, _plan(each)) for each in request.resources]
-    answers = yield from alter(context.node, planned, AlterConfigsResourceResponse, validate_only=request.validate_only)
+    answers = yield from alter(
+        context.services, planned, AlterConfigsResourceResponse, validate_only=request.validate_only
+    )
     return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=answers)
 
 

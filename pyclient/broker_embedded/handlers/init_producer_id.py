@@ -29,15 +29,15 @@ def handle(request: InitProducerIdRequest, context: RequestContext) -> Any:
     try:
         if (request.producer_id < 0) != (request.producer_epoch < 0):
             raise errors.InvalidRequest("a producer id requires an epoch, and an epoch a producer id")
-        if request.transactional_id is None and context.node.membership is not None:
-            return _from_block(context.node.membership.producer_ids)
+        if request.transactional_id is None and context.services.producer_ids is not None:
+            return _from_block(context.services.producer_ids)
         if request.transactional_id is None:
-            producer_id = context.node.controller.next_producer_id()
+            producer_id = context.services.controller.next_producer_id()
             return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
     except Exception as error:  # every failure is answered with its error code
         return InitProducerIdResponse(error_code=code_of(error, "InitProducerId"), producer_epoch=-1)
     expected = None if request.producer_id < 0 else (request.producer_id, request.producer_epoch)
-    begun = context.node.transactions.init_producer_id(
+    begun = context.services.transactions.init_producer_id(
         request.transactional_id, request.transaction_timeout_ms, expected
     )
 
@@ -48,7 +48,7 @@ def handle(request: InitProducerIdRequest, context: RequestContext) -> Any:
             producer_epoch=outcome.producer_epoch,
         )
 
-    return begun.answer(context.node.loop, respond)
+    return begun.answer(context.services.loop, respond)
 
 
 async def _from_block(producer_ids: ProducerIds) -> InitProducerIdResponse:

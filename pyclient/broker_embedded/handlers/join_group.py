@@ -24,7 +24,7 @@ _SKIPS_ASSIGNMENT: Final = 9
 @handles(JoinGroupRequest, versions=(0, 9), durable=Durable.GROUPS)
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     """Wait for the group's next generation, or an error."""
-    groups = context.node.groups
+    groups = context.services.groups
     timeout = request.rebalance_timeout_ms
     event = Join(
         member_id=request.member_id,

@@ -26,7 +26,7 @@ def handle(request: LeaveGroupRequest, context: RequestContext) -> IncrementalTa
         identities = yield from in_steps(_identity, request.members)
     else:
         identities = [MemberIdentity(request.member_id)]
-    result = context.node.groups.leave(request.group_id, Leave(members=tuple(identities)))
+    result = context.services.groups.leave(request.group_id, Leave(members=tuple(identities)))
     if not batched:
         return LeaveGroupResponse(error_code=result.error or result.members[0][1])
     members = []

@@ -34,7 +34,7 @@ def handle(
     request: ListConfigResourcesRequest, context: RequestContext
 ) -> IncrementalTask[ListConfigResourcesResponse]:
     """Answer with the resources of each type; UNSUPPORTED_VERSION for an unknown type."""
-    image = context.node.image
+    image = context.services.image
     wanted = (METRICS_RESOURCE,) if context.version == 0 else tuple(dict.fromkeys(request.resource_types)) or _KINDS
     if not set(wanted) <= set(_KINDS):
         return ListConfigResourcesResponse(throttle_time_ms=0, error_code=UnsupportedVersion.code, config_resources=[])

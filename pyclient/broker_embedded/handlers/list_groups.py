@@ -27,7 +27,7 @@ def handle(request: ListGroupsRequest, context: RequestContext) -> IncrementalTa
     types = {kind.lower() for kind in request.types_filter}
     groups = []
     all_of_them = context.may(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    for entry in context.node.groups.groups:
+    for entry in context.services.groups.groups:
         group = _listed(entry.group)
         if not (all_of_them or context.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)):
             continue

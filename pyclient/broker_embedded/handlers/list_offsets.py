@@ -27,10 +27,10 @@ from pyclient.types import OffsetAndTimestamp, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.services import BrokerServices
 
 LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 _SINCE: Final = {
@@ -45,7 +45,7 @@ _SINCE_NOT_AVAILABLE: Final = 5
 _NOT_FOUND: Final = OffsetAndTimestamp(-1, -1, -1)
 
 
-def _logs(request: ListOffsetsRequest, _node: BrokerNode) -> Iterator[TopicPartition]:
+def _logs(request: ListOffsetsRequest, _services: BrokerServices) -> Iterator[TopicPartition]:
     for topic in request.topics:
         for partition in topic.partitions:
             yield TopicPartition(topic.name, partition.partition_index)
@@ -54,7 +54,7 @@ def _logs(request: ListOffsetsRequest, _node: BrokerNode) -> Iterator[TopicParti
 @handles(ListOffsetsRequest, versions=(1, 11), logs=_logs)
 def handle(request: ListOffsetsRequest, context: RequestContext) -> IncrementalTask[ListOffsetsResponse]:
     """Answer every partition once; a duplicate partition is an error."""
-    node, version = context.node, context.version
+    services, version = context.services, context.version
     committed = request.isolation_level == READ_COMMITTED
     is_valid = request.isolation_level in ISOLATION_LEVELS
     topics = []
@@ -64,7 +64,7 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> IncrementalT
             if is_duplicate or not is_valid:
                 answers.append(_invalid(partition))
             else:
-                answers.append(_answer(node, name, partition, version, committed, request.replica_id))
+                answers.append(_answer(services, name, partition, version, committed, request.replica_id))
             yield None
         topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
@@ -85,12 +85,12 @@ def _by_topic(request: ListOffsetsRequest) -> IncrementalTask[dict[str, dict[int
 
 
 def _answer(
-    node: BrokerNode, topic: str, wanted: ListOffsetsPartition, version: int, committed: bool, replica: int
+    services: BrokerServices, topic: str, wanted: ListOffsetsPartition, version: int, committed: bool, replica: int
 ) -> ListOffsetsPartitionResponse:
     try:
-        log, epoch = node.partitions.leader(topic, wanted.partition_index, wanted.current_leader_epoch)
+        log, epoch = services.partitions.leader(topic, wanted.partition_index, wanted.current_leader_epoch)
         end = log.last_stable_offset if committed else log.high_watermark
-        hosted = node.partitions.hosted(topic, wanted.partition_index)
+        hosted = services.partitions.hosted(topic, wanted.partition_index)
         is_behind = hosted is not None and log.high_watermark < hosted.partition.epoch_start
         if replica >= 0:
             end, is_behind = log.end_offset, False

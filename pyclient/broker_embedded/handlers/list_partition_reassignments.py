@@ -24,7 +24,7 @@ def handle(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> IncrementalTask[ListPartitionReassignmentsResponse]:
     """Answer with the reassignments in progress among the requested partitions; null requests all."""
-    image = context.node.controller.image
+    image = context.services.controller.image
     wanted: Iterable[tuple[str, Iterable[int]]]
     if request.topics is None:
         wanted = [(topic.name, list(topic.partitions)) for topic in image.topics.values()]

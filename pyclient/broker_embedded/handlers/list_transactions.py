@@ -37,10 +37,10 @@ def handle(request: ListTransactionsRequest, context: RequestContext) -> Increme
             pattern = Regex(request.transactional_id_pattern)
         except InvalidRegularExpression:
             return _refused(InvalidRegularExpression.code)
-    transactions = context.node.transactions
+    transactions = context.services.transactions
     if transactions.is_loading:
         return _refused(CoordinatorLoadInProgress.code)
-    now_ms = context.node.clock.time_ms()
+    now_ms = context.services.clock.time_ms()
     states, producers = frozenset(request.state_filters), frozenset(request.producer_id_filters)
     found = []
     for entry in transactions:

@@ -19,6 +19,7 @@ from pyclient.broker_embedded.controller.topics import MAX_RECORDS_PER_REQUEST, 
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
+from pyclient.broker_embedded.replication.auto_topic_creation import ensure_internal_topic
 from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.metadata import (
@@ -33,10 +34,10 @@ from pyclient.protocol.messages.metadata import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import PartitionImage, TopicImage
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.services import BrokerServices
 
 log = logging.getLogger("pyclient.broker_embedded")
 _BY_ID: Final = 12
@@ -50,7 +51,7 @@ CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 @handles(MetadataRequest, versions=(0, 13), durable=Durable.OWN_METADATA)
 def handle(request: MetadataRequest, context: RequestContext) -> IncrementalTask[MetadataResponse]:
     """Answer for the requested topics."""
-    node, version = context.node, context.version
+    services, version = context.services, context.version
     for wanted in request.topics or ():
         if not _is_valid(wanted, version):
             return _refused(request)
@@ -58,25 +59,25 @@ def handle(request: MetadataRequest, context: RequestContext) -> IncrementalTask
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
     topics = []
     if request.topics is None or (version == 0 and not request.topics):
-        for topic in list(node.image.topics.values()):
+        for topic in list(services.image.topics.values()):
             if context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
                 described = yield from _describe(topic, context, operations)
                 topics.append(described)
     else:
-        create = request.allow_auto_topic_creation and node.config.boolean("auto.create.topics.enable")
+        create = request.allow_auto_topic_creation and services.configs.current.boolean("auto.create.topics.enable")
         requested = list(_unique(request.topics))
         if create:
-            create = not (yield from _exceed_limit(requested, node))
+            create = not (yield from _exceed_limit(requested, services))
         for wanted in requested:
             described = _denied(wanted, context) or (yield from _answer(wanted, context, operations, create))
             topics.append(described)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in node.advertised(context.connection)
+            for node_id, host, port, rack in services.listeners.advertised(context.connection)
         ],
-        cluster_id=node.cluster_id,
-        controller_id=node.controller_id,
+        cluster_id=services.logs.directories.cluster_id,
+        controller_id=services.controller_id,
         topics=topics,
         cluster_authorized_operations=(
             cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
@@ -94,7 +95,7 @@ def cluster_operations(context: RequestContext) -> int:
 def _denied(wanted: MetadataRequestTopic, context: RequestContext) -> MetadataResponseTopic | None:
     """Return the answer about a topic that the client may not describe, which does not tell whether it exists."""
     by_id = wanted.topic_id != ZERO_UUID
-    name = context.node.topic_name(wanted.topic_id) if by_id else wanted.name
+    name = context.services.image.topic_name(wanted.topic_id) if by_id else wanted.name
     if name is None or context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
         return None
     code = errors.TopicAuthorizationFailed.code
@@ -127,12 +128,12 @@ def _unique(topics: list[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic
     return by_id.values() or {topic.name: topic for topic in topics}.values()
 
 
-def _exceed_limit(requested: list[MetadataRequestTopic], node: BrokerNode) -> IncrementalTask[bool]:
+def _exceed_limit(requested: list[MetadataRequestTopic], services: BrokerServices) -> IncrementalTask[bool]:
     """Return True if creating the missing topics takes too many records: as in Kafka, none is created then."""
-    records_each = 1 + node.config.integer("num.partitions")
+    records_each = 1 + services.configs.current.integer("num.partitions")
     records = 0
     for wanted in requested:
-        records += 0 if wanted.name in node.image.topics else records_each
+        records += 0 if wanted.name in services.image.topics else records_each
         yield None
     return records > MAX_RECORDS_PER_REQUEST
 
@@ -141,22 +142,22 @@ def _answer(
     wanted: MetadataRequestTopic, context: RequestContext, operations: int, create: bool
 ) -> IncrementalTask[MetadataResponseTopic]:
     yield None
-    node = context.node
+    services = context.services
     if wanted.topic_id != ZERO_UUID:
-        by_id = node.image.topics_by_id.get(wanted.topic_id)
+        by_id = services.image.topics_by_id.get(wanted.topic_id)
         if by_id is not None:
             return (yield from _describe(by_id, context, operations))
         return MetadataResponseTopic(
             error_code=errors.UnknownTopicId.code, name=None, topic_id=wanted.topic_id, partitions=[]
         )
     name = wanted.name
-    topic = node.image.topics.get(name) if name is not None else None
+    topic = services.image.topics.get(name) if name is not None else None
     if topic is not None:
         return (yield from _describe(topic, context, operations))
     try:
         if create and name is not None and not may_create(name, context):
             raise errors.TopicAuthorizationFailed(f"CREATE on topic {name!r} is not allowed")
-        topic = yield from _create(name, node, create)
+        topic = yield from _create(name, services, create)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"auto-creation of topic {name}")
         return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[])
@@ -170,27 +171,27 @@ def may_create(name: str, context: RequestContext) -> bool:
     )
 
 
-def _create(name: str | None, node: BrokerNode, create: bool) -> IncrementalTask[TopicImage]:
+def _create(name: str | None, services: BrokerServices, create: bool) -> IncrementalTask[TopicImage]:
     if name is None:
         raise errors.InvalidRequest("a topic must have a name or an id")
     check_name(name)
     if not create:
         raise errors.UnknownTopicOrPartition(f"topic {name!r} does not exist")
-    if name in node.internal_topics:
-        return node.ensure_internal_topic(name)
-    if node.replicas is not None:
-        node.replicas.auto_creation.create(TopicPlan(name))
+    if name in INTERNAL_TOPICS:
+        return ensure_internal_topic(name, services)
+    if services.replicas is not None:
+        services.replicas.auto_creation.create(TopicPlan(name))
         raise errors.UnknownTopicOrPartition(f"topic {name!r} does not exist yet")
     try:
-        yield from node.controller.create_topic(TopicPlan(name))
+        yield from services.controller.create_topic(TopicPlan(name))
     except errors.TopicAlreadyExists:  # another request has created it between the steps
-        return node.image.topics[name]
+        return services.image.topics[name]
     log.info("topic %s was created on a client's Metadata request", name)
-    return node.image.topics[name]
+    return services.image.topics[name]
 
 
 def _describe(topic: TopicImage, context: RequestContext, operations: int) -> IncrementalTask[MetadataResponseTopic]:
-    partitions = yield from in_steps(partial(_describe_partition, context.node), list(topic.partitions.values()))
+    partitions = yield from in_steps(partial(_describe_partition, context.services), list(topic.partitions.values()))
     if operations != NOT_REQUESTED:
         operations = context.operations(operations, ResourceType.TOPIC, topic.name)
     return MetadataResponseTopic(
@@ -203,7 +204,7 @@ def _describe(topic: TopicImage, context: RequestContext, operations: int) -> In
     )
 
 
-def _describe_partition(node: BrokerNode, partition: PartitionImage) -> MetadataResponsePartition:
+def _describe_partition(services: BrokerServices, partition: PartitionImage) -> MetadataResponsePartition:
     return MetadataResponsePartition(
         error_code=0 if partition.leader >= 0 else errors.LeaderNotAvailable.code,
         partition_index=partition.partition,
@@ -211,5 +212,5 @@ def _describe_partition(node: BrokerNode, partition: PartitionImage) -> Metadata
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
-        offline_replicas=[] if node.replicas is None else node.replicas.offline(partition.replicas),
+        offline_replicas=[] if services.replicas is None else services.replicas.offline(partition.replicas),
     )

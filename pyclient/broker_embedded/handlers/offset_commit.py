@@ -32,7 +32,7 @@ _BY_ID: Final = 10
 @handles(OffsetCommitRequest, versions=(2, 10), durable=Durable.GROUPS)
 def handle(request: OffsetCommitRequest, context: RequestContext) -> IncrementalTask[OffsetCommitResponse]:
     """Commit the positions of existing partitions; answer an error for the others."""
-    image = context.node.image
+    image = context.services.image
     names = yield from in_steps(lambda topic: _name(topic, context), request.topics)
     positions: dict[TopicPartition, Position] = {}
     for name, topic in zip(names, request.topics, strict=True):
@@ -52,7 +52,7 @@ def handle(request: OffsetCommitRequest, context: RequestContext) -> Incremental
             retention_ms=request.retention_time_ms,
             version=context.version,
         )
-        codes = yield from context.node.groups.offsets.commit(request.group_id, commit)
+        codes = yield from context.services.groups.offsets.commit(request.group_id, commit)
     answers = []
     for name, topic in zip(names, request.topics, strict=True):
         if topic.partitions:
@@ -65,7 +65,7 @@ def _name(topic: OffsetCommitRequestTopic, context: RequestContext) -> str | Non
     """Return the topic's name; None for an unknown id."""
     if context.version < _BY_ID:
         return topic.name
-    found = context.node.image.topics_by_id.get(topic.topic_id)
+    found = context.services.image.topics_by_id.get(topic.topic_id)
     return None if found is None else found.name
 
 

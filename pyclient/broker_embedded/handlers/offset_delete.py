@@ -25,7 +25,7 @@ def handle(request: OffsetDeleteRequest, context: RequestContext) -> Incremental
     """Delete the offsets of unsubscribed topics; answer an error for each other partition."""
     codes: dict[TopicPartition, int] = {}
     existing: list[TopicPartition] = []
-    image = context.node.image
+    image = context.services.image
     for topic in request.topics:
         for part in topic.partitions:
             partition = TopicPartition(topic.name, part.partition_index)
@@ -34,7 +34,7 @@ def handle(request: OffsetDeleteRequest, context: RequestContext) -> Incremental
             codes[partition] = UnknownTopicOrPartition.code
             yield None
     try:
-        codes.update(context.node.groups.offsets.delete(request.group_id, existing))
+        codes.update(context.services.groups.offsets.delete(request.group_id, existing))
     except BrokerError as error:
         return OffsetDeleteResponse(error_code=error.code, topics=[])
     topics = []

@@ -86,8 +86,8 @@ def _find(
     member: OffsetFetchRequestGroup | None = None,
 ) -> IncrementalTask[Found]:
     member_id, epoch = (None, -1) if member is None else (member.member_id, member.member_epoch)
-    offsets = context.node.groups.offsets.fetch(group_id, member_id=member_id, member_epoch=epoch)
-    unstable = context.node.groups.offsets.unstable(group_id) if stable else frozenset()
+    offsets = context.services.groups.offsets.fetch(group_id, member_id=member_id, member_epoch=epoch)
+    unstable = context.services.groups.offsets.unstable(group_id) if stable else frozenset()
     yield None
     if topics is None:
         found: dict[str, list[Position]] = {}
@@ -165,7 +165,7 @@ def _by_id(
     group: OffsetFetchRequestGroup, context: RequestContext, *, stable: bool
 ) -> IncrementalTask[list[OffsetFetchResponseTopics]]:
     """Answer topics by id (version 10); UNKNOWN_TOPIC_ID for an unknown one."""
-    image = context.node.image
+    image = context.services.image
     named = None
     missing: list[OffsetFetchRequestTopics] = []
     if group.topics is not None:

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from uuid import UUID
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.log_reader import LogAppendInfo
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.broker_embedded.transactions.promise import Promise
     from pyclient.broker_embedded.transactions.verification import VerifiedWrites
 
@@ -61,9 +61,9 @@ _ZSTD_SINCE: Final = 7
 _TRANSACTIONAL: Final = 0x10
 
 
-def _logs(request: ProduceRequest, node: BrokerNode) -> Iterator[TopicPartition]:
+def _logs(request: ProduceRequest, services: BrokerServices) -> Iterator[TopicPartition]:
     for topic in request.topic_data:
-        name = topic.name or node.topic_name(topic.topic_id)
+        name = topic.name or services.image.topic_name(topic.topic_id)
         for partition in topic.partition_data:
             yield TopicPartition(name or "", partition.index)
 
@@ -91,7 +91,7 @@ def _transactional_batches(
     request: ProduceRequest, context: RequestContext
 ) -> Iterator[tuple[TopicPartition, memoryview]]:
     batches = (partition.records for topic in request.topic_data for partition in topic.partition_data)
-    for at, batch in zip(_logs(request, context.node), batches, strict=True):
+    for at, batch in zip(_logs(request, context.services), batches, strict=True):
         if batch is not None and is_transactional(batch):
             yield at, batch
 
@@ -101,7 +101,7 @@ def _append_verified(
 ) -> Any:
     """Append when the transaction's coordinator has verified the partitions."""
     try:
-        verified = verify_writes(context.node, request.transactional_id or "", batches, context.version)
+        verified = verify_writes(context.services, request.transactional_id or "", batches, context.version)
     except errors.BrokerError as error:
         return _response(_all_refused(request, error), request, context, [])
     writes = verified.value
@@ -113,7 +113,7 @@ def _append_verified(
 async def _append_later(
     verified: Promise[VerifiedWrites], request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | None:
-    writes = await verified.future(context.node.loop)
+    writes = await verified.future(context.services.loop)
     answer: Any = run_here(_append_all(request, context, writes))
     response: ProduceResponse | None = (await answer) if isawaitable(answer) else answer
     return response
@@ -133,16 +133,16 @@ def _all_refused(request: ProduceRequest, error: errors.BrokerError) -> list[Top
 def _append_all(
     request: ProduceRequest, context: RequestContext, writes: VerifiedWrites | None = None
 ) -> IncrementalTask[ProduceResponse | Awaitable[ProduceResponse | None] | None]:
-    node = context.node
+    services = context.services
     responses = []
     slow: list[_SlowAppend] = []
     appended: list[Appended] = []
     for topic in _merged(request.topic_data):
-        name = topic.name if context.version < _BY_ID else node.topic_name(topic.topic_id)
+        name = topic.name if context.version < _BY_ID else services.image.topic_name(topic.topic_id)
         answers: list[PartitionProduceResponse] = []
         for partition in topic.partition_data:
             try:
-                answers.append(_append(node, name, partition, request, context.version, appended, writes))
+                answers.append(_append(services, name, partition, request, context.version, appended, writes))
             except TooLongForLoop:
                 slow.append(_SlowAppend(name or "", partition, answers, len(answers)))
                 answers.append(written(partition.index, -1, -1, -1))  # a placeholder
@@ -159,11 +159,11 @@ def _response(
     throttle = _throttle(request, context)
     if request.acks != 0:
         response = ProduceResponse(responses=responses, throttle_time_ms=throttle)
-        if context.node.replicas is None:
+        if context.services.replicas is None:
             return response
         if not appended:
             return _with_leaders(response, context)
-        held = when_replicated(response, appended, request.timeout_ms, context.node)
+        held = when_replicated(response, appended, request.timeout_ms, context.services)
         return _with_leaders(held, context) if isinstance(held, ProduceResponse) else _leaders_later(held, context)
     failures = sum(answer.error_code != 0 for topic in responses for answer in topic.partition_responses)
     if failures:
@@ -179,12 +179,12 @@ def _with_leaders(response: ProduceResponse, context: RequestContext) -> Produce
     """Name the leaders of partitions that this node does not lead, with their addresses (KIP-951)."""
     if context.version < _NAMES_LEADER:
         return response
-    node = context.node
+    services = context.services
     leaders = set()
     for topic in response.responses:
-        name = topic.name or node.topic_name(topic.topic_id)
+        name = topic.name or services.image.topic_name(topic.topic_id)
         for answer in topic.partition_responses:
-            partition = None if name is None else node.image.partition(name, answer.index)
+            partition = None if name is None else services.image.partition(name, answer.index)
             if partition is not None and answer.error_code in _MOVED:
                 answer.current_leader = LeaderIdAndEpoch(
                     leader_id=partition.leader, leader_epoch=partition.leader_epoch
@@ -193,7 +193,7 @@ def _with_leaders(response: ProduceResponse, context: RequestContext) -> Produce
     if leaders:
         response.node_endpoints = [
             NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in node.advertised(context.connection)
+            for node_id, host, port, rack in services.listeners.advertised(context.connection)
             if node_id in leaders
         ]
     return response
@@ -221,13 +221,13 @@ async def _append_slowly(
 ) -> ProduceResponse | None:
     """Check batches on the log's I/O thread, and append each one as soon as it is checked."""
     for topic, partition, answers, position in slow:
-        answers[position] = await _append_checked(context.node, topic, partition, request.acks, appended, writes)
+        answers[position] = await _append_checked(context.services, topic, partition, request.acks, appended, writes)
     response = _response(responses, request, context, appended)
     return await response if isawaitable(response) else response
 
 
 async def _append_checked(
-    node: BrokerNode,
+    services: BrokerServices,
     topic: str,
     partition: PartitionProduceData,
     acks: int,
@@ -235,22 +235,24 @@ async def _append_checked(
     writes: VerifiedWrites | None,
 ) -> PartitionProduceResponse:
     try:
-        log, _epoch = node.partitions.leader(topic, partition.index)
+        log, _epoch = services.partitions.leader(topic, partition.index)
         batch = writable(partition.records or b"")
         name = f"{topic}-{partition.index}"
-        checked = await _on_io_thread(node, partial(check_client_batch, batch, log.config, node.clock.time_ms(), name))
-        log, epoch = node.partitions.leader(topic, partition.index)  # the topic may have been recreated
-        hosted = _replicated(node, topic, partition.index, acks)
+        checked = await _on_io_thread(
+            services, partial(check_client_batch, batch, log.config, services.clock.time_ms(), name)
+        )
+        log, epoch = services.partitions.leader(topic, partition.index)  # the topic may have been recreated
+        hosted = _replicated(services, topic, partition.index, acks)
         version = _transaction_version(log, batch, writes)
-        now_ms = node.clock.time_ms()
+        now_ms = services.clock.time_ms()
         info = log.append(batch, leader_epoch=epoch, now_ms=now_ms, checked=checked, transaction_version=version)
     except Exception as error:  # every failure is answered with its error code
-        return _refusal(node, error, topic, partition.index)
+        return _refusal(services, error, topic, partition.index)
     return _noted(partition.index, info, hosted, epoch, appended)
 
 
-def _on_io_thread(node: BrokerNode, work: Callable[[], T]) -> Future[T]:
-    future: Future[T] = node.loop.create_future()
+def _on_io_thread(services: BrokerServices, work: Callable[[], T]) -> Future[T]:
+    future: Future[T] = services.loop.create_future()
 
     def complete(answer: T, failure: Exception | None) -> None:
         if future.done():
@@ -260,7 +262,7 @@ def _on_io_thread(node: BrokerNode, work: Callable[[], T]) -> Future[T]:
         else:
             future.set_exception(failure)
 
-    node.logs.disk_thread.submit(work, complete)
+    services.logs.disk_thread.submit(work, complete)
     return future
 
 
@@ -280,11 +282,11 @@ def _merged(topics: list[TopicProduceData]) -> list[TopicProduceData]:
 
 def _throttle(request: ProduceRequest, context: RequestContext) -> int:
     """Charge the client's quota; if exceeded, mute the connection (KIP-219). Return the throttle time in ms."""
-    node = context.node
-    if not node.image.client_quotas:
+    services = context.services
+    if not services.image.client_quotas:
         return 0
     size = sum(len(each.records or b"") for topic in request.topic_data for each in topic.partition_data)
-    seconds = node.produce_quotas.charge(context.client_id, size, node.clock.monotonic())
+    seconds = services.quotas.produce.charge(context.client_id, size, services.clock.monotonic())
     if seconds > 0:
         context.connection.mute(seconds)
     return round(seconds * 1000)
@@ -301,7 +303,7 @@ def _transaction_version(log: UnifiedLog, batch: memoryview, writes: VerifiedWri
 
 
 def _append(
-    node: BrokerNode,
+    services: BrokerServices,
     topic: str | None,
     partition: PartitionProduceData,
     request: ProduceRequest,
@@ -312,31 +314,31 @@ def _append(
     try:
         if topic is None:
             raise errors.UnknownTopicId(f"topic id of partition {partition.index} does not exist")
-        log, epoch = node.partitions.leader(topic, partition.index)
+        log, epoch = services.partitions.leader(topic, partition.index)
         records = _checked(topic, partition.records, request, version)
-        hosted = _replicated(node, topic, partition.index, request.acks)
+        hosted = _replicated(services, topic, partition.index, request.acks)
         in_version = _transaction_version(log, records, writes)
-        now_ms = node.clock.time_ms()
+        now_ms = services.clock.time_ms()
         info = log.append(records, leader_epoch=epoch, now_ms=now_ms, on_loop=True, transaction_version=in_version)
     except TooLongForLoop:
         raise
     except Exception as error:  # every failure is answered with its error code
-        return _refusal(node, error, topic, partition.index)
+        return _refusal(services, error, topic, partition.index)
     return _noted(partition.index, info, hosted, epoch, appended)
 
 
-def _refusal(node: BrokerNode, error: Exception, topic: str | None, index: int) -> PartitionProduceResponse:
+def _refusal(services: BrokerServices, error: Exception, topic: str | None, index: int) -> PartitionProduceResponse:
     """Return the answer to a failure. If the disk failed, another replica shall lead the partition."""
-    if topic is not None and node.replicas is not None and isinstance(error.__cause__, OSError):
-        node.replicas.report_damage(topic, index, error)
+    if topic is not None and services.replicas is not None and isinstance(error.__cause__, OSError):
+        services.replicas.report_damage(topic, index, error)
     return refusal(error, topic, index)
 
 
-def _replicated(node: BrokerNode, topic: str, index: int, acks: int) -> HostedPartition | None:
+def _replicated(services: BrokerServices, topic: str, index: int, acks: int) -> HostedPartition | None:
     """Return the partition if the answer has to wait for its replicas. Raise `NotEnoughReplicas`."""
-    if node.replicas is None or acks != _ALL:
+    if services.replicas is None or acks != _ALL:
         return None
-    hosted = node.replicas.find(topic, index)
+    hosted = services.replicas.find(topic, index)
     if hosted is not None:
         hosted.partition.check_min_isr()
     return hosted

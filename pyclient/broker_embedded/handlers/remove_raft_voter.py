@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 async def handle(request: RemoveRaftVoterRequest, context: RequestContext) -> RemoveRaftVoterResponse:
     """Answer once the change is committed, or refused."""
     try:
-        answer = await remove_voter(context.node, request)
+        answer = await remove_voter(context.services, request)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, "RemoveRaftVoter")
         return RemoveRaftVoterResponse(throttle_time_ms=0, error_code=code, error_message=message_of(error))

@@ -32,7 +32,7 @@ async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGrou
         protocol_name=request.protocol_name,
         assignments={part.member_id: part.assignment for part in request.assignments},
     )
-    result = await context.node.groups.sync(request.group_id, event)
+    result = await context.services.groups.sync(request.group_id, event)
     return SyncGroupResponse(
         error_code=result.error,
         protocol_type=result.protocol_type,

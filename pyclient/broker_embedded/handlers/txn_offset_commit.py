@@ -44,7 +44,7 @@ _ADDS_SINCE: Final = 5
 @handles(TxnOffsetCommitRequest, versions=(0, 5), durable=Durable.GROUPS)
 def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> IncrementalTask[Any]:
     """Verify that the group is in the transaction, or add it, and write the positions of existing partitions."""
-    image = context.node.image
+    image = context.services.image
     positions: dict[TopicPartition, Position] = {}
     for topic in request.topics:
         for partition in topic.partitions:
@@ -61,17 +61,17 @@ def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Incremen
         return (yield from _response(request, dict.fromkeys(positions, error.code)))
     code = verified.value
     if code is None:
-        loop = context.node.loop
+        loop = context.services.loop
         return verified.answer(loop, lambda found: run_here(_commit(request, context, positions, found)))
     return (yield from _commit(request, context, positions, code))
 
 
 def _verify(request: TxnOffsetCommitRequest, context: RequestContext) -> Promise[int]:
-    node = context.node
-    at = TopicPartition(OFFSETS_TOPIC, node.groups.groups.partition_of(request.group_id))
+    services = context.services
+    at = TopicPartition(OFFSETS_TOPIC, services.groups.groups.partition_of(request.group_id))
     producer = request.producer_id, request.producer_epoch
     try:
-        log, _epoch = node.partitions.leader(*at)
+        log, _epoch = services.partitions.leader(*at)
     except BrokerError as error:  # the producer has to look for the group's coordinator again
         raise NotCoordinator(f"group {request.group_id!r}: {error}") from error
     if log.producers.is_in_transaction(*producer):
@@ -84,7 +84,7 @@ def _verify(request: TxnOffsetCommitRequest, context: RequestContext) -> Promise
         ended = log.producers.guard(request.producer_id) != guard  # meanwhile
         code.set(codes[at] or (TransactionAbortable.code if ended else 0))
 
-    verify(node, request.transactional_id, producer, [at], adds=adds).then(verified)
+    verify(services, request.transactional_id, producer, [at], adds=adds).then(verified)
     return code
 
 
@@ -105,7 +105,7 @@ def _commit(
         producer_id=request.producer_id,
         producer_epoch=request.producer_epoch,
     )
-    codes = yield from context.node.groups.offsets.commit(request.group_id, commit)
+    codes = yield from context.services.groups.offsets.commit(request.group_id, commit)
     return (yield from _response(request, codes))
 
 

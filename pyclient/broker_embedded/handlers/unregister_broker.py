@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @handles(UnregisterBrokerRequest, versions=(0, 0), durable=Durable.METADATA, forwarded=True)
 def handle(request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
     """Remove the broker."""
-    controller = context.node.controller
+    controller = context.services.controller
     try:
         controller.check_active()
         if not controller.has_other_voters and request.broker_id == controller.node_id:

@@ -32,7 +32,7 @@ def handle(request: UpdateFeaturesRequest, context: RequestContext) -> Increment
         updates[each.feature] = each.max_version_level, _kind(each, context.version)
         yield None
     try:
-        context.node.controller.update_features(updates, validate_only=request.validate_only)
+        context.services.controller.update_features(updates, validate_only=request.validate_only)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, "UpdateFeatures")
         return UpdateFeaturesResponse(throttle_time_ms=0, error_code=code, error_message=message_of(error))

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 async def handle(request: UpdateRaftVoterRequest, context: RequestContext) -> UpdateRaftVoterResponse:
     """Answer once the change is committed, or refused; with the leader, if it is known."""
     try:
-        answer = await update_voter(context.node, request)
+        answer = await update_voter(context.services, request)
     except Exception as error:  # every failure is answered with its error code
         return UpdateRaftVoterResponse(throttle_time_ms=0, error_code=code_of(error, "UpdateRaftVoter"))
-    quorum = context.node.quorum
+    quorum = context.services.quorum
     at = None if quorum is None or answer.leader_id is None else quorum.addresses.of(answer.leader_id)
     if at is None or answer.leader_id is None:
         return UpdateRaftVoterResponse(throttle_time_ms=0, error_code=answer.error)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @handles(VoteRequest, versions=(0, 2))
 async def handle(request: VoteRequest, context: RequestContext) -> VoteResponse:
     """Answer what this node's replica of the metadata log decides."""
-    answered = await ask(context.node, request, lambda quorum: vote_of(request, quorum))
+    answered = await ask(context.services, request, lambda quorum: vote_of(request, quorum))
     if isinstance(answered, int):
         return VoteResponse(error_code=answered, topics=[])
     response = vote_answer(answered)
-    name_leader(response, NodeEndpoint, answered, context.node)
+    name_leader(response, NodeEndpoint, answered, context.services)
     return response

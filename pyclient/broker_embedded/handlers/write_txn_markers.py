@@ -25,12 +25,12 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.services import BrokerServices
 
 
-def _logs(request: WriteTxnMarkersRequest, _node: BrokerNode) -> Iterator[TopicPartition]:
+def _logs(request: WriteTxnMarkersRequest, _services: BrokerServices) -> Iterator[TopicPartition]:
     for marker in request.markers:
         for topic in marker.topics:
             for index in topic.partition_indexes:
@@ -40,7 +40,7 @@ def _logs(request: WriteTxnMarkersRequest, _node: BrokerNode) -> Iterator[TopicP
 @handles(WriteTxnMarkersRequest, versions=(1, 2), logs=_logs)
 def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> IncrementalTask[Any]:
     """Answer every partition when its marker is committed."""
-    node = context.node
+    services = context.services
     done: Promise[WriteTxnMarkersResponse] = Promise()
     results: list[WritableTxnMarkerResult] = []
     remaining = 1  # this function itself
@@ -70,9 +70,9 @@ def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Incremen
                 result = WritableTxnMarkerPartitionResult(partition_index=index, error_code=0)
                 partitions.append(result)
                 remaining += 1
-                write_marker(node, TopicPartition(topic.name, index), marker, partial(written, result))
+                write_marker(services, TopicPartition(topic.name, index), marker, partial(written, result))
                 yield None
             topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
         results.append(WritableTxnMarkerResult(producer_id=each.producer_id, topics=topics))
     finished()
-    return done.answer(node.loop, lambda response: response)
+    return done.answer(services.loop, lambda response: response)

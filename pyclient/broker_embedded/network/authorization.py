@@ -93,7 +93,7 @@ class Authorization:
         right: Whole, wanted: tuple[Any, ...], route: Route, request: Request[Any], context: RequestContext
     ) -> Any:
         error = error_of(right, wanted) if wanted else errors.ClusterAuthorizationFailed("no right is enough")
-        answer = failed_answer(route.name, request, context.version, context.node.topic_name, error)
+        answer = failed_answer(route.name, request, context.version, context.services.image.topic_name, error)
         if answer is None:
             raise CloseConnection(f"{route.name}: {error}")
         return answer
@@ -104,7 +104,7 @@ class Authorization:
         top = top_roles(shape, request)
         if right.role in top:
             return denied.allows(top)
-        names = context.node.topic_name
+        names = context.services.image.topic_name
         return _any_denied(items_of(shape, request, names) or (), right.role, denied)
 
     def _without_denied(
@@ -125,7 +125,8 @@ class Authorization:
         place = place_of(name, version, error.code, by_topic=not right.outer, by_partition=False, whole=right.outer)
         if place is None:
             raise CloseConnection(f"{name}: {message_of(error)}")
-        failing = Failing(shape, version, place, error.code, str(message_of(error)), denied, context.node.topic_name)  # type: ignore[arg-type]  # it selects items as a Selection does
+        names = context.services.image.topic_name
+        failing = Failing(shape, version, place, error.code, str(message_of(error)), denied, names)  # type: ignore[arg-type]  # it selects items as a Selection does
         if place == TOP:
             return failing.whole(request)
 

@@ -36,7 +36,7 @@ LATE_MODULES: Final = (
     *(
         f"pyclient.broker_embedded.{name}"
         for name in (
-            "faults.error_answers", "groups.coordinator", "groups.node_seams", "network.lone_produce",
+            "faults.error_answers", "groups.coordinator", "groups.broker_runtime", "network.lone_produce",
         )
     ),
     "difflib", "hashlib", "hmac", "ipaddress", "shutil",

@@ -25,8 +25,8 @@ from pyclient.protocol.messages.produce import (
 from pyclient.varint import decode_uvarint
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.fields import Part
     from pyclient.protocol.framing import RequestHeader
 
@@ -76,7 +76,7 @@ class LoneProduce:
     def __repr__(self) -> str:
         return f"<LoneProduce {self._name or self._topic_id}-{self.index} v{self._version}>"
 
-    def answer(self, node: BrokerNode, frame: memoryview) -> bytes | None:
+    def answer(self, services: BrokerServices, frame: memoryview) -> bytes | None:
         """Append the batch of a request that begins with `front`. Return the frame of the answer.
 
         None, with nothing done, if the request needs the general path.
@@ -85,13 +85,13 @@ class LoneProduce:
         if records is None or is_transactional(records):
             return None
         log = self._log
-        if self._seen != node.image.version or log is None or log.closed:
-            log = self._look_up(node)
+        if self._seen != services.image.version or log is None or log.closed:
+            log = self._look_up(services)
             if log is None:
                 return None
         number = frame[_ID_AT:_ID_END].tobytes()
         try:
-            info = log.append(records, leader_epoch=self._epoch, now_ms=node.clock.time_ms(), on_loop=True)
+            info = log.append(records, leader_epoch=self._epoch, now_ms=services.clock.time_ms(), on_loop=True)
         except TooLongForLoop:  # the general path checks it on another thread
             return None
         except Exception as error:  # every failure becomes the error of this answer
@@ -119,18 +119,18 @@ class LoneProduce:
             return None
         return frame[begin:end]
 
-    def _look_up(self, node: BrokerNode) -> UnifiedLog | None:
-        topic = self._name or node.topic_name(self._topic_id)
+    def _look_up(self, services: BrokerServices) -> UnifiedLog | None:
+        topic = self._name or services.image.topic_name(self._topic_id)
         if topic is None or is_closed(topic):
             return None
         try:
-            log, self._epoch = node.partitions.leader(topic, self.index)
+            log, self._epoch = services.partitions.leader(topic, self.index)
         except Exception:  # the general path fails, too, and reports it
             return None
         if not log.commits_at_once:  # the general path waits for the commit
             return None
         self._log = log
-        self._seen = node.image.version
+        self._seen = services.image.version
         return self._log
 
     def _response(self, partition: PartitionProduceResponse) -> ProduceResponse:
@@ -151,11 +151,11 @@ class LoneProduces:
     def __len__(self) -> int:
         return len(self._known)
 
-    def answer(self, node: BrokerNode, frame: memoryview) -> bytes | None:
+    def answer(self, services: BrokerServices, frame: memoryview) -> bytes | None:
         """Serve a request that fits a kept template. Return the frame of the answer; None, with nothing done, else."""
         front = frame[: self._length].tobytes()
         lone = self._known.get(front[:_ID_AT] + front[_ID_END:])
-        return None if lone is None else lone.answer(node, frame)
+        return None if lone is None else lone.answer(services, frame)
 
     def keep(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
         """Keep the template of a served request, except for the first: many connections send only one.

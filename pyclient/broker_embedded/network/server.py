@@ -153,6 +153,7 @@ class BrokerConnection:
 
     def __init__(self, node: BrokerNode, sock: socket.socket, number: int, bound: BoundListener) -> None:
         self.node = node
+        self.services = node.services
         self.number = number
         self.bound = bound
         self.listener = bound.kind
@@ -268,7 +269,7 @@ class BrokerConnection:
         began = perf_counter() if node.image.client_quotas and self._of_client else 0.0
         plain = node.interceptor is None and not began and self._is_simple
         lones = self._lones
-        if lones is not None and plain and (known := lones.answer(node, frame)) is not None:
+        if lones is not None and plain and (known := lones.answer(self.services, frame)) is not None:
             self.stream.send([known])
             return
         cache = self._cache if plain else None
@@ -308,7 +309,7 @@ class BrokerConnection:
 
     def _call(self, route: Route, header: framing.RequestHeader, request: Request[Any]) -> Any:
         """Return the handler's result: a response, the steps to one, or an awaitable."""
-        context = RequestContext(self.node, header.api_key, header.api_version, header.client_id, self)
+        context = RequestContext(self.services, header.api_key, header.api_version, header.client_id, self)
         if self._authorization is None:
             return self._serve(route, request, context, header.correlation_id)
         return self._authorization.serve(
@@ -465,7 +466,7 @@ class BrokerConnection:
         spent, self._spent = self._spent, 0.0
         node = self.node
         client_id = header.client_id or ""
-        seconds = node.request_quotas.charge(client_id, spent * 100, node.clock.monotonic())
+        seconds = node.quotas.request.charge(client_id, spent * 100, node.clock.monotonic())
         seconds = min(seconds, node.config.integer("quota.window.size.seconds"))
         if seconds <= 0:
             return
@@ -548,7 +549,7 @@ class BrokerConnection:
         if request is not None:
             from pyclient.broker_embedded.faults.error_answers import failed_answer
 
-            answer = failed_answer(route.name, request, header.api_version, self.node.topic_name, error)
+            answer = failed_answer(route.name, request, header.api_version, self.node.image.topic_name, error)
         if answer is None:
             self.stream.close()
         else:

@@ -1,4 +1,7 @@
-"""Topics that brokers create themselves in a cluster of several nodes: the active controller is asked to."""
+"""Topics that brokers create themselves: internal ones, and those of Metadata requests.
+
+In a cluster of several nodes the active controller is asked to create them.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,17 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
+from pyclient.broker_embedded.controller.topics import TRANSACTIONS_TOPIC, TopicPlan
+from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from pyclient.broker_embedded.controller.topics import TopicPlan
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
+    from pyclient.broker_embedded.controller.image import TopicImage
     from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.messages.create_topics import CreateTopicsResponse
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -61,3 +68,42 @@ class AutoTopicCreationManager:
                 log.warning("topic %s was not created: %s", name, topic.error_message)
             else:
                 log.info("topic %s was created", name)
+
+
+def ensure_internal_topic(name: str, services: BrokerServices) -> TopicImage:
+    """Return the internal topic. Create it with the broker's own options if it does not exist.
+
+    In a cluster of several nodes the controller is asked to; `CoordinatorNotAvailable` is raised until it has.
+    """
+    topic = services.image.topics.get(name)
+    if topic is not None:
+        return topic
+    plan = _internal_topic(name, services.configs.current)
+    if services.replicas is not None:
+        services.replicas.auto_creation.create(plan)
+        raise errors.CoordinatorNotAvailable(f"{name} does not exist yet")
+    run_here(services.controller.create_topic(plan))
+    return services.image.topics[name]
+
+
+def _internal_topic(name: str, config: BrokerConfig) -> TopicPlan:
+    integer = config.integer
+    if name == TRANSACTIONS_TOPIC:
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(integer("transaction.state.log.min.isr")),
+            "segment.bytes": str(integer("transaction.state.log.segment.bytes")),
+            "unclean.leader.election.enable": "false",
+        }
+        partitions = integer("transaction.state.log.num.partitions")
+        factor = integer("transaction.state.log.replication.factor")
+    else:
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(integer("offsets.topic.segment.bytes")),
+        }
+        partitions = integer("offsets.topic.num.partitions")
+        factor = integer("offsets.topic.replication.factor")
+    return TopicPlan(name, partitions, factor, configs=configs)

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Sequence
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 
 
@@ -59,7 +59,7 @@ class Appended(NamedTuple):
 
 
 def when_replicated(
-    response: ProduceResponse, appended: Sequence[Appended], timeout_ms: int, node: BrokerNode
+    response: ProduceResponse, appended: Sequence[Appended], timeout_ms: int, services: BrokerServices
 ) -> ProduceResponse | Future[ProduceResponse]:
     """Return the response; a future of it while a batch is not decided, which is done after `timeout_ms` at last."""
     undecided = [each for each in appended if not each.is_decided]
@@ -67,7 +67,7 @@ def when_replicated(
         for each in appended:
             each.settle()
         return response
-    done: Future[ProduceResponse] = node.loop.create_future()
+    done: Future[ProduceResponse] = services.loop.create_future()
     remaining = len(undecided)
 
     def end() -> None:
@@ -82,7 +82,7 @@ def when_replicated(
         if not remaining:
             end()
 
-    timer = node.schedule(timeout_ms / 1000, end)
+    timer = services.timers.schedule(timeout_ms / 1000, end)
     done.add_done_callback(lambda _done: timer.cancel())
     for each in undecided:
         assert each.hosted.log is not None, "it was appended to"

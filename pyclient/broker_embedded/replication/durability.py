@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Iterator
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Handler, RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 
 _METADATA_LOG: Final = "__cluster_metadata"
@@ -67,52 +67,54 @@ def behind_commits(durable: Durable, handler: Handler, *, by_controller: bool = 
 
 def _change(durable: Durable, handler: Handler, *, by_controller: bool) -> Handler:
     def handle(request: Any, context: RequestContext) -> Any:
-        node = context.node
-        if durable is Durable.GROUPS and node.replicas is not None:
-            return _replicated_change(handler(request, context), _groups_of(request), node)
-        quorum = node.quorum if by_controller else None
-        began = _Began(node.metadata_offset, None if quorum is None else quorum.active_epoch)
+        services = context.services
+        if durable is Durable.GROUPS and services.replicas is not None:
+            return _replicated_change(handler(request, context), _groups_of(request), services)
+        quorum = services.quorum if by_controller else None
+        began = _Began(services.metadata_offset, None if quorum is None else quorum.active_epoch)
         answer = handler(request, context)
         if type(answer) is GeneratorType:
-            return _stepped(answer, durable, node, began)
-        return _committed_change(answer, durable, node, began)
+            return _stepped(answer, durable, services, began)
+        return _committed_change(answer, durable, services, began)
 
     return handle
 
 
-def _stepped(steps: IncrementalTask[Any], durable: Durable, node: BrokerNode, began: _Began) -> IncrementalTask[Any]:
+def _stepped(
+    steps: IncrementalTask[Any], durable: Durable, services: BrokerServices, began: _Began
+) -> IncrementalTask[Any]:
     answer = yield from steps
-    return _committed_change(answer, durable, node, began)
+    return _committed_change(answer, durable, services, began)
 
 
-def _committed_change(answer: Any, durable: Durable, node: BrokerNode, began: _Began) -> Any:
+def _committed_change(answer: Any, durable: Durable, services: BrokerServices, began: _Began) -> Any:
     if isawaitable(answer):
-        held = node.fs.durable or node.quorum is not None
-        return _awaited(answer, durable, node, began) if held else answer
-    _check_still_active(node, began)
-    waiting = list(_changed(durable, node, began.offset)) if node.logs.awaiting_flush else None
-    return _when_on_disk(answer, waiting, durable, node) if waiting else answer
+        held = services.fs.durable or services.quorum is not None
+        return _awaited(answer, durable, services, began) if held else answer
+    _check_still_active(services, began)
+    waiting = list(_changed(durable, services, began.offset)) if services.logs.awaiting_flush else None
+    return _when_on_disk(answer, waiting, durable, services) if waiting else answer
 
 
-async def _awaited(answer: Any, durable: Durable, node: BrokerNode, began: _Began) -> Any:
+async def _awaited(answer: Any, durable: Durable, services: BrokerServices, began: _Began) -> Any:
     given = await answer
-    _check_still_active(node, began)
-    waiting = list(_changed(durable, node, began.offset)) if node.logs.awaiting_flush else None
-    return await _when_on_disk(given, waiting, durable, node) if waiting else given
+    _check_still_active(services, began)
+    waiting = list(_changed(durable, services, began.offset)) if services.logs.awaiting_flush else None
+    return await _when_on_disk(given, waiting, durable, services) if waiting else given
 
 
-def _check_still_active(node: BrokerNode, began: _Began) -> None:
+def _check_still_active(services: BrokerServices, began: _Began) -> None:
     """Raise `NotController` if this node ceased to be the active controller while it worked on a request.
 
     What the request has changed by then may be removed from the log by the next controller.
     """
-    if began.epoch is not None and node.quorum is not None and node.quorum.active_epoch != began.epoch:
-        raise node.quorum.not_controller()
+    if began.epoch is not None and services.quorum is not None and services.quorum.active_epoch != began.epoch:
+        raise services.quorum.not_controller()
 
 
-def _changed(durable: Durable, node: BrokerNode, began: int) -> Iterator[tuple[UnifiedLog, int]]:
+def _changed(durable: Durable, services: BrokerServices, began: int) -> Iterator[tuple[UnifiedLog, int]]:
     """Yield the logs, and the last offset in each, that an answer waits for."""
-    for log in node.logs.awaiting_flush:
+    for log in services.logs.awaiting_flush:
         last = log.end_offset - 1
         if log.topic == _METADATA_LOG:
             wanted = durable is Durable.METADATA or (durable is Durable.OWN_METADATA and last > began)
@@ -120,13 +122,13 @@ def _changed(durable: Durable, node: BrokerNode, began: int) -> Iterator[tuple[U
             wanted = log.topic == _OFFSETS_LOG and durable is Durable.GROUPS
         if wanted and log.high_watermark <= last:
             yield log, last
-    partitions = node.unsynced_partitions(_OFFSETS_LOG) if durable is Durable.GROUPS else None
+    partitions = services.unsynced_partitions(_OFFSETS_LOG) if durable is Durable.GROUPS else None
     if partitions is not None:
         yield partitions
 
 
 def _when_on_disk(
-    answer: Any, waiting: list[tuple[UnifiedLog, int]], durable: Durable, node: BrokerNode
+    answer: Any, waiting: list[tuple[UnifiedLog, int]], durable: Durable, services: BrokerServices
 ) -> Future[Any]:
     """Return a future of the answer; it fails with `KafkaStorageError` (groups: `NotCoordinator`) if a sync failed.
 
@@ -136,22 +138,22 @@ def _when_on_disk(
     def end(done: Future[Any]) -> None:
         for log, offset in waiting:
             if log.high_watermark <= offset:
-                if node.quorum is not None and log.topic == _METADATA_LOG:
-                    done.set_exception(node.quorum.not_controller())
+                if services.quorum is not None and log.topic == _METADATA_LOG:
+                    done.set_exception(services.quorum.not_controller())
                     return
                 kind = errors.NotCoordinator if durable is Durable.GROUPS else errors.KafkaStorageError
                 done.set_exception(kind(_why_lost(log)))
                 return
         done.set_result(answer)
 
-    return _when_all_committed(waiting, node, end)
+    return _when_all_committed(waiting, services, end)
 
 
 def _when_all_committed(
-    waiting: list[tuple[UnifiedLog, int]], node: BrokerNode, end: Callable[[Future[Any]], None]
+    waiting: list[tuple[UnifiedLog, int]], services: BrokerServices, end: Callable[[Future[Any]], None]
 ) -> Future[Any]:
     """Return a future that `end` completes when every log is committed up to its offset, or never will be."""
-    done: Future[Any] = node.loop.create_future()
+    done: Future[Any] = services.loop.create_future()
     remaining = len(waiting)
 
     def committed() -> None:
@@ -178,33 +180,33 @@ def _groups_of(request: Any) -> set[str]:
     return groups | {*getattr(request, "groups_names", ())} | {getattr(request, "group_id", "")}
 
 
-def _replicated_change(answer: Any, groups: set[str], node: BrokerNode) -> Any:
+def _replicated_change(answer: Any, groups: set[str], services: BrokerServices) -> Any:
     if type(answer) is GeneratorType:
-        return _stepped_group(answer, groups, node)
+        return _stepped_group(answer, groups, services)
     if isawaitable(answer):
-        return _awaited_group(answer, groups, node)
-    waiting = _unreplicated(groups, node)
-    return _when_replicated(answer, waiting, node) if waiting else answer
+        return _awaited_group(answer, groups, services)
+    waiting = _unreplicated(groups, services)
+    return _when_replicated(answer, waiting, services) if waiting else answer
 
 
-def _stepped_group(steps: IncrementalTask[Any], groups: set[str], node: BrokerNode) -> IncrementalTask[Any]:
+def _stepped_group(steps: IncrementalTask[Any], groups: set[str], services: BrokerServices) -> IncrementalTask[Any]:
     answer = yield from steps
-    return _replicated_change(answer, groups, node)
+    return _replicated_change(answer, groups, services)
 
 
-async def _awaited_group(answer: Any, groups: set[str], node: BrokerNode) -> Any:
+async def _awaited_group(answer: Any, groups: set[str], services: BrokerServices) -> Any:
     given = await answer
-    waiting = _unreplicated(groups, node)
-    return await _when_replicated(given, waiting, node) if waiting else given
+    waiting = _unreplicated(groups, services)
+    return await _when_replicated(given, waiting, services) if waiting else given
 
 
-def _unreplicated(groups: set[str], node: BrokerNode) -> list[tuple[UnifiedLog, int]]:
+def _unreplicated(groups: set[str], services: BrokerServices) -> list[tuple[UnifiedLog, int]]:
     """Return the partitions of `__consumer_offsets` that an answer about these groups waits for."""
-    replicas = node.replicas
-    if replicas is None or _OFFSETS_LOG not in node.image.topics:
+    replicas = services.replicas
+    if replicas is None or _OFFSETS_LOG not in services.image.topics:
         return []
     waiting = []
-    for index in {node.groups.groups.partition_of(group) for group in groups}:
+    for index in {services.groups.groups.partition_of(group) for group in groups}:
         hosted = replicas.find(_OFFSETS_LOG, index)
         opened = None if hosted is None or not hosted.partition.leads else hosted.log
         if opened is not None and opened.high_watermark < opened.end_offset:
@@ -212,7 +214,7 @@ def _unreplicated(groups: set[str], node: BrokerNode) -> list[tuple[UnifiedLog, 
     return waiting
 
 
-def _when_replicated(answer: Any, waiting: list[tuple[UnifiedLog, int]], node: BrokerNode) -> Future[Any]:
+def _when_replicated(answer: Any, waiting: list[tuple[UnifiedLog, int]], services: BrokerServices) -> Future[Any]:
     """Return a future of the answer; it fails with `NotCoordinator` if this node stops leading the partition.
 
     After `offsets.commit.timeout.ms` it fails with `CoordinatorNotAvailable`.
@@ -232,8 +234,8 @@ def _when_replicated(answer: Any, waiting: list[tuple[UnifiedLog, int]], node: B
                 errors.CoordinatorNotAvailable(f"the replicas of {names} did not get the records in time")
             )
 
-    done = _when_all_committed(waiting, node, end)
-    timer = node.schedule(node.config.seconds("offsets.commit.timeout.ms"), expire)
+    done = _when_all_committed(waiting, services, end)
+    timer = services.timers.schedule(services.configs.current.seconds("offsets.commit.timeout.ms"), expire)
     done.add_done_callback(lambda _done: timer.cancel())
     return done
 
@@ -249,58 +251,58 @@ def _produce(handler: Handler) -> Handler:
     def handle(request: Any, context: RequestContext) -> Any:
         response = handler(request, context)
         if type(response) is GeneratorType:
-            return _stepped_produce(response, context.node)
-        return _committed_produce(response, context.node)
+            return _stepped_produce(response, context.services)
+        return _committed_produce(response, context.services)
 
     return handle
 
 
-async def _committed_later(appending: Any, node: BrokerNode) -> Any:
+async def _committed_later(appending: Any, services: BrokerServices) -> Any:
     response = await appending
-    answer = _committed_produce(response, node)
+    answer = _committed_produce(response, services)
     return await answer if isawaitable(answer) else answer
 
 
-def _stepped_produce(steps: IncrementalTask[Any], node: BrokerNode) -> IncrementalTask[Any]:
+def _stepped_produce(steps: IncrementalTask[Any], services: BrokerServices) -> IncrementalTask[Any]:
     response = yield from steps
-    return _committed_produce(response, node)
+    return _committed_produce(response, services)
 
 
-def _committed_produce(response: Any, node: BrokerNode) -> Any:
+def _committed_produce(response: Any, services: BrokerServices) -> Any:
     if isawaitable(response):
-        return _committed_later(response, node)
-    if response is None or not node.logs.awaiting_flush:
+        return _committed_later(response, services)
+    if response is None or not services.logs.awaiting_flush:
         return response
-    waiting = list(_uncommitted(response, node))
-    return _committed(response, waiting, node) if waiting else response
+    waiting = list(_uncommitted(response, services))
+    return _committed(response, waiting, services) if waiting else response
 
 
 def _uncommitted(
-    response: ProduceResponse, node: BrokerNode
+    response: ProduceResponse, services: BrokerServices
 ) -> Iterator[tuple[PartitionProduceResponse, UnifiedLog, int]]:
     """Yield a partition's answer with a log and the offset up to which it must be on the disk first."""
     for topic in response.responses:
-        name = topic.name or node.topic_name(topic.topic_id)
+        name = topic.name or services.image.topic_name(topic.topic_id)
         for answer in topic.partition_responses:
-            log = None if answer.error_code or name is None else node.logs.find(name, answer.index)
+            log = None if answer.error_code or name is None else services.logs.find(name, answer.index)
             if log is None or log.commits_at_once:
                 continue
-            if log in node.logs.awaiting_flush and log.high_watermark <= answer.base_offset:
+            if log in services.logs.awaiting_flush and log.high_watermark <= answer.base_offset:
                 yield answer, log, answer.base_offset
-            partitions = node.unsynced_partitions(log.topic)
+            partitions = services.unsynced_partitions(log.topic)
             if partitions is not None:
                 yield answer, *partitions
 
 
 def _committed(
-    response: ProduceResponse, waiting: list[tuple[PartitionProduceResponse, UnifiedLog, int]], node: BrokerNode
+    response: ProduceResponse, waiting: list[tuple[PartitionProduceResponse, UnifiedLog, int]], services: BrokerServices
 ) -> Future[ProduceResponse]:
     def end(done: Future[Any]) -> None:
         for answer, log, offset in waiting:
             _correct(answer, log, offset)
         done.set_result(response)
 
-    return _when_all_committed([(log, offset) for _answer, log, offset in waiting], node, end)
+    return _when_all_committed([(log, offset) for _answer, log, offset in waiting], services, end)
 
 
 def _correct(answer: PartitionProduceResponse, log: UnifiedLog, offset: int) -> None:

@@ -24,12 +24,12 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.log_reader import FetchDataInfo, FetchIsolation
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.replication.fetch_sessions import Wanted
     from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.messages.fetch import FetchRequest, FetchResponse
 
 READ_COMMITTED: Final = 1
@@ -59,7 +59,7 @@ class Reading:
         self,
         request: FetchRequest,
         wanted: Iterable[Wanted],
-        node: BrokerNode,
+        services: BrokerServices,
         *,
         version: int,
         most: int,
@@ -67,8 +67,8 @@ class Reading:
         endpoints: Callable[[], Iterable[tuple[int, str, int, str | None]]] = lambda: (),
     ) -> None:
         self._wanted = wanted
-        self._node = node
-        self._logs = node.logs
+        self._services = services
+        self._logs = services.logs
         self._by_id = version >= TOPIC_IDS_SINCE
         self._checks_divergence = version >= _HAS_DIVERGING_EPOCH
         self._names_leader = version >= _NAMES_LEADER
@@ -77,8 +77,10 @@ class Reading:
         self._replica = max(request.replica_id, request.replica_state.replica_id)
         self._replica_epoch = request.replica_state.replica_epoch
         self._rack = request.rack_id
-        self._any_replica = version >= _READS_FOLLOWERS and node.replicas is not None
-        self._selects_replica = self._any_replica and node.config.text("replica.selector.class") is not None
+        self._any_replica = version >= _READS_FOLLOWERS and services.replicas is not None
+        self._selects_replica = (
+            self._any_replica and services.configs.current.text("replica.selector.class") is not None
+        )
         self._isolation: Final[FetchIsolation] = (
             "log_end"
             if self._replica >= 0
@@ -160,8 +162,8 @@ class Reading:
         nothing_to_wait_for = not self._found and not self._unopened
         if last or self._must_answer or nothing_to_wait_for or self._size >= self._min_bytes:
             response = yield from self._respond(answers + missing)
-            if self._listed_size and self._node.replicas is not None:
-                self._node.replicas.leader_quota.record(self._listed_size, self._node.clock.monotonic())
+            if self._listed_size and self._services.replicas is not None:
+                self._services.replicas.leader_quota.record(self._listed_size, self._services.clock.monotonic())
             if self._leaders:
                 response.node_endpoints = [
                     NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
@@ -176,7 +178,7 @@ class Reading:
         topic = wanted.topic
         try:
             if self._by_id:
-                known = self._node.image.topics_by_id.get(wanted.topic_id)
+                known = self._services.image.topics_by_id.get(wanted.topic_id)
                 if known is None:
                     raise errors.UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
                 topic = known.name
@@ -186,8 +188,8 @@ class Reading:
             if self._replica >= 0:
                 return self._for_follower(topic, wanted, epoch)
             if self._any_replica:
-                return self._node.partitions.readable(topic, wanted.partition, epoch)
-            return self._node.partitions.leader(topic, wanted.partition, epoch)[0]
+                return self._services.partitions.readable(topic, wanted.partition, epoch)
+            return self._services.partitions.leader(topic, wanted.partition, epoch)[0]
         except Exception as error:  # every failure becomes the result of this partition
             answer = _failed(topic, wanted.partition, error)
             if isinstance(error, errors.UnknownTopicOrPartition | errors.UnknownTopicId):
@@ -195,15 +197,18 @@ class Reading:
             if isinstance(error, errors.NotLeaderOrFollower | errors.FencedLeaderEpoch):
                 if self._names_leader:
                     answer.current_leader = self._leader_of(topic, wanted.partition)
-                if self._node.replicas is not None and TopicPartition(topic, wanted.partition) not in self._unopened:
+                if (
+                    self._services.replicas is not None
+                    and TopicPartition(topic, wanted.partition) not in self._unopened
+                ):
                     self._must_answer = True  # the client has to go to another node
             missing.append((wanted, answer))
             return None
 
     def _for_follower(self, topic: str, wanted: Wanted, epoch: int) -> UnifiedLog:
         """Return the log for a follower, whose fetch offset shows how far it is unless the logs diverge."""
-        log = self._node.partitions.leader(topic, wanted.partition, epoch)[0]
-        hosted = self._node.partitions.hosted(topic, wanted.partition)
+        log = self._services.partitions.leader(topic, wanted.partition, epoch)[0]
+        hosted = self._services.partitions.hosted(topic, wanted.partition)
         if hosted is None:
             raise errors.NotLeaderOrFollower(f"broker {self._replica} is not a replica of {topic}-{wanted.partition}")
         hosted.partition.check_follower(self._follower_fetch(wanted), epoch)
@@ -215,10 +220,10 @@ class Reading:
 
     def _leader_of(self, topic: str, index: int) -> LeaderIdAndEpoch:
         """Return the leader, for a client with a wrong node or the epoch of an earlier leader (KIP-951)."""
-        partition = self._node.image.partition(topic, index)
+        partition = self._services.image.partition(topic, index)
         if partition is None:
             return LeaderIdAndEpoch()
-        if self._node.replicas is not None:
+        if self._services.replicas is not None:
             self._leaders.add(partition.leader)
         return LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
 
@@ -236,7 +241,7 @@ class Reading:
                 if diverging is not None:
                     self._must_answer = True
                     return _without_records(wanted.partition, log, diverging)
-            hosted = self._node.partitions.hosted(log.topic, log.partition)
+            hosted = self._services.partitions.hosted(log.topic, log.partition)
             if hosted is not None:
                 preferred = self._note_replicated(hosted, log, wanted)
                 if preferred is not None:
@@ -244,7 +249,7 @@ class Reading:
             if self._is_throttled(log) and log.start_offset <= request.fetch_offset <= log.end_offset:
                 self._found[log] = wanted, 0
                 return _without_records(wanted.partition, log)
-            copied = self._node.fs.crowded
+            copied = self._services.fs.crowded
             most = min(self._max_bytes - self._size, request.partition_max_bytes)
             read = log.read(
                 request.fetch_offset,
@@ -269,12 +274,12 @@ class Reading:
 
     def _is_repaired(self, log: UnifiedLog, error: DamagedSegment) -> bool:
         """Return True if the damaged replica is repaired from another one."""
-        replicas = self._node.replicas
+        replicas = self._services.replicas
         return replicas is not None and replicas.report_damage(log.topic, log.partition, error)
 
     def _note_replicated(self, hosted: HostedPartition, log: UnifiedLog, wanted: Wanted) -> PartitionData | None:
         """Note the fetch of a follower. Return the answer that sends a consumer to a replica in its rack, or None."""
-        replicas, request = self._node.replicas, wanted.request
+        replicas, request = self._services.replicas, wanted.request
         assert replicas is not None, "there are replicated partitions"
         if self._replica >= 0:
             is_throttled = self._is_throttled(log)
@@ -306,18 +311,18 @@ class Reading:
         """
         if self._replica < 0 or not self._is_listed(log):
             return False
-        hosted, replicas = self._node.partitions.hosted(log.topic, log.partition), self._node.replicas
+        hosted, replicas = self._services.partitions.hosted(log.topic, log.partition), self._services.replicas
         if hosted is None or replicas is None or self._replica in hosted.partition.isr:
             return False
-        return replicas.leader_quota.is_exceeded(self._node.clock.monotonic())
+        return replicas.leader_quota.is_exceeded(self._services.clock.monotonic())
 
     def _is_listed(self, log: UnifiedLog) -> bool:
-        return is_listed(log.config.leader_replication_throttled_replicas, log.partition, self._node.node_id)
+        return is_listed(log.config.leader_replication_throttled_replicas, log.partition, self._services.node_id)
 
     def _divergence(self, log: UnifiedLog, wanted: Wanted) -> EpochEndOffset | None:
         """Return where the client's log diverges from this one before its fetch offset, or None (KIP-595)."""
         request = wanted.request
-        partition = self._node.image.partition(log.topic, log.partition)
+        partition = self._services.image.partition(log.topic, log.partition)
         leader_epoch = NO_EPOCH if partition is None else partition.leader_epoch
         epoch, end_offset = log.end_offset_for_epoch(request.last_fetched_epoch, leader_epoch)
         if end_offset < 0 or request.fetch_offset < log.start_offset:

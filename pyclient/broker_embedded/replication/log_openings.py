@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Coroutine, Iterable
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Handler, RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.services import BrokerServices
 
-    Asked = Callable[[Any, BrokerNode], Iterable[TopicPartition]]
+    Asked = Callable[[Any, BrokerServices], Iterable[TopicPartition]]
 
 LONGEST_WAIT: Final = 5.0
 """Seconds that a request waits: clients close a connection that is silent for about 30 seconds."""
@@ -34,7 +34,7 @@ def behind_openings(asked: Asked | None, handler: Handler) -> Handler:
         return handler
 
     def handle(request: Any, context: RequestContext) -> Any:
-        if context.node.logs.unopened:
+        if context.services.logs.unopened:
             return _when_open(asked, handler, request, context)
         return handler(request, context)
 
@@ -42,29 +42,29 @@ def behind_openings(asked: Asked | None, handler: Handler) -> Handler:
 
 
 def _when_open(asked: Asked, handler: Handler, request: Any, context: RequestContext) -> IncrementalTask[Any]:
-    node = context.node
+    services = context.services
     wanted = set()
-    for partition in asked(request, node):
-        if partition in node.logs.unopened and node.image.partition(*partition) is not None:
+    for partition in asked(request, services):
+        if partition in services.logs.unopened and services.image.partition(*partition) is not None:
             wanted.add(partition)
         yield None
-    over = opened(node, wanted)
+    over = opened(services, wanted)
     if over is not None:
         return _handle_after(over, handler, request, context)
     answer = handler(request, context)
     return (yield from answer) if type(answer) is GeneratorType else answer
 
 
-def opened(node: BrokerNode, wanted: Iterable[TopicPartition]) -> Future[None] | None:
+def opened(services: BrokerServices, wanted: Iterable[TopicPartition]) -> Future[None] | None:
     """Return a future that is done when these logs are open or failed to open, or after `LONGEST_WAIT`.
 
     None if they are open now.
     """
-    queue = node.logs.recovery_queue
+    queue = services.logs.recovery_queue
     remaining = {partition for partition in wanted if not queue.request(partition)}
     if not remaining:
         return None
-    over: Future[None] = node.loop.create_future()
+    over: Future[None] = services.loop.create_future()
 
     def end() -> None:
         if not over.done():
@@ -77,7 +77,7 @@ def opened(node: BrokerNode, wanted: Iterable[TopicPartition]) -> Future[None] |
 
     for partition in remaining:
         queue.on_completion(partition, partial(log_opened, partition))
-    timer = node.schedule(LONGEST_WAIT, end)
+    timer = services.timers.schedule(LONGEST_WAIT, end)
     over.add_done_callback(lambda _done: timer.cancel())
     return over
 

@@ -38,7 +38,7 @@ class Upkeep:
         queue.pause = self._pause_recovery
         if not node.logs.was_clean:
             queue.request_all()
-        relocation = node.relocation
+        relocation = node.services.relocation
         relocation.wake = lambda: self._background.run("moving logs", relocation.steps())
         for at, target in node.logs.interrupted_moves:
             relocation.begin(at, target)

@@ -13,25 +13,27 @@ from pyclient.errors import KafkaStorageError, NotLeaderOrFollower
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.broker_embedded.transactions.runtime import Marker
     from pyclient.types import TopicPartition
 
 
-def write_marker(node: BrokerNode, partition: TopicPartition, marker: Marker, done: Callable[[int], None]) -> None:
+def write_marker(
+    services: BrokerServices, partition: TopicPartition, marker: Marker, done: Callable[[int], None]
+) -> None:
     """Append a marker. `done` gets 0 when it is committed, else the error code; perhaps before this returns.
 
     Offsets that the transaction committed are visible then, or dropped.
     """
     try:
-        if partition in node.logs.unopened and not node.logs.recovery_queue.request(partition):
+        if partition in services.logs.unopened and not services.logs.recovery_queue.request(partition):
             raise NotLeaderOrFollower(f"{partition} is being opened")
-        log, leader_epoch = node.partitions.leader(*partition)
-        hosted = node.partitions.hosted(*partition)
+        log, leader_epoch = services.partitions.leader(*partition)
+        hosted = services.partitions.hosted(*partition)
         if hosted is not None:
             hosted.partition.check_min_isr()
-        now_ms = node.clock.time_ms()
+        now_ms = services.clock.time_ms()
         batch = build_marker(
             marker.producer_id,
             marker.producer_epoch,
@@ -48,14 +50,14 @@ def write_marker(node: BrokerNode, partition: TopicPartition, marker: Marker, do
     except Exception as error:  # every failure is answered with its error code
         done(code_of(error, f"a transaction marker for {partition}"))
         return
-    when_committed(log, info.last_offset, partial(_committed, node, partition, marker, done))
+    when_committed(log, info.last_offset, partial(_committed, services, partition, marker, done))
 
 
 def _committed(
-    node: BrokerNode, partition: TopicPartition, marker: Marker, done: Callable[[int], None], code: int
+    services: BrokerServices, partition: TopicPartition, marker: Marker, done: Callable[[int], None], code: int
 ) -> None:
     if not code and partition.topic == OFFSETS_TOPIC:
-        node.groups.transaction_ended(partition.partition, marker.producer_id, commit=marker.commit)
+        services.groups.transaction_ended(partition.partition, marker.producer_id, commit=marker.commit)
     done(code)
 
 

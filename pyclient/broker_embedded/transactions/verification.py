@@ -30,8 +30,8 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.varint import Buffer
 
 ADDS_SINCE: Final = 12
@@ -52,7 +52,7 @@ def producer_of(batch: Buffer) -> tuple[int, int]:
 
 
 def verify(
-    node: BrokerNode,
+    services: BrokerServices,
     transactional_id: str,
     producer: tuple[int, int],
     partitions: Iterable[TopicPartition],
@@ -66,19 +66,19 @@ def verify(
     """
     wanted = frozenset(partitions)
     if not adds:
-        if not node.config.boolean("transaction.partition.verification.enable"):
+        if not services.configs.current.boolean("transaction.partition.verification.enable"):
             return Promise.of(dict.fromkeys(wanted, 0))
-        return _ask(node, transactional_id, producer, wanted, adds=False)
+        return _ask(services, transactional_id, producer, wanted, adds=False)
     codes: Promise[dict[TopicPartition, int]] = Promise()
-    last = node.clock.monotonic() + node.config.seconds("add.partitions.to.txn.retry.backoff.max.ms")
-    pause = node.config.seconds("add.partitions.to.txn.retry.backoff.ms")
+    last = services.clock.monotonic() + services.configs.current.seconds("add.partitions.to.txn.retry.backoff.max.ms")
+    pause = services.configs.current.seconds("add.partitions.to.txn.retry.backoff.ms")
 
     def attempt() -> None:
-        _ask(node, transactional_id, producer, wanted, adds=True).then(answered)
+        _ask(services, transactional_id, producer, wanted, adds=True).then(answered)
 
     def answered(found: dict[TopicPartition, int]) -> None:
-        if ConcurrentTransactions.code in found.values() and node.clock.monotonic() < last:
-            node.schedule(pause, attempt)
+        if ConcurrentTransactions.code in found.values() and services.clock.monotonic() < last:
+            services.timers.schedule(pause, attempt)
         else:
             codes.set(found)
 
@@ -87,31 +87,31 @@ def verify(
 
 
 def _ask(
-    node: BrokerNode,
+    services: BrokerServices,
     transactional_id: str,
     producer: tuple[int, int],
     wanted: frozenset[TopicPartition],
     *,
     adds: bool,
 ) -> Promise[dict[TopicPartition, int]]:
-    coordinator = _coordinator_of(node, transactional_id)
-    if coordinator != node.node_id and node.other_nodes is not None:
-        return node.other_nodes.verify(coordinator, transactional_id, producer, wanted, adds=adds)
+    coordinator = _coordinator_of(services, transactional_id)
+    if coordinator != services.node_id and services.other_nodes is not None:
+        return services.other_nodes.verify(coordinator, transactional_id, producer, wanted, adds=adds)
     if not adds:
-        return Promise.of(node.transactions.verify(transactional_id, *producer, wanted))
+        return Promise.of(services.transactions.verify(transactional_id, *producer, wanted))
     codes: Promise[dict[TopicPartition, int]] = Promise()
-    added = node.transactions.add_partitions(transactional_id, *producer, wanted, client_version=2)
+    added = services.transactions.add_partitions(transactional_id, *producer, wanted, client_version=2)
     added.then(lambda outcome: codes.set(dict.fromkeys(wanted, outcome.error)))
     return codes
 
 
-def _coordinator_of(node: BrokerNode, transactional_id: str) -> int:
+def _coordinator_of(services: BrokerServices, transactional_id: str) -> int:
     """Return the node that coordinates an id, -1 if none does now."""
     try:
-        index = node.transactions.partition_of(transactional_id)
+        index = services.transactions.partition_of(transactional_id)
     except NotCoordinator:
         return -1
-    partition = node.image.partition(TRANSACTIONS_TOPIC, index)
+    partition = services.image.partition(TRANSACTIONS_TOPIC, index)
     return -1 if partition is None else partition.leader
 
 
@@ -144,7 +144,7 @@ class VerifiedWrites:
 
 
 def verify_writes(
-    node: BrokerNode, transactional_id: str, batches: Mapping[TopicPartition, Buffer], version: int
+    services: BrokerServices, transactional_id: str, batches: Mapping[TopicPartition, Buffer], version: int
 ) -> Promise[VerifiedWrites]:
     """Verify the partitions of a Produce request in which the producer has no open transaction yet.
 
@@ -157,7 +157,7 @@ def verify_writes(
     for at in batches:
         (producer,) = producers
         try:
-            log, _epoch = node.partitions.leader(*at)
+            log, _epoch = services.partitions.leader(*at)
         except BrokerError:  # the append fails, too, and reports it
             continue
         if not log.producers.is_in_transaction(*producer):
@@ -166,7 +166,7 @@ def verify_writes(
         return Promise.of(VerifiedWrites({}, {}, version))
     (producer,) = producers
     verified: Promise[VerifiedWrites] = Promise()
-    codes = verify(node, transactional_id, producer, guards, adds=version >= ADDS_SINCE)
+    codes = verify(services, transactional_id, producer, guards, adds=version >= ADDS_SINCE)
     codes.then(lambda found: verified.set(VerifiedWrites(guards, found, version)))
     return verified
 

@@ -131,7 +131,7 @@ def test_work_of_a_controller_fails_if_another_follows_before_its_end(tmp_path: 
     """A leader that took such an answer for a success kept in-sync replicas that the next controller did not have."""
 
     def in_two_steps(topic: str, context: Any) -> IncrementalTask[str]:
-        run_here(context.node.controller.create_topic(TopicPlan(topic, 1, 1)))
+        run_here(context.services.controller.create_topic(TopicPlan(topic, 1, 1)))
         yield None
         return "done"
 

@@ -54,7 +54,8 @@ TOPIC_ID: Final = UUID(int=7)
 AT: Final = TopicPartition(TOPIC, 0)
 
 
-_metadata_log: Final[Callable[[BrokerNode], Any]] = attrgetter("_metadata")  # nobody else appends what is chosen here
+_metadata_log: Final[Callable[[BrokerNode], Any]] = attrgetter("services.metadata")
+"""Nobody else appends what is chosen here."""
 
 
 @dataclass

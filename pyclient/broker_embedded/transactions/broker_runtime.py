@@ -1,4 +1,4 @@
-"""The node's services for the transaction coordinator: time, producer ids, `__transaction_state`, and markers."""
+"""The transaction coordinator's runtime on a broker: time, producer ids, `__transaction_state`, and markers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pyclient.records import check_crc, decode_key_values, iter_batches
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.producer_ids import ProducerIds
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.scheduling.timers import Timer
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.broker_embedded.transactions.runtime import Marker
     from pyclient.clock import Clock
     from pyclient.types import TopicPartition
@@ -27,20 +27,20 @@ _READ_BYTES: Final = 4 << 20
 _FEATURE: Final = "transaction.version"
 
 
-class NodeSeams:
-    """The services of a node for its transaction coordinator."""
+class BrokerRuntime:
+    """The `TransactionRuntime` of a broker."""
 
-    def __init__(self, node: BrokerNode) -> None:
-        self._node = node
-        self._config = TransactionConfig.of(node.config)
-        topic = node.image.topics.get(TRANSACTIONS_TOPIC)
+    def __init__(self, services: BrokerServices) -> None:
+        self._services = services
+        self._config = TransactionConfig.of(services.configs.current)
+        topic = services.image.topics.get(TRANSACTIONS_TOPIC)
         self._topic_id = None if topic is None else topic.topic_id
         self._partitions = 0 if topic is None else len(topic.partitions)
 
     @property
     def clock(self) -> Clock:
         """Return the node's clock."""
-        return self._node.clock
+        return self._services.clock
 
     @property
     def config(self) -> TransactionConfig:
@@ -50,18 +50,18 @@ class NodeSeams:
     @property
     def transaction_version(self) -> int:
         """Return the finalised level of transaction.version."""
-        return self._node.image.features.get(_FEATURE, 0)
+        return self._services.image.features.get(_FEATURE, 0)
 
     def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` in `delay` seconds."""
-        return self._node.schedule(delay, callback)
+        return self._services.timers.schedule(delay, callback)
 
     def partition_count(self) -> int:
         """Return the number of partitions of `__transaction_state`, 0 if the topic does not exist.
 
         It is the number that the topic had when it was created or the node started, as in Kafka.
         """
-        topic = self._node.image.topics.get(TRANSACTIONS_TOPIC)
+        topic = self._services.image.topics.get(TRANSACTIONS_TOPIC)
         if topic is None:
             return 0
         if topic.topic_id != self._topic_id:
@@ -70,19 +70,19 @@ class NodeSeams:
 
     def append(self, partition: int, epoch: int, batch: bytes, done: Callable[[int], None]) -> None:
         """Append a batch to the log of a partition, and wait until it is committed and the topic is on the disk."""
-        node = self._node
+        services = self._services
         try:
-            log, leader_epoch = node.partitions.leader(TRANSACTIONS_TOPIC, partition)
+            log, leader_epoch = services.partitions.leader(TRANSACTIONS_TOPIC, partition)
             if leader_epoch != epoch:
                 raise NotCoordinator(f"{TRANSACTIONS_TOPIC}-{partition} is led in epoch {leader_epoch}, not {epoch}")
-            hosted = node.partitions.hosted(TRANSACTIONS_TOPIC, partition)
+            hosted = services.partitions.hosted(TRANSACTIONS_TOPIC, partition)
             if hosted is not None:
                 hosted.partition.check_min_isr()
-            info = log.append(batch, leader_epoch=epoch, now_ms=node.clock.time_ms(), origin="coordinator")
+            info = log.append(batch, leader_epoch=epoch, now_ms=services.clock.time_ms(), origin="coordinator")
         except Exception as error:  # every failure is answered with its error code
             done(code_of(error, f"a write to {TRANSACTIONS_TOPIC}-{partition}"))
             return
-        created = node.unsynced_partitions(TRANSACTIONS_TOPIC)
+        created = services.unsynced_partitions(TRANSACTIONS_TOPIC)
         if created is None:
             when_committed(log, info.last_offset, done)
         else:
@@ -90,7 +90,7 @@ class NodeSeams:
 
     def read_partition(self, partition: int) -> Iterator[tuple[bytes | None, bytes | None]]:
         """Yield (key, value) of every record of a partition; nothing if it was never written."""
-        log = self._node.partitions.existing(TRANSACTIONS_TOPIC, partition)
+        log = self._services.partitions.existing(TRANSACTIONS_TOPIC, partition)
         offset = 0 if log is None else log.start_offset
         while log is not None and offset < log.end_offset:
             buffer = log.read_bytes(offset, _READ_BYTES)
@@ -105,11 +105,11 @@ class NodeSeams:
 
     def new_producer_id(self, done: Callable[[int, int], None]) -> None:
         """Call `done` with a producer id out of the controller's next block."""
-        if self._node.membership is not None:
-            self._node.loop.create_task(_from_block(self._node.membership.producer_ids, done))
+        if self._services.producer_ids is not None:
+            self._services.loop.create_task(_from_block(self._services.producer_ids, done))
             return
         try:
-            producer_id = self._node.controller.next_producer_id()
+            producer_id = self._services.controller.next_producer_id()
         except Exception as error:  # every failure is answered with its error code
             done(code_of(error, "a new producer id"), -1)
             return
@@ -117,7 +117,7 @@ class NodeSeams:
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         """Return the leader of a partition."""
-        found = self._node.image.partition(*partition)
+        found = self._services.image.partition(*partition)
         return None if found is None else found.leader
 
     def write_markers(
@@ -128,12 +128,12 @@ class NodeSeams:
         done: Callable[[TopicPartition, int], None],
     ) -> None:
         """Write a marker to partitions that this node leads, or have another leader write it."""
-        other_nodes = self._node.other_nodes
-        if leader != self._node.node_id and other_nodes is not None:
+        other_nodes = self._services.other_nodes
+        if leader != self._services.node_id and other_nodes is not None:
             other_nodes.write_markers(leader, marker, partitions, done)
             return
         for partition in partitions:
-            write_marker(self._node, partition, marker, partial(done, partition))
+            write_marker(self._services, partition, marker, partial(done, partition))
 
 
 def _then(log: UnifiedLog, offset: int, done: Callable[[int], None], code: int) -> None:

@@ -1,4 +1,4 @@
-"""The node's services for the group coordinator: time, timers, and the partitions of `__consumer_offsets`."""
+"""The group coordinator's runtime on a broker: time, timers, and the partitions of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from random import Random
     from uuid import UUID
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.groups.consumer.topics import Topics
     from pyclient.broker_embedded.scheduling.timers import Timer
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.clock import Clock
 
 _READ_BYTES: Final = 4 << 20
@@ -60,47 +60,47 @@ def _group_config(config: BrokerConfig) -> GroupConfig:
     )
 
 
-class NodeSeams:
-    """The services of a node for its group coordinator."""
+class BrokerRuntime:
+    """The `CoordinatorRuntime` of a broker."""
 
-    def __init__(self, node: BrokerNode) -> None:
-        self._node = node
-        self._node_config = node.config
-        self._config = _group_config(node.config)
-        topic = node.image.topics.get(OFFSETS_TOPIC)
+    def __init__(self, services: BrokerServices) -> None:
+        self._services = services
+        self._broker_config = services.configs.current
+        self._config = _group_config(services.configs.current)
+        topic = services.image.topics.get(OFFSETS_TOPIC)
         self._offsets_topic_id = None if topic is None else topic.topic_id
         self._offsets_partitions = 0 if topic is None else len(topic.partitions)
 
     @property
     def clock(self) -> Clock:
         """Return the node's clock."""
-        return self._node.clock
+        return self._services.clock
 
     @property
     def rng(self) -> Random:
         """Return the node's random generator."""
-        return self._node.rng
+        return self._services.rng
 
     @property
     def group_config(self) -> GroupConfig:
         """Return the coordinator's options, with dynamic changes."""
-        if self._node_config is not self._node.config:  # an option was set at run time
-            self._node_config = self._node.config
-            self._config = _group_config(self._node_config)
+        if self._broker_config is not self._services.configs.current:  # an option was set at run time
+            self._broker_config = self._services.configs.current
+            self._config = _group_config(self._broker_config)
         return self._config
 
     @property
     def topics(self) -> Topics:
         """Return the topics of the cluster."""
-        return ImageTopics(self._node.image)
+        return ImageTopics(self._services.image)
 
     def group_options(self, group_id: str) -> Mapping[str, str]:
         """Return the options that are set on the group."""
-        return self._node.image.configs.get((GROUP_RESOURCE, group_id), {})
+        return self._services.image.configs.get((GROUP_RESOURCE, group_id), {})
 
     def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` in `delay` seconds."""
-        return self._node.schedule(delay, callback)
+        return self._services.timers.schedule(delay, callback)
 
     def partition_count(self) -> int:
         """Return the number of partitions of `__consumer_offsets`, 0 if the topic does not exist.
@@ -109,7 +109,7 @@ class NodeSeams:
         that are added later, as in Kafka. (Kafka also keeps offsets.topic.num.partitions until its next start if the
         topic is created with another number, and most groups have no coordinator until then.)
         """
-        topic = self._node.image.topics.get(OFFSETS_TOPIC)
+        topic = self._services.image.topics.get(OFFSETS_TOPIC)
         if topic is None:
             return 0
         if topic.topic_id != self._offsets_topic_id:
@@ -118,15 +118,15 @@ class NodeSeams:
 
     def append(self, partition: int, batch: bytes) -> None:
         """Append a batch to the log of a partition."""
-        log, epoch = self._node.partitions.leader(OFFSETS_TOPIC, partition)
-        hosted = self._node.partitions.hosted(OFFSETS_TOPIC, partition)
+        log, epoch = self._services.partitions.leader(OFFSETS_TOPIC, partition)
+        hosted = self._services.partitions.hosted(OFFSETS_TOPIC, partition)
         if hosted is not None:
             hosted.partition.check_min_isr()
-        log.append(batch, leader_epoch=epoch, now_ms=self._node.clock.time_ms(), origin="coordinator")
+        log.append(batch, leader_epoch=epoch, now_ms=self._services.clock.time_ms(), origin="coordinator")
 
     def read_partition(self, partition: int) -> Iterator[StoredRecord | TransactionEnd]:
         """Yield every record and every end of a transaction; nothing if the partition was never written."""
-        log = self._node.partitions.existing(OFFSETS_TOPIC, partition)
+        log = self._services.partitions.existing(OFFSETS_TOPIC, partition)
         offset = 0 if log is None else log.start_offset
         while log is not None and offset < log.end_offset:
             buffer = log.read_bytes(offset, _READ_BYTES)
