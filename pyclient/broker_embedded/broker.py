@@ -14,6 +14,7 @@ from pyclient.broker_embedded.controller.controller import Controller, MetadataC
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, TopicImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from pyclient.broker_embedded.environment import NodeEnvironment
 from pyclient.broker_embedded.log.alter_log_dirs import ReplicaAlterLogDirs
 from pyclient.broker_embedded.log.data_directory import cluster_of
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
@@ -22,6 +23,7 @@ from pyclient.broker_embedded.network.admission import Admission
 from pyclient.broker_embedded.network.descriptors import Descriptors
 from pyclient.broker_embedded.network.listeners import NodeListeners
 from pyclient.broker_embedded.network.quotas import Quotas
+from pyclient.broker_embedded.network.server import BrokerConnection
 from pyclient.broker_embedded.replication.fetch_sessions import FetchSessions
 from pyclient.broker_embedded.replication.partitions import Partitions
 from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
@@ -38,17 +40,17 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.authorizer.standard import StandardAuthorizer
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
-    from pyclient.broker_embedded.controller.image import BrokerImage
     from pyclient.broker_embedded.controller.quorum import Quorum
     from pyclient.broker_embedded.faults.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
+    from pyclient.broker_embedded.log.data_directory import DataDirectory
     from pyclient.broker_embedded.log.disk_thread import DiskThread
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.membership import ClusterMembership
     from pyclient.broker_embedded.network.authorization import Authorization
+    from pyclient.broker_embedded.network.listeners import BoundListener
     from pyclient.broker_embedded.network.node_channels import Link, NodeChannels
-    from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.releases import Release
     from pyclient.broker_embedded.replication.alter_partition import ToController
     from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
@@ -83,7 +85,7 @@ class BrokerNode:
         self.loop = loop
         self.clock = ShiftedClock(clock)
         self.timers = Timers(loop)
-        self.interceptor: Interceptor | None = None
+        self._interceptor: Interceptor | None = None
         self.rng = rng if rng is not None else random.Random()
         self.fs = fs if fs is not None else RealFileSystem(durable=config.profile != "test")
         self.node_id = config.integer("node.id")
@@ -92,17 +94,25 @@ class BrokerNode:
         self.release = None if config.as_version is None else _release_of(config.as_version)
         self.image = MetadataImage()
         self.configs = Configs(config, self.image)
+        self.env = NodeEnvironment(
+            node_id=self.node_id,
+            loop=loop,
+            clock=self.clock,
+            timers=self.timers,
+            rng=self.rng,
+            fs=self.fs,
+            configs=self.configs,
+            image=self.image,
+        )
         self.request_slices = RequestSlices(loop)
         self.descriptors = Descriptors(self.fs, self.request_slices)
         self.purgatory = FetchPurgatory(loop, self.schedule, self.request_slices)
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), self.rng)
         self.quotas = Quotas(config, self.image.client_quotas)
-        self.connections: dict[int, BrokerConnection] = {}
-        self.addresses: Counter[str] = Counter()  # number of connections per address
         self._logs: LogManager | None = None
         self._services: BrokerServices | None = None
-        self.admission = Admission(self)
-        self.listeners = NodeListeners(self, listener, controller_listener)
+        self.admission = Admission(self.env, self.descriptors, self._connection_of)
+        self.listeners = NodeListeners(self.env, self.admission, self.descriptors, listener, controller_listener)
         self.authorizer = _authorizer_of(config, self.image) if config.has_authorizer else None
         """Decides about requests by ACLs; None: everybody may do everything."""
         self.authorization = _authorization() if config.has_authorizer else None
@@ -133,6 +143,27 @@ class BrokerNode:
     def config(self) -> BrokerConfig:
         """Return the options in force: another object after each change at run time."""
         return self.configs.current
+
+    @property
+    def connections(self) -> dict[int, BrokerConnection]:
+        """Return the connections by number."""
+        return self.admission.connections
+
+    @property
+    def addresses(self) -> Counter[str]:
+        """Return the number of connections per address."""
+        return self.admission.addresses
+
+    @property
+    def interceptor(self) -> Interceptor | None:
+        """Return what applies faults and logs requests; None while there is nothing to do."""
+        return self._interceptor
+
+    @interceptor.setter
+    def interceptor(self, interceptor: Interceptor | None) -> None:
+        self._interceptor = interceptor
+        if self._services is not None:
+            self._services.interceptor = interceptor
 
     @property
     def services(self) -> BrokerServices:
@@ -205,7 +236,7 @@ class BrokerNode:
             self.listeners.serve_clients()
         else:
             self.membership.start()
-        self._upkeep = Upkeep(self)
+        self._upkeep = Upkeep(self.services, lambda: self.paused)
         self.descriptors.refill()
 
     async def stop(self, clean: bool = True) -> None:
@@ -265,22 +296,17 @@ class BrokerNode:
         """Call `callback` on the loop in `delay` seconds of the node's time."""
         return self.timers.schedule(delay, callback)
 
-    def run_in_background(self, name: str, steps: IncrementalTask[object]) -> None:
+    def _run_in_background(self, name: str, steps: IncrementalTask[object]) -> None:
         """Run long work in steps between requests, unless work of that name is running."""
         if self._upkeep is not None:
             self._upkeep.run(name, steps)
 
-    def place_of(self, broker: BrokerImage) -> tuple[str, int]:
-        """Return host and port at which this node reaches another broker."""
-        return broker.endpoint(self.config.listeners.inter_broker) or broker.endpoints[0][1:]
+    def _connection_of(self, sock: socket.socket, number: int, bound: BoundListener) -> BrokerConnection:
+        return BrokerConnection(self.services, sock, number, bound, self._forget_connection)
 
-    def forget_connection(self, connection: BrokerConnection) -> None:
+    def _forget_connection(self, connection: BrokerConnection) -> None:
         """Release what the node holds for a closed connection."""
-        if self.connections.pop(connection.number, None) is not None:
-            self.addresses[connection.address] -= 1
-            if not self.addresses[connection.address]:
-                del self.addresses[connection.address]
-            self.admission.connection_ended()
+        if self.admission.forget(connection):
             self.fetch_sessions.connection_ended(connection.number)
         if self.membership is not None:
             self.controller.connection_ended(connection)
@@ -328,8 +354,10 @@ class BrokerNode:
             purgatory=self.purgatory,
             fetch_sessions=self.fetch_sessions,
             quotas=self.quotas,
+            request_slices=self.request_slices,
             authorizer=self.authorizer,
             authorization=self.authorization,
+            interceptor=self._interceptor,
             listeners=self.listeners,
             connections=self.connections,
         )
@@ -358,7 +386,7 @@ class BrokerNode:
         metadata.removed_topics.clear()
         controller.elect(after_crash=not self.logs.was_clean)
         metadata.flush_in_background(self.logs.flush_in_background)
-        metadata.snapshot_in_background(self)
+        metadata.snapshot_in_background(self.env)
         self._load_groups()
         self._load_transactions()
 
@@ -367,13 +395,21 @@ class BrokerNode:
 
         `ReplicaManager.start` lets the node lead and follow them.
         """
-        from pyclient.broker_embedded.replication.replica_manager import ReplicaManager  # a lone node needs none of it
+        from pyclient.broker_embedded.replication.replica_manager import (  # a lone node needs none of it
+            LocalLogs,
+            ReplicaCallbacks,
+            ReplicaManager,
+        )
         from pyclient.broker_embedded.transactions.other_nodes import OtherNodes
 
         services = self.services
         services.partitions.alone = False
-        services.other_nodes = OtherNodes(self, connect())
-        services.replicas = services.partitions.replicas = ReplicaManager(self, connect, to_controller)
+        local = LocalLogs(self.logs, services.partitions, self.purgatory)
+        callbacks = ReplicaCallbacks(self.leadership_changed, self._fail_directory, self._run_in_background)
+        services.other_nodes = OtherNodes(self.env, connect())
+        services.replicas = services.partitions.replicas = ReplicaManager(
+            self.env, local, connect, to_controller, callbacks
+        )
 
     def leadership_changed(self, at: TopicPartition, leader_epoch: int | None) -> None:
         """Take up or end the work of a coordinator: this node leads `at` in a new epoch, or (None) it does not lead.
@@ -390,6 +426,9 @@ class BrokerNode:
                 self._load_transaction_partition(at.partition, leader_epoch)
             elif self.services.used_transactions is not None:
                 self.services.used_transactions.unload(at.partition)
+
+    def _fail_directory(self, directory: DataDirectory, reason: str) -> bool:
+        return self.membership is not None and self.membership.fail_directory(directory, reason)
 
     def make_controller(
         self, image: MetadataImage, metadata: MetadataLog, callbacks: MetadataCallbacks | None = None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.delta import MetadataDelta
     from pyclient.broker_embedded.controller.image import BrokerImage
+    from pyclient.broker_embedded.log.data_directory import DataDirectory
     from pyclient.broker_embedded.network.node_channels import Link
     from pyclient.types import TopicPartition
 
@@ -64,8 +65,8 @@ class ClusterMembership:
             before_changes=node.logs.take_into_use,
         )
         node.logs.flush_in_background(opened.log)
-        self.quorum = Quorum(node, opened, self._connect("raft"), self)
-        self.to_controller = ActiveControllerChannel(node, self._connect)
+        self.quorum = Quorum(node.env, node.logs, opened, self._connect("raft"), self)
+        self.to_controller = ActiveControllerChannel(node.loop, self.quorum, self._connect)
         self.lifecycle: LifecycleLoop | None = None
         """This node's life as a broker, from its registration on; None on a node that is only a controller."""
         self.producer_ids = ProducerIds(node.node_id, self._broker_epoch, self.to_controller)
@@ -146,7 +147,12 @@ class ClusterMembership:
         if node.config.quorum.is_broker:
             node.start_replication(lambda: self._connect("fetcher"), self.to_controller)
             node.listeners.serve_clients()
-            self.lifecycle = LifecycleLoop(node, lifecycle_of(node, registration_of(node)), self.to_controller)
+            self.lifecycle = LifecycleLoop(
+                node.env,
+                lifecycle_of(node.env, registration_of(node.services)),
+                self.to_controller,
+                lambda: node.metadata_offset,
+            )
             self.lifecycle.on_registered = self._take_up_partitions
             self.to_controller.when_lost(self.lifecycle.connection_lost)
             self.lifecycle.start()
@@ -171,6 +177,14 @@ class ClusterMembership:
             self._take_up_partitions()
             self.lifecycle.metadata_applied()
 
+    def fail_directory(self, directory: DataDirectory, reason: str) -> bool:
+        """Take a log directory offline, and report it to the controller. Return False before the registration."""
+        if self.lifecycle is None:
+            return False
+        self._node.logs.fail_directory(directory, reason)
+        self.lifecycle.directory_failed(directory.directory_id)
+        return True
+
     def _take_up_partitions(self) -> None:
         """Lead and follow partitions, and ask to be unfenced, once the metadata have this life's registration."""
         node, lifecycle = self._node, self.lifecycle
@@ -182,7 +196,7 @@ class ClusterMembership:
 
     def _probe(self, broker: BrokerImage) -> Future[Any]:
         """Return a future that fails with `ConnectionFailed` if a broker is not there."""
-        return self._probes.to(broker.node_id, *self._node.place_of(broker)).send(_PROBE, _PROBE_TIMEOUT)
+        return self._probes.to(broker.node_id, *self._node.env.place_of(broker)).send(_PROBE, _PROBE_TIMEOUT)
 
     def _moved(self, at: TopicPartition, directory: UUID) -> None:
         """Tell the controller that this node's replica of a partition is in another directory."""
@@ -192,7 +206,7 @@ class ClusterMembership:
             if error is not None:
                 log.error("the controller does not know that %s is in directory %s: %s", at, directory, error)
 
-        assign_directory(self._node, self.to_controller, at, directory).add_done_callback(answered)
+        assign_directory(self._node.env, self.to_controller, at, directory).add_done_callback(answered)
 
     def _broker_epoch(self) -> int:
         return -1 if self.lifecycle is None else self.lifecycle.lifecycle.epoch

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.metadata_log import MetadataLog
     from pyclient.broker_embedded.controller.producer_ids import ProducerIds
     from pyclient.broker_embedded.controller.quorum import Quorum
+    from pyclient.broker_embedded.faults.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.alter_log_dirs import ReplicaAlterLogDirs
     from pyclient.broker_embedded.log.filesystem import FileSystem
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.replication.partitions import Partitions
     from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
     from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
+    from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
     from pyclient.broker_embedded.scheduling.timers import ShiftedClock, Timers
     from pyclient.broker_embedded.transactions.coordinator import TransactionCoordinator
     from pyclient.broker_embedded.transactions.other_nodes import OtherNodes
@@ -58,9 +60,12 @@ class BrokerServices:
     purgatory: FetchPurgatory
     fetch_sessions: FetchSessions
     quotas: Quotas
+    request_slices: RequestSlices
     authorizer: StandardAuthorizer | None
     """Decides about requests by ACLs; None: every client may do everything."""
     authorization: Authorization | None
+    interceptor: Interceptor | None
+    """Applies faults and logs requests; None while there is nothing to do."""
     listeners: NodeListeners
     connections: Mapping[int, BrokerConnection]
     controller: Controller = field(init=False)

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from random import Random
     from uuid import UUID
 
-    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.replication.alter_partition import ToController
     from pyclient.broker_embedded.scheduling.timers import Timer
+    from pyclient.broker_embedded.services import BrokerServices
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -201,16 +202,24 @@ class BrokerLifecycle:
 class LifecycleLoop:
     """Sends what a `BrokerLifecycle` says, and takes the answers."""
 
-    def __init__(self, node: BrokerNode, lifecycle: BrokerLifecycle, to_controller: ToController) -> None:
+    def __init__(
+        self,
+        env: NodeEnvironment,
+        lifecycle: BrokerLifecycle,
+        to_controller: ToController,
+        metadata_offset: Callable[[], int],
+    ) -> None:
+        """`metadata_offset` returns the offset of the last metadata record that the node has applied."""
         self.lifecycle = lifecycle
-        self._node = node
+        self._env = env
         self._to_controller = to_controller
+        self._metadata_offset = metadata_offset
         self._timer: Timer | None = None
-        self._timeout = node.config.seconds("broker.session.timeout.ms")
-        self._stopped: Future[None] = node.loop.create_future()
+        self._timeout = env.config.seconds("broker.session.timeout.ms")
+        self._stopped: Future[None] = env.loop.create_future()
         self.on_registered: Callable[[], object] = lambda: None
         """Called when the controller has registered the broker, whose own metadata may or may not have it already."""
-        self.heard = node.loop.time()
+        self.heard = env.loop.time()
         """When the controller answered last, by the loop's clock."""
 
     def start(self) -> None:
@@ -248,7 +257,7 @@ class LifecycleLoop:
         self._tell(self.lifecycle.connection_lost)
 
     def _tell(self, event: Callable[[float], None]) -> None:
-        event(self._node.clock.monotonic())
+        event(self._env.clock.monotonic())
         self._step()
 
     def _step(self) -> None:
@@ -259,21 +268,21 @@ class LifecycleLoop:
             if not self._stopped.done():
                 self._stopped.set_result(None)
             return
-        now = self._node.clock.monotonic()
-        request = self.lifecycle.request(now, self._node.metadata_offset)
+        now = self._env.clock.monotonic()
+        request = self.lifecycle.request(now, self._metadata_offset())
         if request is not None:
             sent: Future[Any] = self._to_controller.send(request, self._timeout)
             sent.add_done_callback(self._answered)
         elif self.lifecycle.due != NEVER:
-            self._timer = self._node.schedule(max(self.lifecycle.due - now, 0.0), self._step)
+            self._timer = self._env.schedule(max(self.lifecycle.due - now, 0.0), self._step)
 
     def _answered(self, done: Future[Any]) -> None:
         if done.cancelled():
             return
-        now = self._node.clock.monotonic()
+        now = self._env.clock.monotonic()
         error = done.exception()
         if error is None:
-            self.heard = self._node.loop.time()
+            self.heard = self._env.loop.time()
             self.lifecycle.answered(done.result(), now)
             if isinstance(done.result(), BrokerRegistrationResponse) and self.lifecycle.epoch != NO_EPOCH:
                 self.on_registered()
@@ -282,36 +291,36 @@ class LifecycleLoop:
         self._step()
 
 
-def lifecycle_of(node: BrokerNode, registration: BrokerRegistrationRequest) -> BrokerLifecycle:
+def lifecycle_of(env: NodeEnvironment, registration: BrokerRegistrationRequest) -> BrokerLifecycle:
     """Return the lifecycle of a node that starts now."""
-    config = node.config
+    config = env.config
     times = Times(
         config.seconds("broker.heartbeat.interval.ms"),
         config.seconds("broker.session.timeout.ms"),
         config.seconds("initial.broker.registration.timeout.ms"),
     )
-    return BrokerLifecycle(registration, times, node.rng, node.clock.monotonic())
+    return BrokerLifecycle(registration, times, env.rng, env.clock.monotonic())
 
 
-def registration_of(node: BrokerNode) -> BrokerRegistrationRequest:
+def registration_of(services: BrokerServices) -> BrokerRegistrationRequest:
     """Return the request with which a node registers."""
     from pyclient.broker_embedded.controller.features import FEATURES, supported
 
-    levels = node.image.features
+    levels = services.image.features
     ranges = {name: supported(name, levels.get(name, 0)) for name in FEATURES}
     return BrokerRegistrationRequest(
-        broker_id=node.node_id,
-        cluster_id=node.cluster_id,
-        incarnation_id=node.controller.new_id(),
+        broker_id=services.node_id,
+        cluster_id=services.logs.directories.cluster_id,
+        incarnation_id=services.controller.new_id(),
         listeners=[
             Listener(name=name, host=host, port=port, security_protocol=protocol)
-            for name, host, port, protocol in node.listeners.endpoints()
+            for name, host, port, protocol in services.listeners.endpoints()
         ],
         features=[
             Feature(name=name, min_supported_version=first, max_supported_version=last)
             for name, (first, last) in ranges.items()
         ],
-        rack=node.config.text("broker.rack"),
-        log_dirs=[directory.directory_id for directory in node.logs.directories.online],
-        previous_broker_epoch=node.logs.directories.clean_epoch,
+        rack=services.configs.current.text("broker.rack"),
+        log_dirs=[directory.directory_id for directory in services.logs.directories.online],
+        previous_broker_epoch=services.logs.directories.clean_epoch,
     )

@@ -43,9 +43,9 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.controller.raft.voters import VoterSet
+    from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.clock import Clock
@@ -174,19 +174,14 @@ class MetadataLog:
         """Flush changes in the background: `arrange` sets up the log. Before this call `append` waits for the sync."""
         arrange(self._log)
 
-    def snapshot_in_background(self, node: BrokerNode) -> None:
+    def snapshot_in_background(self, env: NodeEnvironment) -> None:
         """Write snapshots as the log grows, and delete the log before them."""
         self._snapshots = SnapshotGenerator(
-            node.config,
+            env,
             self._log,
-            loop=node.loop,
-            schedule=node.schedule,
-            fs=node.fs,
-            clock=node.clock,
             position=self._position,
-            image=self._image,
             uninterpreted=lambda: self._uninterpreted,
-            written=lambda snapshot: start_log_at(self._log, node.fs, snapshot, node.clock.time_ms()),
+            written=lambda snapshot: start_log_at(self._log, env.fs, snapshot, env.clock.time_ms()),
         )
 
     def _position(self) -> OffsetAndEpoch | None:

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from uuid import UUID
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.delta import MetadataDelta
     from pyclient.broker_embedded.controller.quorum_files import OpenedLog
     from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch
     from pyclient.broker_embedded.controller.raft.roles import Progress
+    from pyclient.broker_embedded.environment import NodeEnvironment
+    from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.network.node_channels import NodeChannels
     from pyclient.broker_embedded.scheduling.timers import Timer
@@ -59,39 +60,47 @@ class Quorum:
     replica takes no part any more until the node is started again.
     """
 
-    def __init__(self, node: BrokerNode, opened: OpenedLog, channels: NodeChannels, listener: QuorumListener) -> None:
-        config = node.config
+    def __init__(
+        self,
+        env: NodeEnvironment,
+        logs: LogManager,
+        opened: OpenedLog,
+        channels: NodeChannels,
+        listener: QuorumListener,
+    ) -> None:
+        config = env.config
         self.addresses = QuorumAddresses(config.quorum.voters, opened.voters, dynamic=config.quorum.dynamic)
         self.log: UnifiedLog = opened.log
         self.is_active = False
         """True while this node is the active controller: it leads, and has applied all records of earlier leaders."""
         self.loaded = False
-        self._node = node
+        self._env = env
+        self._logs = logs
         self._listener = listener
         self._directory = opened.directory
         self._max_bytes = config.integer("controller.quorum.fetch.max.bytes")
-        name, own = config.quorum.listener_name, config.quorum.voters.get(node.node_id)
-        converter = Converter(node.cluster_id, name, own, self._max_bytes)
-        self.network = QuorumNetwork(node, channels, self.addresses, converter, self)
+        name, own = config.quorum.listener_name, config.quorum.voters.get(env.node_id)
+        converter = Converter(logs.directories.cluster_id, name, own, self._max_bytes)
+        self.network = QuorumNetwork(env, channels, self.addresses, converter, self)
         self._snapshots = QuorumSnapshots(
-            node.fs, opened.log, config.integer("controller.quorum.fetch.snapshot.max.bytes")
+            env.fs, opened.log, config.integer("controller.quorum.fetch.snapshot.max.bytes")
         )
         self._generator: SnapshotGenerator | None = None
-        self._applier = MetadataApplier(opened, node.image)
-        self._writer = QuorumLog(opened.log, node.fs, self._flushed)
+        self._applier = MetadataApplier(opened, env.image)
+        self._writer = QuorumLog(opened.log, env.fs, self._flushed)
         self._timer: Timer | None = None
         self._closed = False
         self._paused = False
         self._busy = False
         self._applying = False
-        me = ReplicaKey(node.node_id, node.logs.directories.directory_id if config.quorum.dynamic else ZERO_UUID)
+        me = ReplicaKey(env.node_id, logs.directories.directory_id if config.quorum.dynamic else ZERO_UUID)
         self._static = VoterSet.of() if config.quorum.dynamic else VoterSet.of(*config.quorum.voters)
         self.raft = RaftReplica(
             me,
             opened.view,
             opened.voters,
             opened.election,
-            node.rng,
+            env.rng,
             RaftTimeouts.of(config),
             description=Voter(me, (Endpoint(name, *own),)) if config.quorum.dynamic and own is not None else None,
             bootstrap=tuple(config.quorum.voters) if config.quorum.dynamic else (),
@@ -99,7 +108,7 @@ class Quorum:
 
     def __repr__(self) -> str:
         role = type(self.raft.state.role).__name__
-        return f"<Quorum node {self._node.node_id} {role} epoch {self.epoch} leader {self.leader_id} {self.log!r}>"
+        return f"<Quorum node {self._env.node_id} {role} epoch {self.epoch} leader {self.leader_id} {self.log!r}>"
 
     @property
     def me(self) -> ReplicaKey:
@@ -138,16 +147,10 @@ class Quorum:
 
     def start(self) -> None:
         """Take up the role that the remembered election gives."""
-        node = self._node
         self._generator = SnapshotGenerator(
-            node.config,
+            self._env,
             self.log,
-            loop=node.loop,
-            schedule=node.schedule,
-            fs=node.fs,
-            clock=node.clock,
             position=self._position,
-            image=node.image,
             uninterpreted=lambda: self._applier.replay.uninterpreted,
             written=self._snapshot_written,
             voters=self._voters_below,
@@ -184,7 +187,7 @@ class Quorum:
 
     def step(self, request: raft.Request | raft.VoterChange) -> Future[Answered]:
         """Take another node's request. Return a future of the answer, which may be held."""
-        answer: Future[Answered] = self._node.loop.create_future()
+        answer: Future[Answered] = self._env.loop.create_future()
         self._drive(lambda now: self.raft.step(answer, request, now))
         return answer
 
@@ -199,19 +202,19 @@ class Quorum:
         self._carry_out(flush=False)
         if self._closed:
             raise errors.KafkaStorageError(f"the metadata log cannot be written: {self.log.failure}")
-        self._node.loop.call_soon(self._drive, self.raft.tick)  # flushes; records of one moment go together
+        self._env.loop.call_soon(self._drive, self.raft.tick)  # flushes; records of one moment go together
         return base
 
     def not_controller(self) -> errors.NotController:
         """Return the error of a change that this node must not make."""
         leader = self.leader_id
         known = "is not known" if leader is None else f"is node {leader}"
-        return errors.NotController(f"node {self._node.node_id} is not the active controller, which {known}")
+        return errors.NotController(f"node {self._env.node_id} is not the active controller, which {known}")
 
     # The core's effects
 
     def _now(self) -> float:
-        return self._node.clock.monotonic()
+        return self._env.clock.monotonic()
 
     def _drive(self, call: Callable[[float], object]) -> None:
         """Call the core and carry out what follows."""
@@ -232,7 +235,7 @@ class Quorum:
                 if not effects and not (flush and self._flush()):
                     break
         except (OSError, errors.KafkaStorageError, errors.ProtocolError) as error:
-            log.error("node %d leaves the metadata quorum: its log cannot be written: %s", self._node.node_id, error)
+            log.error("node %d leaves the metadata quorum: its log cannot be written: %s", self._env.node_id, error)
             self._halt()
         finally:
             self._busy = False
@@ -247,12 +250,12 @@ class Quorum:
             self._timer = None
         deadline = self.raft.deadline
         if deadline != float("inf"):
-            self._timer = self._node.schedule(max(deadline - self._now(), 0.0), self._tick)
+            self._timer = self._env.schedule(max(deadline - self._now(), 0.0), self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         if self.log.failure is not None:
-            log.error("node %d leaves the metadata quorum: %s", self._node.node_id, self.log.failure)
+            log.error("node %d leaves the metadata quorum: %s", self._env.node_id, self.log.failure)
             self._halt()
         self._drive(self.raft.tick)
 
@@ -263,7 +266,7 @@ class Quorum:
             case raft.Answer():
                 self._answer(effect)
             case raft.SaveElection(state):
-                save_election(self._node.fs, self._directory, state, self._static)
+                save_election(self._env.fs, self._directory, state, self._static)
             case raft.HighWatermark(offset):
                 self._applier.committed = offset
             case raft.StoreSnapshotPiece():
@@ -272,9 +275,9 @@ class Quorum:
                 self._install(snapshot)
             case raft.LeaderChange(epoch, leader_id):
                 leader = "unknown" if leader_id is None else leader_id
-                log.info("node %d: metadata epoch %d, leader %s", self._node.node_id, epoch, leader)
+                log.info("node %d: metadata epoch %d, leader %s", self._env.node_id, epoch, leader)
             case _:
-                self._writer.write(effect, self._node.clock.time_ms())
+                self._writer.write(effect, self._env.clock.time_ms())
 
     def _answer(self, effect: raft.Answer) -> None:
         if effect.token.done():
@@ -302,7 +305,7 @@ class Quorum:
     def _install(self, snapshot: OffsetAndEpoch) -> None:
         """Replace the log and the image by a snapshot that was fetched."""
         self._writer.replaced()
-        replay, delta = self._snapshots.install(snapshot, self._node.image)
+        replay, delta = self._snapshots.install(snapshot, self._env.image)
         self._applier.installed(snapshot, replay)
         self.raft.snapshot_installed(snapshot, replay.voters, self._now())
         if delta and self.loaded:
@@ -345,7 +348,7 @@ class Quorum:
         try:
             delta = self._applier.step()
         except errors.ProtocolError as error:
-            log.critical("node %d cannot apply the committed metadata: %s", self._node.node_id, error)
+            log.critical("node %d cannot apply the committed metadata: %s", self._env.node_id, error)
             self._halt()
             return
         if delta and self.loaded:
@@ -353,7 +356,7 @@ class Quorum:
         self.log.advance_high_watermark(self.applied)
         if self._applier.is_behind:
             self._applying = True
-            self._node.loop.call_soon(self._apply_more)
+            self._env.loop.call_soon(self._apply_more)
 
     def _apply_more(self) -> None:
         self._applying = False
@@ -370,11 +373,11 @@ class Quorum:
         active = isinstance(role, Leader) and self.applied > role.epoch_start and self.loaded
         if active == self.is_active:
             waits = self.is_active and self.applied < self.log.end_offset
-            (self._node.logs.awaiting_flush.add if waits else self._node.logs.awaiting_flush.discard)(self.log)
+            (self._logs.awaiting_flush.add if waits else self._logs.awaiting_flush.discard)(self.log)
             return
         self.is_active = active
         if not active:
-            self._node.logs.awaiting_flush.discard(self.log)
+            self._logs.awaiting_flush.discard(self.log)
         self._listener.controller_changed()
         if not active:
             self.log.give_up_commits()
@@ -387,7 +390,7 @@ class Quorum:
             self._timer.cancel()
         self.network.close()
         was_active, self.is_active = self.is_active, False
-        self._node.logs.awaiting_flush.discard(self.log)
+        self._logs.awaiting_flush.discard(self.log)
         if was_active:
             self._listener.controller_changed()
         self.log.give_up_commits()

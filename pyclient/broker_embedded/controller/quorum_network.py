@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Mapping
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.raft.voters import VoterSetHistory
+    from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.network.node_channels import NodeChannels
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -67,18 +67,18 @@ class QuorumNetwork:
 
     def __init__(
         self,
-        node: BrokerNode,
+        env: NodeEnvironment,
         channels: NodeChannels,
         addresses: QuorumAddresses,
         converter: Converter,
         replies: Replies,
     ) -> None:
         self.channels = channels
-        self._node = node
+        self._env = env
         self._addresses = addresses
         self._converter = converter
         self._replies = replies
-        self._timeout = node.config.seconds("controller.quorum.request.timeout.ms")
+        self._timeout = env.config.seconds("controller.quorum.request.timeout.ms")
         self._closed = False
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class QuorumNetwork:
                 self._replies.responded(node_id, request, response)
                 return
             except (errors.ProtocolError, ValueError) as refused:
-                log.error("node %d: the answer of node %d is refused: %s", self._node.node_id, node_id, refused)
+                log.error("node %d: the answer of node %d is refused: %s", self._env.node_id, node_id, refused)
         elif isinstance(error, errors.ConnectionFailed):
             if isinstance(request, raft.Fetch):
                 self._replies.failed(node_id, request, lost=True)
@@ -117,4 +117,4 @@ class QuorumNetwork:
 
     def _away(self, node_id: int, request: raft.Request) -> None:
         """Report a failure a moment later: a node that is away is asked a few times a second, no more."""
-        self._node.schedule(_AWAY, partial(self._replies.failed, node_id, request, lost=False))
+        self._env.schedule(_AWAY, partial(self._replies.failed, node_id, request, lost=False))

@@ -25,12 +25,12 @@ class Endpoint(Protocol):
         """Return the part of the response."""
 
 
-def name_leader(response: Any, endpoint: Endpoint, answered: Answered, services: BrokerServices) -> None:
+def name_leader(response: Any, endpoint: Endpoint, answered: Answered, quorum: Quorum | None) -> None:
     """Put the address of the leader into a response that names it (KIP-853).
 
     A node that is configured with `controller.quorum.bootstrap.servers` knows no voters: it finds the leader by this.
     """
-    leader, quorum = answered.response.leader_id, services.quorum
+    leader = answered.response.leader_id
     address = None if quorum is None or leader is None else quorum.addresses.of(leader)
     if address is not None:
         host, port = address

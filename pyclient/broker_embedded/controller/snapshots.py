@@ -30,17 +30,15 @@ from pyclient.records import (
 )
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Iterable, Iterator
 
-    from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.controller.raft.voters import VoterSet
+    from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.scheduling.timers import Timer
-    from pyclient.clock import Clock
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -204,28 +202,19 @@ class SnapshotGenerator:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        env: NodeEnvironment,
         opened: UnifiedLog,
         *,
-        loop: AbstractEventLoop,
-        schedule: Callable[[float, Callable[[], None]], Timer],
-        fs: FileSystem,
-        clock: Clock,
         position: Callable[[], OffsetAndEpoch | None],
-        image: MetadataImage,
         uninterpreted: Callable[[], list[bytes]],
         written: Callable[[OffsetAndEpoch], None],
         voters: Callable[[int], VoterSet | None] = lambda _offset: None,
     ) -> None:
-        self._most_bytes = config.integer("metadata.log.max.record.bytes.between.snapshots")
-        self._longest = config.seconds("metadata.log.max.snapshot.interval.ms")
+        self._env = env
+        self._most_bytes = env.config.integer("metadata.log.max.record.bytes.between.snapshots")
+        self._longest = env.config.seconds("metadata.log.max.snapshot.interval.ms")
         self._log = opened
-        self._loop = loop
-        self._schedule = schedule
-        self._fs = fs
-        self._clock = clock
         self._position = position
-        self._image = image
         self._uninterpreted = uninterpreted
         self._written = written
         self._voters = voters
@@ -247,7 +236,7 @@ class SnapshotGenerator:
     def _changed(self) -> None:
         if not self._looking:
             self._looking = True
-            self._loop.call_soon(self._look)
+            self._env.loop.call_soon(self._look)
 
     def _look(self) -> None:
         """Begin a snapshot if one is due, once the records that were just appended are in the image, too."""
@@ -257,13 +246,13 @@ class SnapshotGenerator:
             return
         if not self._due and grown < self._most_bytes:
             if self._timer is None and self._longest > 0:
-                self._timer = self._schedule(self._longest, self._time_is_over)
+                self._timer = self._env.schedule(self._longest, self._time_is_over)
             return
         end = self._position()
         if end is not None and end.offset > self._log.start_offset:
             self._running = True
-            now_ms, voters = self._clock.time_ms(), self._voters(end.offset)
-            self._step(end, encode_snapshot(self._image.copy(), end.epoch, now_ms, self._uninterpreted(), voters))
+            now_ms, voters = self._env.clock.time_ms(), self._voters(end.offset)
+            self._step(end, encode_snapshot(self._env.image.copy(), end.epoch, now_ms, self._uninterpreted(), voters))
 
     def _time_is_over(self) -> None:
         self._timer = None
@@ -279,13 +268,13 @@ class SnapshotGenerator:
             self._running = False
             self._write(end, done.value)
         else:
-            self._loop.call_soon(self._step, end, steps)
+            self._env.loop.call_soon(self._step, end, steps)
 
     def _write(self, end: OffsetAndEpoch, content: bytes) -> None:
         if end.offset <= self._log.start_offset:
             return  # another node's snapshot has replaced the log meanwhile
         try:
-            self._fs.replace(path_of(self._log.directory, end), content)
+            self._env.fs.replace(path_of(self._log.directory, end), content)
         except OSError as error:
             log.error("a snapshot of the metadata cannot be written; it is tried again later: %s", error)
             return

@@ -24,5 +24,5 @@ async def handle(request: BeginQuorumEpochRequest, context: RequestContext) -> B
     if isinstance(answered, int):
         return BeginQuorumEpochResponse(error_code=answered, topics=[])
     response = begin_answer(answered)
-    name_leader(response, NodeEndpoint, answered, context.services)
+    name_leader(response, NodeEndpoint, answered, context.services.quorum)
     return response

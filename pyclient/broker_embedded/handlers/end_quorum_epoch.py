@@ -20,5 +20,5 @@ async def handle(request: EndQuorumEpochRequest, context: RequestContext) -> End
     if isinstance(answered, int):
         return EndQuorumEpochResponse(error_code=answered, topics=[])
     response = end_answer(answered)
-    name_leader(response, NodeEndpoint, answered, context.services)
+    name_leader(response, NodeEndpoint, answered, context.services.quorum)
     return response

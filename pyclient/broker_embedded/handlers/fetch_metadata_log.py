@@ -20,5 +20,5 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
     if isinstance(answered, int):
         return FetchResponse(error_code=answered, responses=[])
     response = fetch_answer(answered)
-    name_leader(response, NodeEndpoint, answered, context.services)
+    name_leader(response, NodeEndpoint, answered, context.services.quorum)
     return response

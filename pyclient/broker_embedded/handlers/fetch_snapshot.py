@@ -20,5 +20,5 @@ async def handle(request: FetchSnapshotRequest, context: RequestContext) -> Fetc
     if isinstance(answered, int):
         return FetchSnapshotResponse(error_code=answered, topics=[])
     response = fetch_snapshot_answer(answered)
-    name_leader(response, NodeEndpoint, answered, context.services)
+    name_leader(response, NodeEndpoint, answered, context.services.quorum)
     return response

@@ -20,5 +20,5 @@ async def handle(request: VoteRequest, context: RequestContext) -> VoteResponse:
     if isinstance(answered, int):
         return VoteResponse(error_code=answered, topics=[])
     response = vote_answer(answered)
-    name_leader(response, NodeEndpoint, answered, context.services)
+    name_leader(response, NodeEndpoint, answered, context.services.quorum)
     return response

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyclient import errors
 
 if TYPE_CHECKING:
-    from asyncio import Future, Task
+    from asyncio import AbstractEventLoop, Future, Task
     from collections.abc import Callable
 
-    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.controller.quorum import Quorum
     from pyclient.broker_embedded.network.node_channels import NodeChannels
 
 _FIRST_PAUSE: Final = 0.01
@@ -28,23 +28,24 @@ class ActiveControllerChannel:
     Heartbeats, clients' requests and the rest go over connections of their own: none waits for another's commit.
     """
 
-    def __init__(self, node: BrokerNode, connect: Callable[[str], NodeChannels]) -> None:
+    def __init__(self, loop: AbstractEventLoop, quorum: Quorum, connect: Callable[[str], NodeChannels]) -> None:
         """`connect` makes channels to other nodes; its argument is their purpose."""
-        self._node = node
+        self._loop = loop
+        self._quorum = quorum
         self._heartbeats = connect("heartbeat")
         self._forwarding = connect("forwarding")
         self._others = connect("to-controller")
         self._tasks: set[Task[Any]] = set()
 
     def __repr__(self) -> str:
-        return f"<ActiveControllerChannel of node {self._node.node_id} requests={len(self._tasks)}>"
+        return f"<ActiveControllerChannel of node {self._quorum.me.id} requests={len(self._tasks)}>"
 
     def send(self, request: Any, timeout: float) -> Future[Any]:
         """Send a request. Return a future of the response.
 
         It fails with `KafkaTimeout` if no active controller has answered within `timeout` seconds.
         """
-        task = self._node.loop.create_task(self._send(request, timeout))
+        task = self._loop.create_task(self._send(request, timeout))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -75,8 +76,7 @@ class ActiveControllerChannel:
         return self._heartbeats, self._forwarding, self._others
 
     async def _send(self, request: Any, timeout: float) -> Any:
-        loop, quorum = self._node.loop, self._node.quorum
-        assert quorum is not None, "a node that is alone has no other controller"
+        loop, quorum = self._loop, self._quorum
         name = type(request).__name__
         channels = self._heartbeats if name in _HEARTBEATS else self._others
         if name == _OF_CLIENTS:
@@ -105,10 +105,9 @@ class ActiveControllerChannel:
 
         A node that was cut off or is paused never answers.
         """
-        quorum = self._node.quorum
         try:
             while not (await asyncio.wait({sent}, timeout=_LOOK))[0]:
-                if quorum is None or quorum.leader_id not in (leader, None):
+                if self._quorum.leader_id not in (leader, None):
                     raise errors.ConnectionFailed(f"node {leader} is no longer the active controller")
             return sent.result()
         finally:

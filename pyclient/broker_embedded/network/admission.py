@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.controller.client_quotas import CONNECTIONS, IP
 from pyclient.broker_embedded.network.quotas import Meter
-from pyclient.broker_embedded.network.server import BrokerConnection, address_of
+from pyclient.broker_embedded.network.server import address_of
 from pyclient.config.options import INT_MAX
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.broker import BrokerNode
+    from collections.abc import Callable
+
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
+    from pyclient.broker_embedded.environment import NodeEnvironment
+    from pyclient.broker_embedded.network.descriptors import Descriptors
     from pyclient.broker_embedded.network.listeners import BoundListener
-    from pyclient.broker_embedded.network.server import Listener
+    from pyclient.broker_embedded.network.server import BrokerConnection, Listener
     from pyclient.broker_embedded.scheduling.timers import Timer
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -50,11 +54,24 @@ class Rate:
 
 
 class Admission:
-    """Admit or close the sockets that listeners accept. The node sets `listeners` when it listens."""
+    """Admit or close the sockets that listeners accept, and keep the connections.
 
-    def __init__(self, node: BrokerNode) -> None:
+    `connect` makes the connection of an admitted socket, of which it gets the number. `NodeListeners` sets `listeners`.
+    """
+
+    def __init__(
+        self,
+        env: NodeEnvironment,
+        descriptors: Descriptors,
+        connect: Callable[[socket.socket, int, BoundListener], BrokerConnection],
+    ) -> None:
         self.listeners: list[Listener] = []
-        self._node = node
+        self.connections: dict[int, BrokerConnection] = {}
+        self.addresses: Counter[str] = Counter()
+        """Number of connections per address."""
+        self._env = env
+        self._descriptors = descriptors
+        self._connect = connect
         self._rate = self._new_rate()
         self._rates: dict[str, Rate] = {}
         self._held: tuple[socket.socket, BoundListener, float] | None = None
@@ -74,8 +91,8 @@ class Admission:
 
     def take(self, sock: socket.socket, bound: BoundListener) -> None:
         """Serve an accepted socket, or hold it and pause the listeners until it may be served."""
-        now = self._node.clock.monotonic()
-        limit = self._node.config.integer("max.connection.creation.rate")
+        now = self._env.clock.monotonic()
+        limit = self._env.config.integer("max.connection.creation.rate")
         wait = 0.0 if limit == INT_MAX else self._rate.count(limit, now)
         self._held = sock, bound, now + wait
         self._try()
@@ -84,23 +101,33 @@ class Admission:
         """Serve a socket of the listener for controllers: the quotas are for clients."""
         self._serve(sock, address_of(sock), bound)
 
-    def connection_ended(self) -> None:
-        """Note the end of a connection: a held socket may be served, and one more file descriptor is free."""
-        self._node.descriptors.connections_are(len(self._node.connections))
+    def forget(self, connection: BrokerConnection) -> bool:
+        """Release what is held for a closed connection. Return False if it was not admitted."""
+        if self.connections.pop(connection.number, None) is None:
+            return False
+        self.addresses[connection.address] -= 1
+        if not self.addresses[connection.address]:
+            del self.addresses[connection.address]
+        self._look_for_room()
+        return True
+
+    def _look_for_room(self) -> None:
+        """Serve a held socket if there is room for it now; accept again if a file descriptor is free."""
+        self._descriptors.connections_are(len(self.connections))
         for listener in self.listeners:
             listener.retry()
         if self._held is not None and self._turn is None:
-            self._turn = self._node.schedule(0.0, self._try)
+            self._turn = self._env.schedule(0.0, self._try)
 
     def limits_changed(self) -> None:
         """Apply changed options: close the longest idle of too many connections, or admit where there is room."""
-        connections = list(self._node.connections.values())
-        surplus = len(connections) - self._node.config.integer("max.connections")
+        connections = list(self.connections.values())
+        surplus = len(connections) - self._env.config.integer("max.connections")
         if surplus > 0:
             for connection in sorted(connections, key=lambda each: each.last_active)[:surplus]:
                 log.info("closing %r: above max.connections", connection)
                 connection.close()
-        self.connection_ended()
+        self._look_for_room()
 
     def close(self) -> None:
         """Close the sockets that are not served yet."""
@@ -118,20 +145,20 @@ class Admission:
         self._turn = None
         if self._held is None:
             return
-        node = self._node
+        env = self._env
         sock, bound, due = self._held
-        wait = due - node.clock.monotonic()
-        most = min(node.config.integer("max.connections"), node.descriptors.most_connections)
-        is_full = len(node.connections) >= most
+        wait = due - env.clock.monotonic()
+        most = min(env.config.integer("max.connections"), self._descriptors.most_connections)
+        is_full = len(self.connections) >= most
         if wait > _NEGLIGIBLE_WAIT or is_full:
             if wait > _NEGLIGIBLE_WAIT:
-                self._turn = node.schedule(wait, self._try)
+                self._turn = env.schedule(wait, self._try)
             else:
                 log.warning(
                     "not accepting connections: there are %d, max.connections=%d, file descriptors allow %d",
-                    len(node.connections),
-                    node.config.integer("max.connections"),
-                    node.descriptors.most_connections,
+                    len(self.connections),
+                    env.config.integer("max.connections"),
+                    self._descriptors.most_connections,
                 )
             for listener in self.listeners:
                 listener.hold()
@@ -146,33 +173,32 @@ class Admission:
         wait = self._wait_of(address)
         if wait > 0:
             log.warning("closing a connection of %s: above its rate of connections (%s)", address, CONNECTIONS)
-            self._turned_away[sock] = self._node.schedule(wait, lambda: self._turn_away(sock))
+            self._turned_away[sock] = self._env.schedule(wait, lambda: self._turn_away(sock))
             return
-        limit = connections_of(self._node.config, address)
-        if self._node.addresses[address] >= limit:
+        limit = connections_of(self._env.config, address)
+        if self.addresses[address] >= limit:
             log.warning("closing a connection of %s: max.connections.per.ip=%d reached", address, limit)
             sock.close()
             return
         self._serve(sock, address, bound)
 
     def _serve(self, sock: socket.socket, address: str, bound: BoundListener) -> None:
-        node = self._node
         self._numbers += 1
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # detects a peer whose machine is gone
             for option, name in _BUFFER_OPTIONS:
-                if (size := node.config.integer(name)) > 0:
+                if (size := self._env.config.integer(name)) > 0:
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
-            node.connections[self._numbers] = BrokerConnection(node, sock, self._numbers, bound)
-            node.addresses[address] += 1
-            node.descriptors.connections_are(len(node.connections))
+            self.connections[self._numbers] = self._connect(sock, self._numbers, bound)
+            self.addresses[address] += 1
+            self._descriptors.connections_are(len(self.connections))
         except OSError as error:  # gone before it was served
             log.info("a connection ended at once: %s", error)
             sock.close()
 
     def _wait_of(self, address: str) -> float:
         """Return for how many seconds an address is above its rate; 0 if it has no limit."""
-        quotas = self._node.image.client_quotas
+        quotas = self._env.image.client_quotas
         own = quotas.get(((IP, address),), {}).get(CONNECTIONS)
         limit = own if own is not None else quotas.get(((IP, None),), {}).get(CONNECTIONS)
         if limit is None:
@@ -181,7 +207,7 @@ class Admission:
         self._rates[address] = rate
         if len(self._rates) > _MOST_ADDRESSES:
             del self._rates[next(iter(self._rates))]
-        now = self._node.clock.monotonic()
+        now = self._env.clock.monotonic()
         wait = rate.count(limit, now)
         if wait > 0:
             rate.take_back(now)  # it is not accepted
@@ -192,7 +218,7 @@ class Admission:
             sock.close()
 
     def _new_rate(self) -> Rate:
-        config = self._node.config
+        config = self._env.config
         return Rate(config.integer("quota.window.num"), config.integer("quota.window.size.seconds"))
 
 

@@ -21,8 +21,10 @@ from pyclient.net.surroundings import SURROUNDINGS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.config.listeners import ListenerConfig
+    from pyclient.broker_embedded.environment import NodeEnvironment
+    from pyclient.broker_embedded.network.admission import Admission
+    from pyclient.broker_embedded.network.descriptors import Descriptors
     from pyclient.broker_embedded.network.oauth import TokenValidator
     from pyclient.broker_embedded.network.sasl import SaslSession, Users
     from pyclient.broker_embedded.network.server import BrokerConnection
@@ -34,7 +36,7 @@ log = logging.getLogger("pyclient.broker_embedded")
 class BoundListener:
     """One listener. `config` has the port that it really has once `bind` was called."""
 
-    def __init__(self, node: BrokerNode, config: ListenerConfig, sock: socket.socket | None = None) -> None:
+    def __init__(self, env: NodeEnvironment, config: ListenerConfig, sock: socket.socket | None = None) -> None:
         """`sock` listens already; without it `bind` makes one."""
         self.config = config
         if config.is_controller:
@@ -46,7 +48,7 @@ class BoundListener:
         self._rules: PrincipalRules | None = None
         self._users: Users | None = None
         self._tokens: TokenValidator | None = None
-        self._node = node
+        self._env = env
         self._socket = sock
         self._listener: Listener | None = None
 
@@ -60,11 +62,11 @@ class BoundListener:
 
         config = self.config
         if self._socket is None:
-            self._socket = listen(self._node.config, config.host, config.port)
+            self._socket = listen(self._env.config, config.host, config.port)
         self.config = replace(config, port=self._socket.getsockname()[1])
         # a node that listens on all addresses advertises the one that the client used: no shared responses
         if not config.is_controller and (config.advertised is not None or config.host not in WILDCARDS):
-            self.answer_cache = AnswerCache(self._node.image)
+            self.answer_cache = AnswerCache(self._env.image)
         if config.uses_tls:
             from pyclient.broker_embedded.network.tls import ServerContexts
 
@@ -95,9 +97,7 @@ class BoundListener:
     def serve(self, on_connection: Callable[[socket.socket], None], on_exhausted: Callable[[], bool]) -> Listener:
         """Accept connections."""
         assert self._socket is not None, "bind() comes first"
-        self._listener = Listener(self._node.loop, self._socket, on_connection, on_exhausted)
-        if self._node.paused:
-            self._listener.pause()
+        self._listener = Listener(self._env.loop, self._socket, on_connection, on_exhausted)
         return self._listener
 
     def close(self) -> None:
@@ -117,10 +117,10 @@ class BoundListener:
     def stream(self, sock: socket.socket, **options: Any) -> FrameStream:
         """Return the stream of an accepted socket."""
         if self.contexts is None:
-            return FrameStream(self._node.loop, sock, **options)
+            return FrameStream(self._env.loop, sock, **options)
         from pyclient.net.tls import TlsStream
 
-        return TlsStream(self._node.loop, sock, context=self.contexts.current(), server_side=True, **options)
+        return TlsStream(self._env.loop, sock, context=self.contexts.current(), server_side=True, **options)
 
     def is_ready(self, stream: FrameStream) -> bool:
         """Return True unless a TLS handshake is not over, or has failed."""
@@ -148,12 +148,12 @@ class BoundListener:
         """Return what decides about a new connection."""
         from pyclient.broker_embedded.network.sasl import SaslSession, Users
 
-        node = self._node
+        env = self._env
         if self._users is None:
-            passwords = {**node.config.users, **self.config.passwords}
-            self._users = Users(passwords, node.image.scram_credentials, self._tokens)
+            passwords = {**env.config.users, **self.config.passwords}
+            self._users = Users(passwords, env.image.scram_credentials, self._tokens)
         return SaslSession(
-            connection, self._users, self.config, node.config.seconds("connection.failed.authentication.delay.ms")
+            connection, self._users, self.config, env.config.seconds("connection.failed.authentication.delay.ms")
         )
 
     def address_for(self, connection: BrokerConnection) -> tuple[str, int]:
@@ -168,15 +168,23 @@ class NodeListeners:
     """The listeners of a node for clients, and the one for controllers."""
 
     def __init__(
-        self, node: BrokerNode, client: socket.socket | None = None, controller: socket.socket | None = None
+        self,
+        env: NodeEnvironment,
+        admission: Admission,
+        descriptors: Descriptors,
+        client: socket.socket | None = None,
+        controller: socket.socket | None = None,
     ) -> None:
         """`client` and `controller` are sockets that listen already; `client` is for the first listener."""
-        self._node = node
-        listeners, quorum = node.config.listeners, node.config.quorum
+        self._env = env
+        self._admission = admission
+        self._descriptors = descriptors
+        self._paused = False
+        listeners, quorum = env.config.listeners, env.config.quorum
         given = [client, *[None] * len(listeners.clients)]
-        self.clients = [BoundListener(node, *each) for each in zip(listeners.clients, given, strict=False)]
+        self.clients = [BoundListener(env, *each) for each in zip(listeners.clients, given, strict=False)]
         has_controller = controller is not None or (bool(quorum.voters) and quorum.is_controller)
-        self.controller = BoundListener(node, listeners.controller, controller) if has_controller else None
+        self.controller = BoundListener(env, listeners.controller, controller) if has_controller else None
 
     def __repr__(self) -> str:
         return f"<NodeListeners {self._all}>"
@@ -193,27 +201,33 @@ class NodeListeners:
 
     def serve_controllers(self) -> None:
         """Accept the connections of other nodes to this controller."""
-        admission = self._node.admission
+        admission = self._admission
         if self.controller is not None:
             bound = self.controller
             bound.serve(lambda sock: admission.take_node(sock, bound), lambda: False)
+        if self._paused:
+            self.pause()
 
     def serve_clients(self) -> None:
         """Accept the connections of clients, and of brokers that replicate."""
-        admission, run_out = self._node.admission, self._node.descriptors.run_out
+        admission, run_out = self._admission, self._descriptors.run_out
         admission.listeners = [
             bound.serve(lambda sock, bound=bound: admission.take(sock, bound), run_out)  # type: ignore[misc]
             for bound in self.clients
         ]
+        if self._paused:
+            self.pause()
 
     def pause(self) -> None:
         """Accept nothing until `resume`."""
+        self._paused = True
         for each in self._all:
             if each.listener is not None:
                 each.listener.pause()
 
     def resume(self) -> None:
         """End the pause."""
+        self._paused = False
         for each in self._all:
             if each.listener is not None:
                 each.listener.resume()
@@ -237,16 +251,16 @@ class NodeListeners:
 
     def advertised(self, connection: BrokerConnection) -> Iterator[tuple[int, str, int, str | None]]:
         """Yield (node id, host, port, rack) of the brokers that have the listener of `connection`."""
-        node, bound = self._node, connection.bound
-        for broker in node.image.brokers.values():
-            if broker.node_id == node.node_id:
-                yield (node.node_id, *bound.address_for(connection), broker.rack)
+        env, bound = self._env, connection.bound
+        for broker in env.image.brokers.values():
+            if broker.node_id == env.node_id:
+                yield (env.node_id, *bound.address_for(connection), broker.rack)
             elif not broker.fenced and (place := broker.endpoint(bound.config.name)) is not None:
                 yield (broker.node_id, *place, broker.rack)
 
     def inter_broker_users(self) -> dict[str, str]:
         """Return the users that have credentials of SCRAM: all but the one of the nodes."""
-        users = self._node.config.users
+        users = self._env.config.users
         return {user: password for user, password in users.items() if user != INTER_BROKER_USER}
 
     @property

@@ -155,7 +155,7 @@ class SaslSession:
         self._exchange: PlainServer | ScramServer | OAuthServer | None = None
         self._largest = connection.stream.frames.max_frame
         self._serve: Callable[[memoryview], None] = connection.stream.frames.on_frame
-        self._timer: Timer | None = connection.node.schedule(_SECONDS, self._too_late)
+        self._timer: Timer | None = connection.services.timers.schedule(_SECONDS, self._too_late)
         self._guard()
 
     @property
@@ -221,7 +221,7 @@ class SaslSession:
         frames.max_frame, frames.on_frame = self._largest, self._serve
         self.end()
         if self._lifetime:  # afterwards no requests are taken but those to authenticate again
-            self._timer = self._connection.node.schedule(self._lifetime, self._guard)
+            self._timer = self._connection.services.timers.schedule(self._lifetime, self._guard)
 
     def end(self) -> None:
         """Wait for no time any more: the connection has ended, or its client is known."""

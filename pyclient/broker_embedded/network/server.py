@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Generator
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import Route
     from pyclient.broker_embedded.network.listeners import BoundListener
     from pyclient.broker_embedded.network.lone_produce import LoneProduces
     from pyclient.broker_embedded.scheduling.timers import Timer
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.fields import Part, Request, Response
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -149,16 +149,26 @@ def _ignore(_event: object) -> None:
 
 
 class BrokerConnection:
-    """One connection. The next request is read when the last one is answered, which keeps responses in order."""
+    """One connection. The next request is read when the last one is answered, which keeps responses in order.
 
-    def __init__(self, node: BrokerNode, sock: socket.socket, number: int, bound: BoundListener) -> None:
-        self.node = node
-        self.services = node.services
+    `on_closed` is called with it when it is closed.
+    """
+
+    def __init__(
+        self,
+        services: BrokerServices,
+        sock: socket.socket,
+        number: int,
+        bound: BoundListener,
+        on_closed: Callable[[BrokerConnection], None],
+    ) -> None:
+        self.services = services
+        self._on_forgotten = on_closed
         self.number = number
         self.bound = bound
         self.listener = bound.kind
         self.local_address: tuple[str, int] = sock.getsockname()[:2]
-        self.last_active = node.loop.time()
+        self.last_active = services.loop.time()
         self.on_abandoned: Callable[[], None] | None = None
         """Called when the connection closes while its request waits; set by the code that makes it wait."""
         self.on_ended: Callable[[], None] | None = None
@@ -167,8 +177,8 @@ class BrokerConnection:
         self._of_client = not bound.config.is_controller
         self._find_route = dispatch.ROUTES[bound.kind].find
         self._cache = bound.answer_cache
-        self._authorization = node.authorization
-        self._is_simple = self._of_client and node.authorization is None  # answers do not depend on the client
+        self._authorization = services.authorization
+        self._is_simple = self._of_client and services.authorization is None  # answers do not depend on the client
         self._principal: str | None = None
         self._lones: LoneProduces | None = None
         self._waiting: asyncio.Future[Any] | None = None
@@ -178,13 +188,15 @@ class BrokerConnection:
         self._unfinished: tuple[int, float] | None = None  # bytes of an incomplete request, and when they were counted
         self.stream = bound.stream(
             sock,
-            max_frame=node.config.integer("socket.request.max.bytes"),
+            max_frame=services.configs.current.integer("socket.request.max.bytes"),
             on_frame=self._on_frame,
             on_closed=self._on_closed,
             pause_above=PAUSE_ABOVE,
         )
         self.stream.on_end = self._on_end
-        self._deadline = node.schedule(_HANDSHAKE_SECONDS, self._look_at_handshake) if bound.contexts else None
+        self._deadline = (
+            services.timers.schedule(_HANDSHAKE_SECONDS, self._look_at_handshake) if bound.contexts else None
+        )
         self.client_host = "/" + self.stream.peername.rsplit(":", 1)[0].strip("[]")
         self.sasl = bound.new_sasl_session(self) if bound.config.uses_sasl else None
 
@@ -210,7 +222,7 @@ class BrokerConnection:
 
     def close_after_answer(self) -> None:
         """Close the socket once the answer of the request that is served now was given to it."""
-        call_soon = self.node.loop.call_soon
+        call_soon = self.services.loop.call_soon
         call_soon(call_soon, self.close)  # between the two the answer is sent
 
     def stalled(self, now: float, seconds: float) -> bool:
@@ -247,10 +259,10 @@ class BrokerConnection:
         Of several quotas the longest time applies.
         """
         if self._muted is not None:
-            if self._muted.due >= self.node.loop.time() + seconds:
+            if self._muted.due >= self.services.loop.time() + seconds:
                 return
             self._muted.cancel()
-        self._muted = self.node.schedule(seconds, self._unmute)
+        self._muted = self.services.timers.schedule(seconds, self._unmute)
         self.stream.pause_reading()
 
     def _unmute(self) -> None:
@@ -259,17 +271,17 @@ class BrokerConnection:
 
     def _go_on(self) -> None:
         """Read the next request, unless there is still a reason not to."""
-        self.last_active = self.node.loop.time()
+        self.last_active = self.services.loop.time()
         if self._waiting is None and self._sliced is None and self._muted is None:
             self.stream.resume_reading()
 
     def _on_frame(self, frame: memoryview) -> None:
-        node = self.node
-        self.last_active = node.loop.time()
-        began = perf_counter() if node.image.client_quotas and self._of_client else 0.0
-        plain = node.interceptor is None and not began and self._is_simple
+        services = self.services
+        self.last_active = services.loop.time()
+        began = perf_counter() if services.image.client_quotas and self._of_client else 0.0
+        plain = services.interceptor is None and not began and self._is_simple
         lones = self._lones
-        if lones is not None and plain and (known := lones.answer(self.services, frame)) is not None:
+        if lones is not None and plain and (known := lones.answer(services, frame)) is not None:
             self.stream.send([known])
             return
         cache = self._cache if plain else None
@@ -279,7 +291,7 @@ class BrokerConnection:
         try:
             header = framing.decode_request_header(frame)
             route = self._find_route(header.api_key, header.api_version)
-            release = node.release if self._of_client else None
+            release = services.release if self._of_client else None
             if route is None or (release is not None and not release.serves(header.api_key, header.api_version)):
                 self._refuse(header)
                 return
@@ -290,7 +302,7 @@ class BrokerConnection:
         except (errors.ProtocolError, errors.UnsupportedVersion) as error:
             self._unreadable(error)
             return
-        before = node.image.version
+        before = services.image.version
         try:
             answer = self._call(route, header, request)
         except Exception as error:
@@ -317,7 +329,7 @@ class BrokerConnection:
         )
 
     def _serve(self, route: Route, request: Request[Any], context: RequestContext, number: int) -> Any:
-        interceptor = self.node.interceptor
+        interceptor = self.services.interceptor
         if interceptor is None or not self._of_client:
             return route.handler(request, context)
         return interceptor.serve(route, request, context, number)  # for faults and the request log
@@ -332,11 +344,11 @@ class BrokerConnection:
         version: int,
     ) -> None:
         """Prepare the fast path for requests like this one; `version` is the metadata version of the answer."""
-        node = self.node
+        services = self.services
         if not self._is_simple:
             return
         if header.api_key == METADATA:
-            if self._cache is not None and version == node.image.version:
+            if self._cache is not None and version == services.image.version:
                 self._cache.keep(frame, answer, parts)
         elif header.api_key == _PRODUCE:
             self._keep(frame, header, request)
@@ -350,7 +362,7 @@ class BrokerConnection:
     def _in_slices(self, steps: Generator[Any, None, None]) -> None:
         """Serve a request in steps, and read nothing more until it is done."""
         self._sliced = sliced = SlicedRequest(steps, self._slices_over)
-        if self.node.request_slices.begin(sliced):
+        if self.services.request_slices.begin(sliced):
             self._sliced = None
         else:
             self.stream.pause_reading()
@@ -367,7 +379,7 @@ class BrokerConnection:
         except errors.ProtocolError as error:
             self._unreadable(error)
             return
-        before = self.node.image.version
+        before = self.services.image.version
         try:
             answer = self._call(route, header, request)
         except Exception as error:
@@ -382,7 +394,7 @@ class BrokerConnection:
                 self._park(answer, route, header, request, large=True)
             return
         parts = self._send(answer, route, header, request)
-        if parts is not None and self.node.interceptor is None and not self.node.image.client_quotas:
+        if parts is not None and self.services.interceptor is None and not self.services.image.client_quotas:
             self._remember(frame, header, request, answer, parts, before)
 
     def _answer_large(
@@ -394,7 +406,7 @@ class BrokerConnection:
         request: Request[Any],
     ) -> Generator[Any, None, None]:
         """Take the steps to an answer, and encode it in steps."""
-        before = self.node.image.version
+        before = self.services.image.version
         try:
             answer = yield from steps
             if type(answer) is not route.response:
@@ -409,7 +421,7 @@ class BrokerConnection:
         parts = yield from self._send_large(answer, route, header, request)
         if parts is None:
             return
-        if frame is not None and self.node.interceptor is None and not self.node.image.client_quotas:
+        if frame is not None and self.services.interceptor is None and not self.services.image.client_quotas:
             self._remember(frame, header, request, answer, parts, before)
 
     def _send_large(
@@ -432,7 +444,7 @@ class BrokerConnection:
         yield from self._send_large(answer, route, header, request)
 
     def _count_time(self) -> None:
-        if self._sliced is not None and self.node.image.client_quotas:
+        if self._sliced is not None and self.services.image.client_quotas:
             self._spent = self._sliced.seconds()
 
     def _send(
@@ -464,10 +476,10 @@ class BrokerConnection:
         Waiting time does not count, and the client is muted for one window at most, as in Kafka.
         """
         spent, self._spent = self._spent, 0.0
-        node = self.node
+        services = self.services
         client_id = header.client_id or ""
-        seconds = node.quotas.request.charge(client_id, spent * 100, node.clock.monotonic())
-        seconds = min(seconds, node.config.integer("quota.window.size.seconds"))
+        seconds = services.quotas.request.charge(client_id, spent * 100, services.clock.monotonic())
+        seconds = min(seconds, services.configs.current.integer("quota.window.size.seconds"))
         if seconds <= 0:
             return
         self.mute(seconds)
@@ -480,7 +492,7 @@ class BrokerConnection:
         if header.api_key == _API_VERSIONS:
             from pyclient.broker_embedded.handlers.api_versions import unsupported_version
 
-            answer = unsupported_version(self.node.release)
+            answer = unsupported_version(self.services.release)
             self.stream.send(framing.encode_response(answer, 0, header.correlation_id))
             return
         log.warning(
@@ -496,7 +508,7 @@ class BrokerConnection:
         self, answer: Any, route: Route, header: framing.RequestHeader, request: Request[Any], *, large: bool = False
     ) -> None:
         """Read nothing more until the answer is ready; a `large` one is encoded in slices."""
-        waiting: asyncio.Future[Any] = self.node.loop.create_task(answer) if iscoroutine(answer) else answer
+        waiting: asyncio.Future[Any] = self.services.loop.create_task(answer) if iscoroutine(answer) else answer
         self._waiting = waiting
         self.stream.pause_reading()
         waiting.add_done_callback(lambda done: self._answer(done, route, header, request, large))
@@ -549,7 +561,7 @@ class BrokerConnection:
         if request is not None:
             from pyclient.broker_embedded.faults.error_answers import failed_answer
 
-            answer = failed_answer(route.name, request, header.api_version, self.node.image.topic_name, error)
+            answer = failed_answer(route.name, request, header.api_version, self.services.image.topic_name, error)
         if answer is None:
             self.stream.close()
         else:
@@ -583,7 +595,7 @@ class BrokerConnection:
             log.warning("%s: connection closed: %s", self.stream.peername, error)
         elif error is not None and not isinstance(error, errors.ConnectionFailed):
             log.error("%s: connection closed", self.stream.peername, exc_info=error)
-        self.node.forget_connection(self)
+        self._on_forgotten(self)
         # without these cycles it is freed now, also when a garbage collection has frozen it
         self.stream.on_frame = self.stream.on_closed = _ignore
         self.stream.on_end = None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
-    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.replication.partition import IsrChange
     from pyclient.protocol.messages.alter_partition import AlterPartitionResponse, AlterPartitionResponsePartitionData
 
@@ -26,12 +26,6 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 _TIMEOUT: Final = 30.0  # seconds; Kafka: controller.socket.timeout.ms
 _BACKOFF: Final = 0.05
-
-
-def broker_epoch(node: BrokerNode) -> int:
-    """Return the epoch of the node's registration, -1 if the metadata have none."""
-    broker = node.image.brokers.get(node.node_id)
-    return -1 if broker is None else broker.epoch
 
 
 class ToController(Protocol):
@@ -55,8 +49,8 @@ class Proposal(NamedTuple):
 class AlterPartitionManager:
     """Proposals of all partitions, sent together. Those that come while a request is on its way wait for the next."""
 
-    def __init__(self, node: BrokerNode, to_controller: ToController) -> None:
-        self._node = node
+    def __init__(self, env: NodeEnvironment, to_controller: ToController) -> None:
+        self._env = env
         self._to_controller = to_controller
         self._waiting: dict[tuple[UUID, int], Proposal] = {}
         self._sent: dict[tuple[UUID, int], Proposal] = {}
@@ -92,8 +86,8 @@ class AlterPartitionManager:
                 )
             )
         request = AlterPartitionRequest(
-            broker_id=self._node.node_id,
-            broker_epoch=broker_epoch(self._node),
+            broker_id=self._env.node_id,
+            broker_epoch=self._env.broker_epoch,
             topics=[AlterPartitionRequestTopicData(topic_id=each, partitions=data) for each, data in topics.items()],
         )
         self._to_controller.send(request, _TIMEOUT).add_done_callback(self._answered)
@@ -135,4 +129,4 @@ class AlterPartitionManager:
         for key, proposal in proposals.items():
             if proposal.refused(errors.UnknownServerError.code):
                 self._waiting.setdefault(key, proposal)
-        self._node.schedule(_BACKOFF, self._send)
+        self._env.schedule(_BACKOFF, self._send)

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import PartitionImage
+    from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.replication.alter_partition import ToController
     from pyclient.broker_embedded.replication.replica_manager import HostedPartition
@@ -74,13 +75,20 @@ class _Repair:
 class DamagedReplicas:
     """The repairs on a node. While a replica is repaired, and until it is cut, it fetches nothing.
 
-    `refetch` is called with a replica that has been cut.
+    `refetch` is called with a replica that has been cut. `run_in_background` runs steps between requests, by a name.
     """
 
     def __init__(
-        self, node: BrokerNode, to_controller: ToController, refetch: Callable[[HostedPartition], object]
+        self,
+        env: NodeEnvironment,
+        logs: LogManager,
+        to_controller: ToController,
+        refetch: Callable[[HostedPartition], object],
+        run_in_background: Callable[[str, IncrementalTask[object]], None],
     ) -> None:
-        self._node = node
+        self._env = env
+        self._logs = logs
+        self._run_in_background = run_in_background
         self._to_controller = to_controller
         self._refetch = refetch
         self._repairs: dict[TopicPartition, _Repair] = {}
@@ -96,23 +104,23 @@ class DamagedReplicas:
 
     def found(self, hosted: HostedPartition, error: Exception) -> bool:
         """Begin the repair of a replica. Return True if another one is in sync, so that it can be repaired."""
-        opened, state = hosted.log, self._node.image.partition(*hosted.at)
-        if opened is None or state is None or state.directory_of(self._node.node_id) is None:
+        opened, state = hosted.log, self._env.image.partition(*hosted.at)
+        if opened is None or state is None or state.directory_of(self._env.node_id) is None:
             return False
         if hosted.at not in self._repairs:
             log.error("%s: this replica is damaged or cannot be used: %s", hosted.at, error)
             self._repairs[hosted.at] = _Repair(hosted, opened)
             self.look(hosted, state)
-        return bool(set(state.isr) - {self._node.node_id})
+        return bool(set(state.isr) - {self._env.node_id})
 
     def look(self, hosted: HostedPartition, state: PartitionImage) -> None:
         """Take the next step, if the metadata of a partition call for one."""
         repair = self._repairs.get(hosted.at)
-        if repair is None and hosted.log is not None and state.directory_of(self._node.node_id) == LOST:
+        if repair is None and hosted.log is not None and state.directory_of(self._env.node_id) == LOST:
             log.warning("%s: the repair of this replica goes on", hosted.at)  # the node was restarted meanwhile
             repair = self._repairs[hosted.at] = _Repair(hosted, hosted.log)
         if repair is not None and not repair.is_busy and not self._closed:
-            self._take(repair, next_step(self._node.node_id, state, is_cut=repair.is_cut))
+            self._take(repair, next_step(self._env.node_id, state, is_cut=repair.is_cut))
 
     def forget(self, hosted: HostedPartition) -> None:
         """End the repair: the replica is no longer on this node."""
@@ -129,16 +137,16 @@ class DamagedReplicas:
             self._assign(repair, LOST)
         elif step is Step.CUT and repair.opened.failure is None:  # else the next start of the node goes on
             repair.is_busy = True
-            self._node.run_in_background(f"repair of {hosted.at}", self._cut(repair))
+            self._run_in_background(f"repair of {hosted.at}", self._cut(repair))
         elif step is Step.RETURN:
-            self._assign(repair, self._node.logs.directories.homes[hosted.at].directory_id)
+            self._assign(repair, self._logs.directories.homes[hosted.at].directory_id)
         elif step is Step.END:
             log.info("%s: this replica is repaired up to %d, and fetches on", hosted.at, repair.opened.end_offset)
             del self._repairs[hosted.at]
 
     def _assign(self, repair: _Repair, directory: UUID) -> None:
         repair.is_busy = True
-        sent = assign_directory(self._node, self._to_controller, repair.hosted.at, directory)
+        sent = assign_directory(self._env, self._to_controller, repair.hosted.at, directory)
 
         def answered(done: Future[None]) -> None:
             if done.cancelled():
@@ -153,13 +161,13 @@ class DamagedReplicas:
         sent.add_done_callback(answered)
 
     def _cut(self, repair: _Repair) -> IncrementalTask[None]:
-        hosted, opened, node = repair.hosted, repair.opened, self._node
+        hosted, opened, env = repair.hosted, repair.opened, self._env
         try:
             damage = yield from first_damage(opened)
             if damage is not None:
-                kept = yield from keep_aside(damage, node.fs)
-                state = node.image.partition(*hosted.at)
-                if opened.closed or state is None or next_step(node.node_id, state, is_cut=False) is not Step.CUT:
+                kept = yield from keep_aside(damage, env.fs)
+                state = env.image.partition(*hosted.at)
+                if opened.closed or state is None or next_step(env.node_id, state, is_cut=False) is not Step.CUT:
                     return
                 log.error(
                     "%s: %s; it ends at %d now and is fetched again from broker %d; the damaged bytes are in %s",
@@ -170,7 +178,7 @@ class DamagedReplicas:
                     kept,
                 )
                 opened.truncate_to(damage.offset)
-                node.logs.flush_checkpoints()  # the recovery point may be beyond the new end
+                self._logs.flush_checkpoints()  # the recovery point may be beyond the new end
             repair.is_cut = True
             if self._repairs.get(hosted.at) is repair:
                 self._refetch(hosted)
@@ -184,9 +192,9 @@ class DamagedReplicas:
 
         def again() -> None:
             repair.is_busy = False
-            state = self._node.image.partition(*repair.hosted.at)
+            state = self._env.image.partition(*repair.hosted.at)
             if state is not None and self._repairs.get(repair.hosted.at) is repair:
                 self.look(repair.hosted, state)
 
         if not self._closed:
-            self._node.schedule(_AGAIN, again)
+            self._env.schedule(_AGAIN, again)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.replication.alter_partition import broker_epoch
 from pyclient.errors.codes import from_code
 from pyclient.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from uuid import UUID
 
-    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.replication.alter_partition import ToController
     from pyclient.types import TopicPartition
 
@@ -27,19 +26,19 @@ _TIMEOUT: Final = 30.0
 
 
 def assign_directory(
-    node: BrokerNode, to_controller: ToController, at: TopicPartition, directory: UUID
+    env: NodeEnvironment, to_controller: ToController, at: TopicPartition, directory: UUID
 ) -> Future[None]:
     """Return a future that is done when the controller has noted the directory, and fails if it did not."""
-    noted: Future[None] = node.loop.create_future()
-    topic = node.image.topics.get(at.topic)
+    noted: Future[None] = env.loop.create_future()
+    topic = env.image.topics.get(at.topic)
     if topic is None:
         noted.set_exception(errors.UnknownTopicOrPartition(f"there is no topic {at.topic}"))
         return noted
     partition = AssignReplicasToDirsRequestPartitionData(partition_index=at.partition)
     topics = [AssignReplicasToDirsRequestTopicData(topic_id=topic.topic_id, partitions=[partition])]
     request = AssignReplicasToDirsRequest(
-        broker_id=node.node_id,
-        broker_epoch=broker_epoch(node),
+        broker_id=env.node_id,
+        broker_epoch=env.broker_epoch,
         directories=[AssignReplicasToDirsRequestDirectoryData(id=directory, topics=topics)],
     )
 
@@ -50,7 +49,7 @@ def assign_directory(
         error = done.exception()
         if error is None:
             code = _code(done.result())
-            error = from_code(code, f"the directory of {at} on broker {node.node_id}") if code else None
+            error = from_code(code, f"the directory of {at} on broker {env.node_id}") if code else None
         if error is None:
             noted.set_result(None)
         else:

@@ -8,7 +8,6 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.replication.alter_partition import broker_epoch
 from pyclient.broker_embedded.replication.fetch_session_handler import FetchSessionHandler
 from pyclient.broker_embedded.replication.following import (
     Append,
@@ -36,7 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
-    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.environment import NodeEnvironment
+    from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.network.node_channels import NodeChannels
     from pyclient.broker_embedded.replication.fetch_session_handler import Key
@@ -57,10 +57,11 @@ class ReplicaFetcher:
     """Fetches the partitions that one node leads, one request after the other, and appends what it gets."""
 
     def __init__(
-        self, node: BrokerNode, leader: int, connect: Callable[[], NodeChannels], quota: ReplicationQuota
+        self, env: NodeEnvironment, logs: LogManager, leader: int, connect: Callable[[], NodeChannels], quota: ReplicationQuota,
     ) -> None:
         self.leader = leader
-        self._node = node
+        self._env = env
+        self._logs = logs
         self._connect = connect
         self._quota = quota
         self._channels = connect()
@@ -87,7 +88,7 @@ class ReplicaFetcher:
             self._send_soon()
         elif self._hurry is None:
             in_flight = self._in_flight
-            self._hurry = self._node.schedule(_PATIENCE, lambda: self._abandon(in_flight))
+            self._hurry = self._env.schedule(_PATIENCE, lambda: self._abandon(in_flight))
 
     def forget(self, topic_id: UUID, index: int) -> None:
         """Fetch a partition no more."""
@@ -142,21 +143,21 @@ class ReplicaFetcher:
 
     def _send_soon(self) -> None:
         """Send at the end of this iteration of the loop, with all changes that are made in it."""
-        self._wake_at(self._node.clock.monotonic())
+        self._wake_at(self._env.clock.monotonic())
 
     def _wake_at(self, due: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._node.schedule(max(due - self._node.clock.monotonic(), 0.0), self._send)
+        self._timer = self._env.schedule(max(due - self._env.clock.monotonic(), 0.0), self._send)
 
     def _send(self) -> None:
         if self.closed or self.is_frozen or self._in_flight is not None or not self._followed:
             return
-        now = self._node.clock.monotonic()
+        now = self._env.clock.monotonic()
         throttled_until = now + self._quota.wait(now)
         due = {key: self._due(*followed, throttled_until) for key, followed in self._followed.items()}
         wanted = {key: self._asked(*followed) for key, followed in self._followed.items() if due[key] <= now}
-        broker = self._node.image.brokers.get(self.leader)
+        broker = self._env.image.brokers.get(self.leader)
         if broker is None or not broker.endpoints:
             return  # `leader_changed` follows
         if now < self._not_before or not wanted:
@@ -164,10 +165,10 @@ class ReplicaFetcher:
             if due_at < inf:
                 self._wake_at(due_at)
             return
-        config = self._node.config
+        config = self._env.config
         wait = config.integer("replica.fetch.wait.max.ms")
         timeout = config.seconds("replica.socket.timeout.ms") + wait / 1000
-        self._in_flight = self._channels.to(self.leader, *self._node.place_of(broker)).send(
+        self._in_flight = self._channels.to(self.leader, *self._env.place_of(broker)).send(
             self._request(wanted, wait), timeout
         )
         self._in_flight.add_done_callback(self._answered)
@@ -182,7 +183,7 @@ class ReplicaFetcher:
 
     def _is_throttled(self, at: TopicPartition, opened: UnifiedLog) -> bool:
         listed = opened.config.follower_replication_throttled_replicas
-        return is_listed(listed, at.partition, self._node.node_id)
+        return is_listed(listed, at.partition, self._env.node_id)
 
     def _asked(self, following: Following, opened: UnifiedLog) -> FetchPartition:
         return FetchPartition(
@@ -191,12 +192,12 @@ class ReplicaFetcher:
             fetch_offset=opened.end_offset,
             last_fetched_epoch=opened.leader_epoch,
             log_start_offset=opened.start_offset,
-            partition_max_bytes=self._node.config.integer("replica.fetch.max.bytes"),
+            partition_max_bytes=self._env.config.integer("replica.fetch.max.bytes"),
             high_watermark=opened.high_watermark,
         )
 
     def _request(self, wanted: dict[Key, FetchPartition], wait: int) -> FetchRequest:
-        config = self._node.config
+        config = self._env.config
         fetch = self._session.next(wanted)
         topics: dict[UUID, list[FetchPartition]] = {}
         for (topic_id, _index), partition in fetch.partitions.items():
@@ -205,7 +206,7 @@ class ReplicaFetcher:
         for topic_id, index in fetch.forgotten:
             forgotten.setdefault(topic_id, []).append(index)
         return FetchRequest(
-            replica_state=ReplicaState(replica_id=self._node.node_id, replica_epoch=broker_epoch(self._node)),
+            replica_state=ReplicaState(replica_id=self._env.node_id, replica_epoch=self._env.broker_epoch),
             max_wait_ms=wait,
             min_bytes=config.integer("replica.fetch.min.bytes"),
             max_bytes=config.integer("replica.fetch.response.max.bytes"),
@@ -246,9 +247,9 @@ class ReplicaFetcher:
         if not self._backoff:
             log.warning("fetching from broker %d failed, it is tried again: %s", self.leader, error)
         self._session.failed()
-        longest = self._node.config.seconds("replica.fetch.backoff.ms")
+        longest = self._env.config.seconds("replica.fetch.backoff.ms")
         self._backoff = min(max(self._backoff * 2, _FIRST_BACKOFF), longest)
-        self._not_before = self._node.clock.monotonic() + self._backoff
+        self._not_before = self._env.clock.monotonic() + self._backoff
         self._wake_at(self._not_before)
 
     def _take(self, response: FetchResponse) -> None:
@@ -260,11 +261,11 @@ class ReplicaFetcher:
                 if asked is not None and followed is not None:
                     has_truncated = self._act(*followed, asked, answer) or has_truncated
         if has_truncated:  # before the next append: a recovery point may be beyond the new end
-            self._node.logs.flush_checkpoints()
+            self._logs.flush_checkpoints()
 
     def _act(self, following: Following, opened: UnifiedLog, asked: FetchPartition, answer: PartitionData) -> bool:
         """Act on the answer for one partition. Return True if its log was truncated."""
-        now, longest = self._node.clock.monotonic(), self._node.config.seconds("replica.fetch.backoff.ms")
+        now, longest = self._env.clock.monotonic(), self._env.config.seconds("replica.fetch.backoff.ms")
         try:
             match decide(following, asked, answer, opened):
                 case Append(answer):
@@ -300,8 +301,8 @@ class ReplicaFetcher:
     def _append(self, at: TopicPartition, opened: UnifiedLog, answer: PartitionData, epoch: int) -> None:
         if answer.records:
             if self._is_throttled(at, opened):
-                self._quota.record(len(answer.records), self._node.clock.monotonic())
-            now_ms = self._node.clock.time_ms()
+                self._quota.record(len(answer.records), self._env.clock.monotonic())
+            now_ms = self._env.clock.time_ms()
             opened.append(answer.records, leader_epoch=epoch, now_ms=now_ms, origin="replica")
         opened.advance_high_watermark(answer.high_watermark)
         if answer.log_start_offset > opened.start_offset:
@@ -311,10 +312,10 @@ class ReplicaFetcher:
 
     def _find_offsets(self, following: Following, opened: UnifiedLog) -> None:
         """Ask the leader where its log starts and ends, then truncate or restart this one."""
-        broker = self._node.image.brokers.get(self.leader)
+        broker = self._env.image.brokers.get(self.leader)
         if broker is None:
             return
-        channel = self._channels.to(self.leader, *self._node.place_of(broker))
+        channel = self._channels.to(self.leader, *self._env.place_of(broker))
         end = opened.end_offset
         found: dict[int, int] = {}
 
@@ -327,7 +328,7 @@ class ReplicaFetcher:
             if len(found) == 2:
                 self._restart(following, opened, end, leader_start=found[_EARLIEST], leader_end=found[_LATEST])
 
-        timeout = self._node.config.seconds("replica.socket.timeout.ms")
+        timeout = self._env.config.seconds("replica.socket.timeout.ms")
         for timestamp in (_EARLIEST, _LATEST):
             sent = channel.send(self._list_offsets(following, timestamp), timeout)
             sent.add_done_callback(partial(answered, timestamp))
@@ -337,7 +338,7 @@ class ReplicaFetcher:
             partition_index=following.at.partition, current_leader_epoch=following.leader_epoch, timestamp=timestamp
         )
         topic = ListOffsetsTopic(name=following.at.topic, partitions=[partition])
-        return ListOffsetsRequest(replica_id=self._node.node_id, topics=[topic])
+        return ListOffsetsRequest(replica_id=self._env.node_id, topics=[topic])
 
     def _restart(
         self, following: Following, opened: UnifiedLog, end: int, *, leader_start: int, leader_end: int
@@ -363,7 +364,7 @@ class ReplicaFetcher:
                 if not opened.config.compacts:  # without compaction there are no gaps: a batch was out of place
                     opened.truncate_to(opened.segments.active.end())
             opened.advance_start(min(leader_start, opened.end_offset))
-            self._node.logs.flush_checkpoints()
+            self._logs.flush_checkpoints()
         except (OSError, errors.KafkaError) as error:
             log.error("%s: the log cannot be truncated: %s", following.at, error)
             return
@@ -374,16 +375,17 @@ class ReplicaFetcher:
 class ReplicaFetcherManager:
     """The fetchers of a node by leading node. One without partitions is closed."""
 
-    def __init__(self, node: BrokerNode, connect: Callable[[], NodeChannels]) -> None:
-        self._node = node
+    def __init__(self, env: NodeEnvironment, logs: LogManager, connect: Callable[[], NodeChannels]) -> None:
+        self._env = env
+        self._logs = logs
         self._connect = connect
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._leaders: dict[tuple[UUID, int], int] = {}
         self._is_frozen = False
         self.quota = ReplicationQuota(
-            lambda: node.config.integer("follower.replication.throttled.rate"),
-            windows=node.config.integer("replication.quota.window.num"),
-            seconds=node.config.integer("replication.quota.window.size.seconds"),
+            lambda: env.config.integer("follower.replication.throttled.rate"),
+            windows=env.config.integer("replication.quota.window.num"),
+            seconds=env.config.integer("replication.quota.window.size.seconds"),
         )
         """Of all leaders together."""
 
@@ -398,7 +400,7 @@ class ReplicaFetcherManager:
         self._leaders[key] = leader
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
-            fetcher = self._fetchers[leader] = ReplicaFetcher(self._node, leader, self._connect, self.quota)
+            fetcher = self._fetchers[leader] = ReplicaFetcher(self._env, self._logs, leader, self._connect, self.quota)
             fetcher.is_frozen = self._is_frozen
         fetcher.follow(at, topic_id, leader_epoch, opened)
 

@@ -6,12 +6,12 @@ Only nodes with other nodes have a `ReplicaManager`, and only partitions with se
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.image import TOPIC_RESOURCE
 from pyclient.broker_embedded.log.damage import first_damage
-from pyclient.broker_embedded.replication.alter_partition import AlterPartitionManager, Proposal, broker_epoch
+from pyclient.broker_embedded.replication.alter_partition import AlterPartitionManager, Proposal
 from pyclient.broker_embedded.replication.auto_topic_creation import AutoTopicCreationManager
 from pyclient.broker_embedded.replication.damaged_replicas import DamagedReplicas
 from pyclient.broker_embedded.replication.partition import Partition
@@ -23,14 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from uuid import UUID
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.delta import MetadataDelta
     from pyclient.broker_embedded.controller.image import PartitionImage
+    from pyclient.broker_embedded.environment import NodeEnvironment
+    from pyclient.broker_embedded.log.data_directory import DataDirectory
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.network.node_channels import NodeChannels
     from pyclient.broker_embedded.replication.alter_partition import ToController
     from pyclient.broker_embedded.replication.partition import FollowerFetch, IsrChange
+    from pyclient.broker_embedded.replication.partitions import Partitions
+    from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
     from pyclient.protocol.messages.alter_partition import AlterPartitionResponsePartitionData
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -57,21 +61,52 @@ class HostedPartition:
         return f"<HostedPartition {self.at} {self.partition!r} {self.log!r}>"
 
 
-class ReplicaManager:
-    """The partitions that this node has copies of, and that other nodes have copies of, too."""
+class LocalLogs(NamedTuple):
+    """The logs of a node, the partitions that it leads, and the fetches that wait for these to grow."""
 
-    def __init__(self, node: BrokerNode, connect: Callable[[], NodeChannels], to_controller: ToController) -> None:
-        self._node = node
+    logs: LogManager
+    partitions: Partitions
+    purgatory: FetchPurgatory
+
+
+class ReplicaCallbacks(NamedTuple):
+    """What a node does when its replicas change."""
+
+    leadership_changed: Callable[[TopicPartition, int | None], None]
+    """Called with the leader epoch when this node begins to lead a partition, with None when it leads it no more."""
+    fail_directory: Callable[[DataDirectory, str], bool]
+    """Takes a log directory offline and reports it; returns False if this node has not registered yet."""
+    run_in_background: Callable[[str, IncrementalTask[object]], None]
+    """Runs steps between requests, unless those of that name are running."""
+
+
+class ReplicaManager:
+    """The partitions that this node has copies of, and that other nodes have copies of, too.
+
+    `connect` makes the channels to the other nodes.
+    """
+
+    def __init__(
+        self,
+        env: NodeEnvironment,
+        local: LocalLogs,
+        connect: Callable[[], NodeChannels],
+        to_controller: ToController,
+        callbacks: ReplicaCallbacks,
+    ) -> None:
+        self._env = env
+        self._logs, self._partitions, self._purgatory = local
+        self._callbacks = callbacks
         self._hosted: dict[TopicPartition, HostedPartition] = {}
-        self.fetchers = ReplicaFetcherManager(node, connect)
+        self.fetchers = ReplicaFetcherManager(env, local.logs, connect)
         self.leader_quota = ReplicationQuota(
-            lambda: node.config.integer("leader.replication.throttled.rate"),
-            windows=node.config.integer("replication.quota.window.num"),
-            seconds=node.config.integer("replication.quota.window.size.seconds"),
+            lambda: env.config.integer("leader.replication.throttled.rate"),
+            windows=env.config.integer("replication.quota.window.num"),
+            seconds=env.config.integer("replication.quota.window.size.seconds"),
         )
         self.auto_creation = AutoTopicCreationManager(to_controller)
-        self._proposals = AlterPartitionManager(node, to_controller)
-        self._damaged = DamagedReplicas(node, to_controller, self._fetch_on)
+        self._proposals = AlterPartitionManager(env, to_controller)
+        self._damaged = DamagedReplicas(env, local.logs, to_controller, self._fetch_on, callbacks.run_in_background)
         self._started = False
         self._schedule_shrink()
 
@@ -88,7 +123,7 @@ class ReplicaManager:
 
     def offline(self, replicas: list[int]) -> list[int]:
         """Return those of these nodes that are not live."""
-        brokers = self._node.image.brokers
+        brokers = self._env.image.brokers
         return [node for node in replicas if (broker := brokers.get(node)) is None or broker.fenced]
 
     def close(self) -> None:
@@ -112,14 +147,14 @@ class ReplicaManager:
         if self._started:
             return
         self._started = True
-        for topic in list(self._node.image.topics.values()):
+        for topic in list(self._env.image.topics.values()):
             for index, state in list(topic.partitions.items()):
                 self._changed(TopicPartition(topic.name, index), None, state)
 
     def apply(self, delta: MetadataDelta) -> None:
         """Act on changes of the metadata, which are in the node's image; before `start` only give up replicas."""
         for at, (before, after) in delta.partitions.items():
-            if self._started or (after is not None and self._node.node_id not in after.replicas):
+            if self._started or (after is not None and self._env.node_id not in after.replicas):
                 self._changed(at, before, after)
         for kind, name in delta.configs:
             if kind == TOPIC_RESOURCE:
@@ -130,26 +165,26 @@ class ReplicaManager:
             self.fetchers.broker_changed(node_id)
 
     def _changed(self, at: TopicPartition, before: PartitionImage | None, state: PartitionImage | None) -> None:
-        topic = self._node.image.topics.get(at.topic)
+        topic = self._env.image.topics.get(at.topic)
         hosted = self._hosted.get(at)
         if hosted is not None and (topic is None or state is None or hosted.topic_id != topic.topic_id):
             self._stop(hosted)
             hosted = None
         if state is None or topic is None:
             return
-        if self._node.node_id not in state.replicas:
+        if self._env.node_id not in state.replicas:
             if hosted is not None:
                 self._stop(hosted)
-            if before is not None and self._node.node_id in before.replicas:
-                self._node.leadership_changed(at, None)
-                self._node.logs.delete_partition(at, topic.topic_id)
+            if before is not None and self._env.node_id in before.replicas:
+                self._callbacks.leadership_changed(at, None)
+                self._logs.delete_partition(at, topic.topic_id)
             return
         if len(state.replicas) == 1:
             self._alone(at, hosted, before, state)
             return
         if hosted is None:
-            lag = self._node.config.seconds("replica.lag.time.max.ms")
-            partition = Partition(self._node.node_id, self._node.image.brokers.get, most_lag=lag)
+            lag = self._env.config.seconds("replica.lag.time.max.ms")
+            partition = Partition(self._env.node_id, self._env.image.brokers.get, most_lag=lag)
             hosted = self._hosted[at] = HostedPartition(at, topic.topic_id, partition)
         self._take(hosted, state)
 
@@ -159,12 +194,12 @@ class ReplicaManager:
         """Take a partition whose only replica is here: it needs no high watermark of its own."""
         if hosted is not None:
             self._stop(hosted)
-        for opened in self._node.logs.opened if before is None or hosted is not None else ():
+        for opened in self._logs.opened if before is None or hosted is not None else ():
             if (opened.topic, opened.partition) == at and opened.replicated:
                 opened.checks_reads = False
                 opened.set_replicated(False)
         if before is None or (before.leader, before.leader_epoch) != (state.leader, state.leader_epoch):
-            self._node.leadership_changed(at, state.leader_epoch if state.leader == self._node.node_id else None)
+            self._callbacks.leadership_changed(at, state.leader_epoch if state.leader == self._env.node_id else None)
 
     def _take(self, hosted: HostedPartition, state: PartitionImage) -> None:
         opened = self._opened(hosted)
@@ -172,7 +207,7 @@ class ReplicaManager:
             return  # it comes again when the log is open
         partition = hosted.partition
         partition.min_isr = opened.config.min_insync_replicas
-        if state.leader == self._node.node_id:
+        if state.leader == self._env.node_id:
             self._lead(hosted, opened, state)
         else:
             self._follow(hosted, opened, state)
@@ -185,7 +220,7 @@ class ReplicaManager:
         if partition.lead(state, end=opened.end_offset, high_watermark=known, now=self._now):
             log.info("%s: leader in epoch %d, from offset %d on", hosted.at, state.leader_epoch, opened.end_offset)
             opened.begin_epoch(state.leader_epoch)
-            self._node.leadership_changed(hosted.at, state.leader_epoch)
+            self._callbacks.leadership_changed(hosted.at, state.leader_epoch)
         self.advance(hosted)
 
     def _follow(self, hosted: HostedPartition, opened: UnifiedLog, state: PartitionImage) -> None:
@@ -197,10 +232,10 @@ class ReplicaManager:
             for callback in list(hosted.after_fetch):
                 callback()
         if was_leader or not was_known:
-            self._node.leadership_changed(hosted.at, None)
+            self._callbacks.leadership_changed(hosted.at, None)
         if not is_new:
             return
-        self._node.purgatory.wake(opened)  # fetches of this log find out that another node leads
+        self._purgatory.wake(opened)  # fetches of this log find out that another node leads
         if state.leader < 0 or not self._damaged.may_fetch(hosted):
             self.fetchers.forget(hosted.topic_id, hosted.at.partition)
         else:
@@ -210,25 +245,25 @@ class ReplicaManager:
         """Return the log, None if it is not open yet or cannot be opened."""
         if hosted.log is not None:
             return hosted.log
-        logs, at = self._node.logs, hosted.at
+        logs, at = self._logs, hosted.at
         if at in logs.unopened and not logs.recovery_queue.request(at):
             logs.recovery_queue.on_completion(at, lambda: self._log_opened(hosted))
             return None
         try:
-            opened = logs.find(*at) or self._node.partitions.create(at)
+            opened = logs.find(*at) or self._partitions.create(at)
         except errors.BrokerError as error:
             log.error("%s has no replica on this node: %s", at, error)
             return None
         opened.set_replicated(True)
         opened.checks_reads = True
-        opened.on_failure = lambda reason: self._node.schedule(0.0, lambda: self._failed(hosted, reason))
+        opened.on_failure = lambda reason: self._env.schedule(0.0, lambda: self._failed(hosted, reason))
         hosted.log = opened
         hosted.woken = lambda: self.advance(hosted)
         opened.on_append.append(hosted.woken)
         return opened
 
     def _log_opened(self, hosted: HostedPartition) -> None:
-        state = self._node.image.partition(*hosted.at)
+        state = self._env.image.partition(*hosted.at)
         if self._hosted.get(hosted.at) is hosted and state is not None:
             self._take(hosted, state)
 
@@ -240,7 +275,7 @@ class ReplicaManager:
         if opened is not None and hosted.woken is not None:
             opened.on_append.remove(hosted.woken)
             opened.give_up_commits()
-            self._node.purgatory.wake(opened)
+            self._purgatory.wake(opened)
 
     # Damage and failures of disks
 
@@ -249,15 +284,12 @@ class ReplicaManager:
 
         Of that one only this replica leaves the in-sync replicas: the node goes on with what can be used.
         """
-        directories, membership = self._node.logs.directories, self._node.membership
+        directories = self._logs.directories
         home = directories.homes.get(hosted.at)
         if self._hosted.get(hosted.at) is not hosted or home not in directories.online:
             return
-        if home is directories.online[0] or membership is None or membership.lifecycle is None:
+        if home is directories.online[0] or not self._callbacks.fail_directory(home, reason):
             self.report_damage(*hosted.at, errors.KafkaStorageError(reason))
-            return
-        self._node.logs.fail_directory(home, reason)
-        membership.lifecycle.directory_failed(home.directory_id)
 
     def report_damage(self, topic: str, index: int, error: Exception) -> bool:
         """Repair a replica that is damaged or cannot be written. Return True if another one leads then."""
@@ -287,14 +319,14 @@ class ReplicaManager:
     def _options_changed(self, topic: str) -> None:
         for hosted in self:
             if hosted.at.topic == topic and hosted.log is not None:
-                hosted.partition.min_isr = self._node.partitions.configure(topic).min_insync_replicas
+                hosted.partition.min_isr = self._partitions.configure(topic).min_insync_replicas
                 self.advance(hosted)
 
     # Leading
 
     @property
     def _now(self) -> float:
-        return self._node.clock.monotonic()
+        return self._env.clock.monotonic()
 
     def advance(self, hosted: HostedPartition) -> None:
         """Move the high watermark of a partition that this node leads, if its followers have fetched enough."""
@@ -309,7 +341,7 @@ class ReplicaManager:
         assert opened is not None, "fetches are of open logs"
         partition = hosted.partition
         partition.fetched(fetch, end=opened.end_offset, now=self._now)
-        change = partition.expand(fetch.replica, broker_epoch(self._node))
+        change = partition.expand(fetch.replica, self._env.broker_epoch)
         if change is not None:
             log.info("%s: replica %d has caught up", hosted.at, fetch.replica)
             self._propose(hosted, change)
@@ -322,8 +354,8 @@ class ReplicaManager:
 
         None if the leader is in that rack, or no such follower is.
         """
-        brokers, partition = self._node.image.brokers, hosted.partition
-        own = brokers.get(self._node.node_id)
+        brokers, partition = self._env.image.brokers, hosted.partition
+        own = brokers.get(self._env.node_id)
         if not rack or (own is not None and own.rack == rack):
             return None
         found = [
@@ -355,8 +387,8 @@ class ReplicaManager:
         self._proposals.submit(Proposal(hosted.topic_id, hosted.at.partition, change, refused, accepted))
 
     def _schedule_shrink(self) -> None:
-        lag = self._node.config.seconds("replica.lag.time.max.ms")
-        self._shrink_timer = self._node.schedule(lag / _CHECKS, self._shrink)
+        lag = self._env.config.seconds("replica.lag.time.max.ms")
+        self._shrink_timer = self._env.schedule(lag / _CHECKS, self._shrink)
 
     def _shrink(self) -> None:
         """Propose to remove the followers that lag too long, and move high watermarks that waited for others."""
@@ -364,8 +396,8 @@ class ReplicaManager:
         for hosted in self:
             if hosted.log is None or not hosted.partition.leads:
                 continue
-            hosted.partition.most_lag = self._node.config.seconds("replica.lag.time.max.ms")
-            change = hosted.partition.shrink(broker_epoch(self._node), end=hosted.log.end_offset, now=self._now)
+            hosted.partition.most_lag = self._env.config.seconds("replica.lag.time.max.ms")
+            change = hosted.partition.shrink(self._env.broker_epoch, end=hosted.log.end_offset, now=self._now)
             if change is not None:
                 log.info("%s: shrinking the in-sync replicas to %s", hosted.at, sorted(change.members))
                 self._propose(hosted, change)

@@ -11,9 +11,9 @@ from pyclient.config.options import LONG_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.scheduling.timers import Timer
+    from pyclient.broker_embedded.services import BrokerServices
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -29,30 +29,33 @@ _PARTIAL_CHECKS: Final = 4  # checks per internal.partial.frame.timeout.ms
 class Upkeep:
     """The node's periodic tasks. They run on the node's loop, so long ones are cut into steps."""
 
-    def __init__(self, node: BrokerNode) -> None:
-        self._node = node
+    def __init__(self, services: BrokerServices, is_paused: Callable[[], bool]) -> None:
+        self._services = services
+        self._is_paused = is_paused
         self._timers: dict[str, Timer] = {}
-        self._background = Background(node.loop, node.logs.disk_thread)
-        queue = node.logs.recovery_queue
+        self._background = Background(services.loop, services.logs.disk_thread)
+        queue = services.logs.recovery_queue
         queue.wake = lambda: self._background.run("opening logs", queue.steps())
         queue.pause = self._pause_recovery
-        if not node.logs.was_clean:
+        if not services.logs.was_clean:
             queue.request_all()
-        relocation = node.services.relocation
+        relocation = services.relocation
         relocation.wake = lambda: self._background.run("moving logs", relocation.steps())
-        for at, target in node.logs.interrupted_moves:
+        for at, target in services.logs.interrupted_moves:
             relocation.begin(at, target)
-        node.logs.interrupted_moves.clear()
-        config = node.config
+        services.logs.interrupted_moves.clear()
+        config = services.configs.current
         self._every("retention", config.seconds("log.retention.check.interval.ms"), self.apply_retention)
         checkpoints = config.seconds("log.flush.offset.checkpoint.interval.ms")
         self._every("checkpoints", checkpoints, self._write_checkpoints)
         if config.boolean("log.cleaner.enable"):
             self._every("compaction", self._cleaner_backoff, self.compact)
         self._every("flush", _FLUSH_SECONDS, self._flush_due)
-        self._every("fetch sessions", _SESSION_SECONDS, lambda: node.fetch_sessions.expire(node.clock.monotonic()))
+        self._every(
+            "fetch sessions", _SESSION_SECONDS, lambda: services.fetch_sessions.expire(services.clock.monotonic())
+        )
         check = config.seconds("internal.replica.check.interval.ms")
-        if node.membership is not None and check > 0:
+        if services.quorum is not None and check > 0:
             self._every("check of replicas", check, self._check_replicas)
         idle = config.seconds("connections.max.idle.ms")
         if idle > 0:
@@ -71,31 +74,31 @@ class Upkeep:
         self._background.run(name, steps)
 
     def _pause_recovery(self) -> None:
-        self._timers["opening logs"] = self._node.schedule(_RECOVERY_PAUSE, self._continue_recovery)
+        self._timers["opening logs"] = self._services.timers.schedule(_RECOVERY_PAUSE, self._continue_recovery)
 
     def _continue_recovery(self) -> None:
-        wake = self._node.logs.recovery_queue.wake
+        wake = self._services.logs.recovery_queue.wake
         if wake is not None:
             wake()
 
     def apply_retention(self) -> None:
         """Delete segments above the retention time or size, one per step; the steps run on the loop."""
         self.remove_deleted()
-        self._background.run("retention", _pauses(self._node.logs.retention_steps(self._node.clock.time_ms())))
+        self._background.run("retention", _pauses(self._services.logs.retention_steps(self._services.clock.time_ms())))
 
     def compact(self) -> None:
         """Compact the logs that are dirty enough, in steps between which requests are served."""
-        node = self._node
-        node.logs.compaction_memory = node.config.integer("log.cleaner.dedupe.buffer.size")
-        self._background.run("compaction", node.logs.compaction_steps(node.clock.time_ms()))
+        services = self._services
+        services.logs.compaction_memory = services.configs.current.integer("log.cleaner.dedupe.buffer.size")
+        self._background.run("compaction", services.logs.compaction_steps(services.clock.time_ms()))
 
     def remove_deleted(self) -> None:
         """Remove the files of deleted topics whose delay is over."""
-        self._node.logs.remove_deleted(self._node.clock.time_ms())
+        self._services.logs.remove_deleted(self._services.clock.time_ms())
 
     def topic_deleted(self) -> None:
         """Schedule the removal of a deleted topic's files after their delay."""
-        self._node.schedule(self._node.logs.defaults.file_delete_delay_ms / 1000, self.remove_deleted)
+        self._services.timers.schedule(self._services.logs.defaults.file_delete_delay_ms / 1000, self.remove_deleted)
 
     def _every(self, name: str, seconds: float | Callable[[], float], work: Callable[[], object]) -> None:
         """Run `work` every `seconds`, which may change while the node runs."""
@@ -104,45 +107,47 @@ class Upkeep:
             return seconds() if callable(seconds) else seconds
 
         def run() -> None:
-            self._timers[name] = self._node.schedule(delay(), run)
+            self._timers[name] = self._services.timers.schedule(delay(), run)
             try:
                 work()
             except Exception:  # one failure must not end the periodic tasks
                 log.exception("%s failed; it is tried again in %g s", name, delay())
 
-        self._timers[name] = self._node.schedule(delay(), run)
+        self._timers[name] = self._services.timers.schedule(delay(), run)
 
     def _cleaner_backoff(self) -> float:
-        return max(self._node.config.seconds("log.cleaner.backoff.ms"), _SHORTEST_BACKOFF)
+        return max(self._services.configs.current.seconds("log.cleaner.backoff.ms"), _SHORTEST_BACKOFF)
 
     def _check_replicas(self) -> None:
-        if self._node.replicas is not None:
-            self._background.run("check of replicas", self._node.replicas.check_steps())
+        if self._services.replicas is not None:
+            self._background.run("check of replicas", self._services.replicas.check_steps())
 
     def _write_checkpoints(self) -> None:
-        self._background.run("checkpoints", self._node.logs.checkpoint_steps())
+        self._background.run("checkpoints", self._services.logs.checkpoint_steps())
 
     def _flush_due(self) -> None:
-        node = self._node
-        if node.logs.defaults.flush_ms < LONG_MAX or any("flush.ms" in own for own in node.image.configs.values()):
-            self._background.run("flush", _pauses(node.logs.flush_steps(node.clock.time_ms())))
+        services = self._services
+        if services.logs.defaults.flush_ms < LONG_MAX or any(
+            "flush.ms" in own for own in services.image.configs.values()
+        ):
+            self._background.run("flush", _pauses(services.logs.flush_steps(services.clock.time_ms())))
 
     def _close_idle(self, seconds: float) -> None:
         """Close connections without a request for `seconds`; as in Kafka, also while a request waits for its answer."""
-        if self._node.paused:
+        if self._is_paused():
             return
-        oldest = self._node.loop.time() - seconds
-        for connection in list(self._node.connections.values()):
+        oldest = self._services.loop.time() - seconds
+        for connection in list(self._services.connections.values()):
             if connection.last_active < oldest:
                 log.info("closing %r: no request for %g s (connections.max.idle.ms)", connection, seconds)
                 connection.close()
 
     def _close_unfinished(self, seconds: float) -> None:
         """Close connections whose requests stay incomplete or grow too slowly (Kafka waits connections.max.idle.ms)."""
-        if self._node.paused:
+        if self._is_paused():
             return
-        now = self._node.loop.time()
-        for connection in list(self._node.connections.values()):
+        now = self._services.loop.time()
+        for connection in list(self._services.connections.values()):
             if connection.stalled(now, seconds):
                 log.info(
                     "closing %r: its request grew too slowly for %g s (internal.partial.frame.timeout.ms)",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Iterable
 
-    from pyclient.broker_embedded.broker import BrokerNode
+    from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.network.node_channels import NodeChannels
     from pyclient.broker_embedded.transactions.runtime import Marker
 
@@ -36,8 +36,8 @@ _TIMEOUT: Final = 10.0  # seconds
 class OtherNodes:
     """Requests to other nodes. A failure is an error code, after which the caller or the client tries again."""
 
-    def __init__(self, node: BrokerNode, channels: NodeChannels) -> None:
-        self._node = node
+    def __init__(self, env: NodeEnvironment, channels: NodeChannels) -> None:
+        self._env = env
         self._channels = channels
 
     def close(self) -> None:
@@ -119,12 +119,12 @@ class OtherNodes:
         return codes
 
     def _send(self, node_id: int, request: Any) -> Future[Any]:
-        broker = self._node.image.brokers.get(node_id)
+        broker = self._env.image.brokers.get(node_id)
         if broker is None or broker.fenced:
-            failed: Future[Any] = self._node.loop.create_future()
+            failed: Future[Any] = self._env.loop.create_future()
             failed.set_exception(ConnectionFailed(f"node {node_id} is not in the cluster now"))
             return failed
-        return self._channels.to(node_id, *self._node.place_of(broker)).send(request, _TIMEOUT)
+        return self._channels.to(node_id, *self._env.place_of(broker)).send(request, _TIMEOUT)
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -224,22 +224,22 @@ def test_write_that_was_verified_before_the_transaction_ended_is_refused(tmp_pat
         producer = writer.producer_id, writer.epoch
         await until(lambda: opened.high_watermark == 1)
         codes: list[int] = []
-        write_marker(node, at, Marker(*producer, False, 0, 0), codes.append)
+        write_marker(node.services, at, Marker(*producer, False, 0, 0), codes.append)
         await until(lambda: codes == [0])
         answer: Promise[dict[TopicPartition, int]] = Promise()
-        other_nodes: Any = node.other_nodes
+        other_nodes: Any = node.services.other_nodes
         other_nodes.verify = lambda *_asked, **_options: answer
         late = build_batch(
             [(None, b"late")], timestamp_ms=1, producer_id=producer[0], producer_epoch=producer[1], transactional=True
         )
-        first, second = (verify_writes(node, "x", {at: memoryview(late)}, 11) for _ in range(2))
+        first, second = (verify_writes(node.services, "x", {at: memoryview(late)}, 11) for _ in range(2))
         assert first.value is None
-        write_marker(node, at, Marker(*producer, False, 0, 0), codes.append)
+        write_marker(node.services, at, Marker(*producer, False, 0, 0), codes.append)
         await until(lambda: codes == [0, 0])
         answer.set({at: 0})
         assert second.value is not None
         with pytest.raises(errors.TransactionAbortable):
             second.value.check(opened, late)
-        verify_writes(node, "x", {at: memoryview(late)}, 11).then(lambda writes: writes.check(opened, late))
+        verify_writes(node.services, "x", {at: memoryview(late)}, 11).then(lambda writes: writes.check(opened, late))
 
     run(tmp_path, scenario)
