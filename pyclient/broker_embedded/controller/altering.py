@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pyclient.broker_embedded.controller.config_changes import Changes
+    from pyclient.broker_embedded.controller.controller import Controller
+    from pyclient.broker_embedded.controller.quorum import Quorum
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.config.options import ConfigType
@@ -88,7 +90,7 @@ def _find(services: BrokerServices, kind: int, name: str) -> Resource:
         effective = {entry.name: entry.value for entry in services.configs.of_topic(current)}
         return Resource(kind, name, current, config_changes.topic_type, effective.get)
     if kind == BROKER_RESOURCE:
-        _check_node(services, name)
+        _check_node(services.quorum, services.node_id, services.controller, name)
         effective = {entry.name: entry.value for entry in services.configs.of_broker()}
         return Resource(kind, name, current, config_changes.broker_type, effective.get)
     if kind == GROUP_RESOURCE:
@@ -107,14 +109,14 @@ def _find(services: BrokerServices, kind: int, name: str) -> Resource:
     raise errors.InvalidRequest(f"this broker has no configuration of resources of type {kind}")
 
 
-def _check_node(services: BrokerServices, name: str) -> None:
-    if name in (CLUSTER, str(services.node_id)):
+def _check_node(quorum: Quorum | None, node_id: int, controller: Controller, name: str) -> None:
+    if name in (CLUSTER, str(node_id)):
         return
-    if services.quorum is not None and name in {str(broker) for broker in services.controller.image.brokers}:
+    if quorum is not None and name in {str(broker) for broker in controller.image.brokers}:
         return  # it came from that broker: this is the active controller
     if not _NODE_ID.fullmatch(name):
         raise errors.InvalidRequest(f"Node id must be an integer, but it is: {name}")
-    raise errors.InvalidRequest(f"Unexpected broker id, expected {services.node_id}, but received {name}")
+    raise errors.InvalidRequest(f"Unexpected broker id, expected {node_id}, but received {name}")
 
 
 def _check(services: BrokerServices, resource: Resource, changes: Changes) -> None:

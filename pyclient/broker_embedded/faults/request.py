@@ -16,10 +16,12 @@ from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.protocol import framing
 
 if TYPE_CHECKING:
+    from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.dispatch import RequestContext, Route
     from pyclient.broker_embedded.faults.faults import LiveFault
     from pyclient.broker_embedded.faults.items import Selection
     from pyclient.broker_embedded.faults.shapes import Shape
+    from pyclient.broker_embedded.replication.fetch_sessions import FetchSessions
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.fields import Request, Response
 
@@ -36,7 +38,7 @@ def is_about(name: str, request: Request[Any], context: RequestContext, selectio
         return False
     return any(
         selection.allows(partition.roles)
-        for topic in _session_items(shape, request, context.services)
+        for topic in _session_items(shape, request, context.services.fetch_sessions, context.services.image)
         for partition in topic.children or ()
     )
 
@@ -144,7 +146,7 @@ class FaultyRequest:
         items = items_of(shape, request, self._services.image.topic_name)
         if items is not None:
             if self._route.name == _FETCH:
-                items += _session_items(shape, request, self._services)
+                items += _session_items(shape, request, self._services.fetch_sessions, self._services.image)
             mark(items, place, selection)
         if answer is not None:
             return failing.put(request, items, answer, done=True)
@@ -173,17 +175,17 @@ class FaultyRequest:
         self._context.connection.stream.send(parts)
 
 
-def _session_items(shape: Shape, request: Any, services: BrokerServices) -> list[Item]:
+def _session_items(shape: Shape, request: Any, fetch_sessions: FetchSessions, image: MetadataImage) -> list[Item]:
     """Return the partitions that an incremental Fetch reads without naming them: those of its session (KIP-227)."""
     topics, partitions = shape.levels
     forgotten = {
         (topic.topic, topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
     }
     found: dict[Any, Item] = {}
-    for wanted in services.fetch_sessions.partitions_of(request.session_id, request.session_epoch):
+    for wanted in fetch_sessions.partitions_of(request.session_id, request.session_epoch):
         if wanted.key in forgotten:
             continue
-        name = wanted.topic or services.image.topic_name(wanted.topic_id)
+        name = wanted.topic or image.topic_name(wanted.topic_id)
         roles = {"topic": name, "topic_id": wanted.topic_id}
         key = key_in(topics, roles, 0)
         topic = found.setdefault(key, Item(wanted, roles, key, []))

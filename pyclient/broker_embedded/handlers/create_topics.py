@@ -25,10 +25,12 @@ from pyclient.protocol.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
+    from pyclient.broker_embedded.controller.configs import Configs
+    from pyclient.broker_embedded.controller.controller import Controller
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.network.quotas import MutationQuota
-    from pyclient.broker_embedded.services import BrokerServices
 
 _STRICT: Final = 6  # since this version a client above its quota is refused (KIP-599)
 
@@ -38,7 +40,7 @@ def handle(request: CreateTopicsRequest, context: RequestContext) -> Incremental
     """Answer every topic."""
     times = Counter(topic.name for topic in request.topics)
     wanted = {topic.name: topic for topic in request.topics}
-    excess = yield from _excess(list(wanted.values()), context.services)
+    excess = yield from _excess(list(wanted.values()), context.services.controller, context.services.configs.current)
     topics = []
     quota = context.mutation_quota(strict=context.version >= _STRICT)
     for topic in wanted.values():
@@ -49,7 +51,9 @@ def handle(request: CreateTopicsRequest, context: RequestContext) -> Incremental
                 raise errors.TopicAuthorizationFailed("Authorization failed.")
             if excess is not None:
                 raise excess
-            created = yield from _create(topic, context.services, quota, validate_only=request.validate_only)
+            created = yield from _create(
+                topic, context.services.controller, context.services.configs, quota, validate_only=request.validate_only
+            )
             if not context.may(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
                 _hide_configs(created)
             topics.append(created)
@@ -59,15 +63,17 @@ def handle(request: CreateTopicsRequest, context: RequestContext) -> Incremental
     return CreateTopicsResponse(throttle_time_ms=context.throttle(quota.wait), topics=topics)
 
 
-def _excess(topics: list[CreatableTopic], services: BrokerServices) -> IncrementalTask[errors.PolicyViolation | None]:
+def _excess(
+    topics: list[CreatableTopic], controller: Controller, config: BrokerConfig
+) -> IncrementalTask[errors.PolicyViolation | None]:
     """Return the error, with Kafka's message, of a request that is refused as a whole because it is too large."""
     partitions = records = 0
     for topic in topics:
         yield None
-        if topic.name in services.controller.image.topics:
+        if topic.name in controller.image.topics:
             continue
         given = len(topic.assignments) or topic.num_partitions
-        count = services.configs.current.integer("num.partitions") if given == -1 else max(given, 0)
+        count = config.integer("num.partitions") if given == -1 else max(given, 0)
         partitions += count
         records += 1 + count + len(topic.configs)
     if partitions > MAX_PARTITIONS_PER_REQUEST:
@@ -78,14 +84,14 @@ def _excess(topics: list[CreatableTopic], services: BrokerServices) -> Increment
 
 
 def _create(
-    topic: CreatableTopic, services: BrokerServices, quota: MutationQuota, *, validate_only: bool
+    topic: CreatableTopic, controller: Controller, options: Configs, quota: MutationQuota, *, validate_only: bool
 ) -> IncrementalTask[CreatableTopicResult]:
     assignments = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
     if len(assignments) != len(topic.assignments):
         raise errors.InvalidReplicaAssignment(f"duplicate partition in the assignment of topic {topic.name!r}")
     configs = {config.name: config.value for config in topic.configs}
     plan = TopicPlan(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
-    created = yield from services.controller.create_topic(plan, validate_only=validate_only, charge=quota.charge)
+    created = yield from controller.create_topic(plan, validate_only=validate_only, charge=quota.charge)
     given = {name: value for name, value in configs.items() if value is not None}
     return CreatableTopicResult(
         name=topic.name,
@@ -102,7 +108,7 @@ def _create(
                 config_source=entry.source,
                 is_sensitive=False,
             )
-            for entry in services.configs.of_topic(given)
+            for entry in options.of_topic(given)
         ],
     )
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.replication.partitions import Partitions
+    from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
     from pyclient.broker_embedded.services import BrokerServices
 
 HIGH_WATERMARK: Final = -1
@@ -49,19 +51,25 @@ def handle(
         offsets = {each.partition_index: each.offset for each in topic.partitions}
         results = []
         for index, offset in offsets.items():
-            results.append(_delete(context.services, name, index, offset, deleted))
+            results.append(
+                _delete(context.services.partitions, context.services.purgatory, name, index, offset, deleted)
+            )
             yield None
         topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
         yield None
     response = DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
-    return when_deleted(response, deleted, request.timeout_ms, context.services) if deleted else response
+    return (
+        when_deleted(response, deleted, request.timeout_ms, context.services.loop, context.services.timers)
+        if deleted
+        else response
+    )
 
 
 def _delete(
-    services: BrokerServices, topic: str, index: int, offset: int, deleted: list[Deleted]
+    partitions: Partitions, purgatory: FetchPurgatory, topic: str, index: int, offset: int, deleted: list[Deleted]
 ) -> DeleteRecordsPartitionResult:
     try:
-        log, _epoch = services.partitions.leader(topic, index)
+        log, _epoch = partitions.leader(topic, index)
         if topic in INTERNAL_TOPICS:
             raise errors.InvalidTopic(f"{topic} is an internal topic: clients cannot delete its records")
         if not log.config.deletes:
@@ -73,8 +81,8 @@ def _delete(
         code = code_of(error, f"DeleteRecords of {topic}-{index}")
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=code)
     answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=log.start_offset, error_code=0)
-    hosted = services.partitions.hosted(topic, index)
+    hosted = partitions.hosted(topic, index)
     if hosted is not None:
         deleted.append(Deleted(answer, hosted, log.start_offset))
-        services.purgatory.wake(log)  # followers that wait for records learn of the new start at once
+        purgatory.wake(log)  # followers that wait for records learn of the new start at once
     return answer

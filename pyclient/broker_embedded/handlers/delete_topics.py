@@ -23,11 +23,11 @@ from pyclient.protocol.messages.delete_topics import (
 )
 
 if TYPE_CHECKING:
+    from pyclient.broker_embedded.controller.controller import Controller
     from pyclient.broker_embedded.controller.image import TopicImage
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.network.quotas import MutationQuota
-    from pyclient.broker_embedded.services import BrokerServices
 
 _STRICT: Final = 5  # since this version a client above its quota is refused (KIP-599)
 
@@ -39,7 +39,7 @@ def handle(request: DeleteTopicsRequest, context: RequestContext) -> Incremental
     times: Counter[object] = Counter()
     states: dict[object, DeleteTopicState] = {}
     for state in reversed(wanted):
-        key = _key(context.services, state)
+        key = _key(context.services.controller, state)
         times[key] += 1
         states[key] = state
         yield None
@@ -53,11 +53,11 @@ def _by_name(name: str) -> DeleteTopicState:
     return DeleteTopicState(name=name, topic_id=ZERO_UUID)
 
 
-def _key(services: BrokerServices, state: DeleteTopicState) -> object:
+def _key(controller: Controller, state: DeleteTopicState) -> object:
     """Return a key that is the same for a topic by name and by id."""
     if state.name is not None:
         return state.name
-    topic = services.controller.image.topics_by_id.get(state.topic_id)
+    topic = controller.image.topics_by_id.get(state.topic_id)
     return state.topic_id if topic is None else topic.name
 
 
@@ -66,9 +66,9 @@ def _delete(
 ) -> DeletableTopicResult:
     services = context.services
     try:
-        if times[_key(services, state)] > 1:
+        if times[_key(services.controller, state)] > 1:
             raise errors.InvalidRequest("the topic is in the request more than once")
-        topic = _find(services, state)
+        topic = _find(services.controller, state)
         services.controller.delete_topic(topic, charge=quota.charge)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"deletion of topic {state.name or state.topic_id}")
@@ -83,17 +83,17 @@ def _delete(
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=0)
 
 
-def _find(services: BrokerServices, state: DeleteTopicState) -> TopicImage:
+def _find(controller: Controller, state: DeleteTopicState) -> TopicImage:
     if state.name is None and state.topic_id == ZERO_UUID:
         raise errors.InvalidRequest("a topic must have a name or an id")
     if state.name is not None and state.topic_id != ZERO_UUID:
         raise errors.InvalidRequest("a topic must not have both a name and an id")
     if state.name is not None:
-        topic = services.controller.image.topics.get(state.name)
+        topic = controller.image.topics.get(state.name)
         if topic is None:
             raise errors.UnknownTopicOrPartition(f"topic {state.name!r} does not exist")
         return topic
-    found = services.controller.image.topics_by_id.get(state.topic_id)
+    found = controller.image.topics_by_id.get(state.topic_id)
     if found is None:
         raise errors.UnknownTopicId(f"topic id {state.topic_id} does not exist")
     return found

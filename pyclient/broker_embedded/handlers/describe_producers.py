@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.replication.partitions import Partitions
     from pyclient.broker_embedded.services import BrokerServices
 
 
@@ -40,7 +41,7 @@ def handle(request: DescribeProducersRequest, context: RequestContext) -> Increm
         for index in topic.partition_indexes:
             key = topic.name, index
             if key not in described:
-                described[key] = _describe(context.services, topic.name, index)
+                described[key] = _describe(context.services.partitions, topic.name, index)
             partitions.append(described[key])
             yield None
         topics.append(TopicResponse(name=topic.name, partitions=partitions))
@@ -48,10 +49,10 @@ def handle(request: DescribeProducersRequest, context: RequestContext) -> Increm
     return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
 
 
-def _describe(services: BrokerServices, topic: str, index: int) -> PartitionResponse:
+def _describe(partitions: Partitions, topic: str, index: int) -> PartitionResponse:
     try:
         check_name(topic)
-        log, _epoch = services.partitions.leader(topic, index)
+        log, _epoch = partitions.leader(topic, index)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"DescribeProducers of {topic}-{index}")
         return PartitionResponse(

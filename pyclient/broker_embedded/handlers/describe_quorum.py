@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.quorum import Quorum
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
-    from pyclient.broker_embedded.services import BrokerServices
+    from pyclient.clock import Clock
 
 
 @handles(DescribeQuorumRequest, versions=(0, 2), forwarded=True)
@@ -68,7 +68,9 @@ def _describe(topic: str, index: int, context: RequestContext, *, single: bool) 
     voter = ReplicaState(
         replica_id=services.node_id, log_end_offset=end, last_fetch_timestamp=now, last_caught_up_timestamp=now
     )
-    voters, observers = ([voter], []) if services.quorum is None else _replicas(services.quorum, services)
+    voters, observers = (
+        ([voter], []) if services.quorum is None else _replicas(services.quorum, services.node_id, services.clock)
+    )
     return DescribeQuorumResponsePartitionData(
         partition_index=index,
         error_code=0,
@@ -98,9 +100,9 @@ def _voters(context: RequestContext) -> Iterator[Node]:
             )
 
 
-def _replicas(quorum: Quorum, services: BrokerServices) -> tuple[list[ReplicaState], list[ReplicaState]]:
+def _replicas(quorum: Quorum, node_id: int, clock: Clock) -> tuple[list[ReplicaState], list[ReplicaState]]:
     """Return the voters and the observers as this leader knows them."""
-    now, now_ms = services.clock.monotonic(), services.clock.time_ms()
+    now, now_ms = clock.monotonic(), clock.time_ms()
 
     def epoch_ms(moment: float) -> int:
         return -1 if moment == float("-inf") else round(now_ms - (now - moment) * 1000)
@@ -116,7 +118,7 @@ def _replicas(quorum: Quorum, services: BrokerServices) -> tuple[list[ReplicaSta
         for key, progress in quorum.progress().items()
     }
     known[quorum.me] = ReplicaState(
-        replica_id=services.node_id,
+        replica_id=node_id,
         replica_directory_id=quorum.me.directory_id,
         log_end_offset=quorum.log.end_offset,
         last_fetch_timestamp=now_ms,

@@ -22,9 +22,9 @@ from pyclient.protocol.messages.elect_leaders import (
 )
 
 if TYPE_CHECKING:
+    from pyclient.broker_embedded.controller.controller import Controller
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
-    from pyclient.broker_embedded.services import BrokerServices
 
 _ELECTIONS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
@@ -42,7 +42,8 @@ def handle(request: ElectLeadersRequest, context: RequestContext) -> Incremental
     unknown = request.election_type not in _ELECTIONS
     results = []
     for name, indexes in wanted:
-        answers = yield from in_steps(lambda index: _elect(services, name, index, request.election_type), indexes)  # noqa: B023
+        kind = request.election_type
+        answers = yield from in_steps(lambda index: _elect(services.controller, name, index, kind), indexes)  # noqa: B023
         if everything:
             answers = [answer for answer in answers if answer.error_code != errors.ElectionNotNeeded.code]
         results.append(ReplicaElectionResult(topic=name, partition_result=answers))
@@ -53,11 +54,11 @@ def handle(request: ElectLeadersRequest, context: RequestContext) -> Incremental
     )
 
 
-def _elect(services: BrokerServices, topic: str, index: int, kind: int) -> PartitionResult:
+def _elect(controller: Controller, topic: str, index: int, kind: int) -> PartitionResult:
     try:
         if kind not in _ELECTIONS:
             raise errors.InvalidRequest(f"unknown election type {kind}")
-        services.controller.elect_leader(topic, index, _ELECTIONS[kind])
+        controller.elect_leader(topic, index, _ELECTIONS[kind])
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"election of a leader of {topic}-{index}")
         return PartitionResult(partition_id=index, error_code=code, error_message=message_of(error))

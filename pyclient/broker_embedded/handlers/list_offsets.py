@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.replication.partitions import Partitions
     from pyclient.broker_embedded.services import BrokerServices
 
 LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
@@ -64,7 +65,7 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> IncrementalT
             if is_duplicate or not is_valid:
                 answers.append(_invalid(partition))
             else:
-                answers.append(_answer(services, name, partition, version, committed, request.replica_id))
+                answers.append(_answer(services.partitions, name, partition, version, committed, request.replica_id))
             yield None
         topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
@@ -85,12 +86,12 @@ def _by_topic(request: ListOffsetsRequest) -> IncrementalTask[dict[str, dict[int
 
 
 def _answer(
-    services: BrokerServices, topic: str, wanted: ListOffsetsPartition, version: int, committed: bool, replica: int
+    partitions: Partitions, topic: str, wanted: ListOffsetsPartition, version: int, committed: bool, replica: int
 ) -> ListOffsetsPartitionResponse:
     try:
-        log, epoch = services.partitions.leader(topic, wanted.partition_index, wanted.current_leader_epoch)
+        log, epoch = partitions.leader(topic, wanted.partition_index, wanted.current_leader_epoch)
         end = log.last_stable_offset if committed else log.high_watermark
-        hosted = services.partitions.hosted(topic, wanted.partition_index)
+        hosted = partitions.hosted(topic, wanted.partition_index)
         is_behind = hosted is not None and log.high_watermark < hosted.partition.epoch_start
         if replica >= 0:
             end, is_behind = log.end_offset, False

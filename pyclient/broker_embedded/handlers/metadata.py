@@ -34,9 +34,11 @@ from pyclient.protocol.messages.metadata import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyclient.broker_embedded.controller.image import PartitionImage, TopicImage
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
+    from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage, TopicImage
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
     from pyclient.broker_embedded.services import BrokerServices
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -67,7 +69,7 @@ def handle(request: MetadataRequest, context: RequestContext) -> IncrementalTask
         create = request.allow_auto_topic_creation and services.configs.current.boolean("auto.create.topics.enable")
         requested = list(_unique(request.topics))
         if create:
-            create = not (yield from _exceed_limit(requested, services))
+            create = not (yield from _exceed_limit(requested, services.configs.current, services.image))
         for wanted in requested:
             described = _denied(wanted, context) or (yield from _answer(wanted, context, operations, create))
             topics.append(described)
@@ -128,12 +130,14 @@ def _unique(topics: list[MetadataRequestTopic]) -> Iterable[MetadataRequestTopic
     return by_id.values() or {topic.name: topic for topic in topics}.values()
 
 
-def _exceed_limit(requested: list[MetadataRequestTopic], services: BrokerServices) -> IncrementalTask[bool]:
+def _exceed_limit(
+    requested: list[MetadataRequestTopic], config: BrokerConfig, image: MetadataImage
+) -> IncrementalTask[bool]:
     """Return True if creating the missing topics takes too many records: as in Kafka, none is created then."""
-    records_each = 1 + services.configs.current.integer("num.partitions")
+    records_each = 1 + config.integer("num.partitions")
     records = 0
     for wanted in requested:
-        records += 0 if wanted.name in services.image.topics else records_each
+        records += 0 if wanted.name in image.topics else records_each
         yield None
     return records > MAX_RECORDS_PER_REQUEST
 
@@ -191,7 +195,9 @@ def _create(name: str | None, services: BrokerServices, create: bool) -> Increme
 
 
 def _describe(topic: TopicImage, context: RequestContext, operations: int) -> IncrementalTask[MetadataResponseTopic]:
-    partitions = yield from in_steps(partial(_describe_partition, context.services), list(topic.partitions.values()))
+    partitions = yield from in_steps(
+        partial(_describe_partition, context.services.replicas), list(topic.partitions.values())
+    )
     if operations != NOT_REQUESTED:
         operations = context.operations(operations, ResourceType.TOPIC, topic.name)
     return MetadataResponseTopic(
@@ -204,7 +210,7 @@ def _describe(topic: TopicImage, context: RequestContext, operations: int) -> In
     )
 
 
-def _describe_partition(services: BrokerServices, partition: PartitionImage) -> MetadataResponsePartition:
+def _describe_partition(replicas: ReplicaManager | None, partition: PartitionImage) -> MetadataResponsePartition:
     return MetadataResponsePartition(
         error_code=0 if partition.leader >= 0 else errors.LeaderNotAvailable.code,
         partition_index=partition.partition,
@@ -212,5 +218,5 @@ def _describe_partition(services: BrokerServices, partition: PartitionImage) -> 
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
-        offline_replicas=[] if services.replicas is None else services.replicas.offline(partition.replicas),
+        offline_replicas=[] if replicas is None else replicas.offline(partition.replicas),
     )

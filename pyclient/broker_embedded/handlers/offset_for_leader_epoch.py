@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.replication.partitions import Partitions
     from pyclient.broker_embedded.services import BrokerServices
 
 
@@ -38,16 +39,16 @@ def handle(
     for topic in request.topics:
         answers = []
         for partition in topic.partitions:
-            answers.append(_answer(context.services, topic.topic, partition))
+            answers.append(_answer(context.services.partitions, topic.topic, partition))
             yield None
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
         yield None
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _answer(services: BrokerServices, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(partitions: Partitions, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        log, leader_epoch = services.partitions.leader(topic, wanted.partition, wanted.current_leader_epoch)
+        log, leader_epoch = partitions.leader(topic, wanted.partition, wanted.current_leader_epoch)
         epoch, end_offset = log.end_offset_for_epoch(wanted.leader_epoch, leader_epoch)
     except Exception as error:  # every failure is answered with its error code
         code = code_of(error, f"OffsetForLeaderEpoch of {topic}-{wanted.partition}")

@@ -36,15 +36,16 @@ from pyclient.records import Compression
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from asyncio import Future
+    from asyncio import AbstractEventLoop, Future
     from collections.abc import Awaitable, Callable, Iterator
     from uuid import UUID
 
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.log_reader import LogAppendInfo
+    from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
-    from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+    from pyclient.broker_embedded.replication.replica_manager import HostedPartition, ReplicaManager
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.broker_embedded.transactions.promise import Promise
     from pyclient.broker_embedded.transactions.verification import VerifiedWrites
@@ -163,7 +164,7 @@ def _response(
             return response
         if not appended:
             return _with_leaders(response, context)
-        held = when_replicated(response, appended, request.timeout_ms, context.services)
+        held = when_replicated(response, appended, request.timeout_ms, context.services.loop, context.services.timers)
         return _with_leaders(held, context) if isinstance(held, ProduceResponse) else _leaders_later(held, context)
     failures = sum(answer.error_code != 0 for topic in responses for answer in topic.partition_responses)
     if failures:
@@ -239,20 +240,20 @@ async def _append_checked(
         batch = writable(partition.records or b"")
         name = f"{topic}-{partition.index}"
         checked = await _on_io_thread(
-            services, partial(check_client_batch, batch, log.config, services.clock.time_ms(), name)
+            services.loop, services.logs, partial(check_client_batch, batch, log.config, services.clock.time_ms(), name)
         )
         log, epoch = services.partitions.leader(topic, partition.index)  # the topic may have been recreated
-        hosted = _replicated(services, topic, partition.index, acks)
+        hosted = _replicated(services.replicas, topic, partition.index, acks)
         version = _transaction_version(log, batch, writes)
         now_ms = services.clock.time_ms()
         info = log.append(batch, leader_epoch=epoch, now_ms=now_ms, checked=checked, transaction_version=version)
     except Exception as error:  # every failure is answered with its error code
-        return _refusal(services, error, topic, partition.index)
+        return _refusal(services.replicas, error, topic, partition.index)
     return _noted(partition.index, info, hosted, epoch, appended)
 
 
-def _on_io_thread(services: BrokerServices, work: Callable[[], T]) -> Future[T]:
-    future: Future[T] = services.loop.create_future()
+def _on_io_thread(loop: AbstractEventLoop, logs: LogManager, work: Callable[[], T]) -> Future[T]:
+    future: Future[T] = loop.create_future()
 
     def complete(answer: T, failure: Exception | None) -> None:
         if future.done():
@@ -262,7 +263,7 @@ def _on_io_thread(services: BrokerServices, work: Callable[[], T]) -> Future[T]:
         else:
             future.set_exception(failure)
 
-    services.logs.disk_thread.submit(work, complete)
+    logs.disk_thread.submit(work, complete)
     return future
 
 
@@ -316,29 +317,31 @@ def _append(
             raise errors.UnknownTopicId(f"topic id of partition {partition.index} does not exist")
         log, epoch = services.partitions.leader(topic, partition.index)
         records = _checked(topic, partition.records, request, version)
-        hosted = _replicated(services, topic, partition.index, request.acks)
+        hosted = _replicated(services.replicas, topic, partition.index, request.acks)
         in_version = _transaction_version(log, records, writes)
         now_ms = services.clock.time_ms()
         info = log.append(records, leader_epoch=epoch, now_ms=now_ms, on_loop=True, transaction_version=in_version)
     except TooLongForLoop:
         raise
     except Exception as error:  # every failure is answered with its error code
-        return _refusal(services, error, topic, partition.index)
+        return _refusal(services.replicas, error, topic, partition.index)
     return _noted(partition.index, info, hosted, epoch, appended)
 
 
-def _refusal(services: BrokerServices, error: Exception, topic: str | None, index: int) -> PartitionProduceResponse:
+def _refusal(
+    replicas: ReplicaManager | None, error: Exception, topic: str | None, index: int
+) -> PartitionProduceResponse:
     """Return the answer to a failure. If the disk failed, another replica shall lead the partition."""
-    if topic is not None and services.replicas is not None and isinstance(error.__cause__, OSError):
-        services.replicas.report_damage(topic, index, error)
+    if topic is not None and replicas is not None and isinstance(error.__cause__, OSError):
+        replicas.report_damage(topic, index, error)
     return refusal(error, topic, index)
 
 
-def _replicated(services: BrokerServices, topic: str, index: int, acks: int) -> HostedPartition | None:
+def _replicated(replicas: ReplicaManager | None, topic: str, index: int, acks: int) -> HostedPartition | None:
     """Return the partition if the answer has to wait for its replicas. Raise `NotEnoughReplicas`."""
-    if services.replicas is None or acks != _ALL:
+    if replicas is None or acks != _ALL:
         return None
-    hosted = services.replicas.find(topic, index)
+    hosted = replicas.find(topic, index)
     if hosted is not None:
         hosted.partition.check_min_isr()
     return hosted

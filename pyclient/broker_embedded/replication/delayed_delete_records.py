@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyclient import errors
 
 if TYPE_CHECKING:
-    from asyncio import Future
+    from asyncio import AbstractEventLoop, Future
     from collections.abc import Sequence
 
     from pyclient.broker_embedded.replication.replica_manager import HostedPartition
-    from pyclient.broker_embedded.services import BrokerServices
+    from pyclient.broker_embedded.scheduling.timers import Timers
     from pyclient.protocol.messages.delete_records import DeleteRecordsPartitionResult, DeleteRecordsResponse
 
 
@@ -45,10 +45,14 @@ class Deleted(NamedTuple):
 
 
 def when_deleted(
-    response: DeleteRecordsResponse, deleted: Sequence[Deleted], timeout_ms: int, services: BrokerServices
+    response: DeleteRecordsResponse,
+    deleted: Sequence[Deleted],
+    timeout_ms: int,
+    loop: AbstractEventLoop,
+    timers: Timers,
 ) -> DeleteRecordsResponse | Future[DeleteRecordsResponse]:
     """Return the response, or a future of it, which is done when the replicas have followed or after `timeout_ms`."""
-    done: Future[DeleteRecordsResponse] = services.loop.create_future()
+    done: Future[DeleteRecordsResponse] = loop.create_future()
 
     def end() -> None:
         if not done.done():
@@ -63,7 +67,7 @@ def when_deleted(
     check()
     if done.done():
         return response
-    timer = services.timers.schedule(max(timeout_ms, 0) / 1000, end)
+    timer = timers.schedule(max(timeout_ms, 0) / 1000, end)
     for each in deleted:
         each.hosted.after_fetch.add(check)
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyclient import errors
 
 if TYPE_CHECKING:
-    from asyncio import Future
+    from asyncio import AbstractEventLoop, Future
     from collections.abc import Sequence
 
     from pyclient.broker_embedded.replication.replica_manager import HostedPartition
-    from pyclient.broker_embedded.services import BrokerServices
+    from pyclient.broker_embedded.scheduling.timers import Timers
     from pyclient.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 
 
@@ -59,7 +59,7 @@ class Appended(NamedTuple):
 
 
 def when_replicated(
-    response: ProduceResponse, appended: Sequence[Appended], timeout_ms: int, services: BrokerServices
+    response: ProduceResponse, appended: Sequence[Appended], timeout_ms: int, loop: AbstractEventLoop, timers: Timers
 ) -> ProduceResponse | Future[ProduceResponse]:
     """Return the response; a future of it while a batch is not decided, which is done after `timeout_ms` at last."""
     undecided = [each for each in appended if not each.is_decided]
@@ -67,7 +67,7 @@ def when_replicated(
         for each in appended:
             each.settle()
         return response
-    done: Future[ProduceResponse] = services.loop.create_future()
+    done: Future[ProduceResponse] = loop.create_future()
     remaining = len(undecided)
 
     def end() -> None:
@@ -82,7 +82,7 @@ def when_replicated(
         if not remaining:
             end()
 
-    timer = services.timers.schedule(timeout_ms / 1000, end)
+    timer = timers.schedule(timeout_ms / 1000, end)
     done.add_done_callback(lambda _done: timer.cancel())
     for each in undecided:
         assert each.hosted.log is not None, "it was appended to"

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyclient import errors
 
 if TYPE_CHECKING:
-    from asyncio import Future
+    from asyncio import AbstractEventLoop, Future
     from collections.abc import Callable, Iterator
 
+    from pyclient.broker_embedded.controller.quorum import Quorum
     from pyclient.broker_embedded.dispatch import Handler, RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
@@ -91,25 +92,25 @@ def _committed_change(answer: Any, durable: Durable, services: BrokerServices, b
     if isawaitable(answer):
         held = services.fs.durable or services.quorum is not None
         return _awaited(answer, durable, services, began) if held else answer
-    _check_still_active(services, began)
+    _check_still_active(services.quorum, began)
     waiting = list(_changed(durable, services, began.offset)) if services.logs.awaiting_flush else None
     return _when_on_disk(answer, waiting, durable, services) if waiting else answer
 
 
 async def _awaited(answer: Any, durable: Durable, services: BrokerServices, began: _Began) -> Any:
     given = await answer
-    _check_still_active(services, began)
+    _check_still_active(services.quorum, began)
     waiting = list(_changed(durable, services, began.offset)) if services.logs.awaiting_flush else None
     return await _when_on_disk(given, waiting, durable, services) if waiting else given
 
 
-def _check_still_active(services: BrokerServices, began: _Began) -> None:
+def _check_still_active(quorum: Quorum | None, began: _Began) -> None:
     """Raise `NotController` if this node ceased to be the active controller while it worked on a request.
 
     What the request has changed by then may be removed from the log by the next controller.
     """
-    if began.epoch is not None and services.quorum is not None and services.quorum.active_epoch != began.epoch:
-        raise services.quorum.not_controller()
+    if began.epoch is not None and quorum is not None and quorum.active_epoch != began.epoch:
+        raise quorum.not_controller()
 
 
 def _changed(durable: Durable, services: BrokerServices, began: int) -> Iterator[tuple[UnifiedLog, int]]:
@@ -146,14 +147,14 @@ def _when_on_disk(
                 return
         done.set_result(answer)
 
-    return _when_all_committed(waiting, services, end)
+    return _when_all_committed(waiting, services.loop, end)
 
 
 def _when_all_committed(
-    waiting: list[tuple[UnifiedLog, int]], services: BrokerServices, end: Callable[[Future[Any]], None]
+    waiting: list[tuple[UnifiedLog, int]], loop: AbstractEventLoop, end: Callable[[Future[Any]], None]
 ) -> Future[Any]:
     """Return a future that `end` completes when every log is committed up to its offset, or never will be."""
-    done: Future[Any] = services.loop.create_future()
+    done: Future[Any] = loop.create_future()
     remaining = len(waiting)
 
     def committed() -> None:
@@ -234,7 +235,7 @@ def _when_replicated(answer: Any, waiting: list[tuple[UnifiedLog, int]], service
                 errors.CoordinatorNotAvailable(f"the replicas of {names} did not get the records in time")
             )
 
-    done = _when_all_committed(waiting, services, end)
+    done = _when_all_committed(waiting, services.loop, end)
     timer = services.timers.schedule(services.configs.current.seconds("offsets.commit.timeout.ms"), expire)
     done.add_done_callback(lambda _done: timer.cancel())
     return done
@@ -302,7 +303,7 @@ def _committed(
             _correct(answer, log, offset)
         done.set_result(response)
 
-    return _when_all_committed([(log, offset) for _answer, log, offset in waiting], services, end)
+    return _when_all_committed([(log, offset) for _answer, log, offset in waiting], services.loop, end)
 
 
 def _correct(answer: PartitionProduceResponse, log: UnifiedLog, offset: int) -> None:
