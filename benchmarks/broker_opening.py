@@ -10,6 +10,7 @@ import argparse
 import tempfile
 import time
 import uuid
+from random import Random
 from statistics import median
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from rich.table import Table
 
 from benchmarks.broker_load import batch
 from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.data_directories import DataDirectories
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
@@ -32,7 +34,8 @@ _TAILS = (0, 16 * MIB, 64 * MIB)
 def opened(folder: str) -> LogManager:
     """The directory's logs."""
     fs = RealFileSystem(durable=False)
-    manager = LogManager([folder], fs=fs, clock=SYSTEM_CLOCK, node_id=1, cluster_id=None, defaults=LogConfig())
+    directories = DataDirectories([folder], fs=fs, node_id=1, cluster_id=None, rng=Random())
+    manager = LogManager(directories, clock=SYSTEM_CLOCK, defaults=LogConfig())
     manager.open()
     return manager
 

@@ -15,12 +15,14 @@ import uuid
 from array import array
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.data_directories import DataDirectories
 from pyclient.broker_embedded.log.disk_thread import DiskThread
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
@@ -102,9 +104,8 @@ class Bench:
     def manager(self, **config: Any) -> LogManager:
         """The directory's logs, open."""
         fs = RealFileSystem()
-        manager = LogManager(
-            [self.folder], fs=fs, clock=SYSTEM_CLOCK, node_id=1, cluster_id=None, defaults=LogConfig(**config)
-        )
+        directories = DataDirectories([self.folder], fs=fs, node_id=1, cluster_id=None, rng=Random())
+        manager = LogManager(directories, clock=SYSTEM_CLOCK, defaults=LogConfig(**config))
         manager.open()
         return manager
 

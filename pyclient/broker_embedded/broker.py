@@ -16,12 +16,13 @@ from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pyclient.broker_embedded.environment import NodeEnvironment
 from pyclient.broker_embedded.log.alter_log_dirs import ReplicaAlterLogDirs
+from pyclient.broker_embedded.log.data_directories import DataDirectories
 from pyclient.broker_embedded.log.data_directory import cluster_of
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.network.admission import Admission
 from pyclient.broker_embedded.network.descriptors import Descriptors
-from pyclient.broker_embedded.network.listeners import NodeListeners
+from pyclient.broker_embedded.network.listeners import NO_SOCKETS, NodeListeners, NodeSockets
 from pyclient.broker_embedded.network.quotas import Quotas
 from pyclient.broker_embedded.network.server import BrokerConnection
 from pyclient.broker_embedded.replication.fetch_sessions import FetchSessions
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.membership import ClusterMembership
     from pyclient.broker_embedded.network.authorization import Authorization
     from pyclient.broker_embedded.network.listeners import BoundListener
-    from pyclient.broker_embedded.network.node_channels import Link, NodeChannels
+    from pyclient.broker_embedded.network.node_channels import NodeChannels
     from pyclient.broker_embedded.releases import Release
     from pyclient.broker_embedded.replication.alter_partition import ToController
     from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
@@ -73,19 +74,12 @@ class BrokerNode:
         clock: Clock = SYSTEM_CLOCK,
         rng: Rng | None = None,
         fs: FileSystem | None = None,
-        listener: socket.socket | None = None,
-        controller_listener: socket.socket | None = None,
-        link: Link | None = None,
+        sockets: NodeSockets = NO_SOCKETS,
         disk_thread: DiskThread | None = None,
     ) -> None:
-        """`listener` and `controller_listener` are sockets that listen already.
-
-        `link` maps other nodes' addresses to those that are dialled.
-        """
         self.loop = loop
         self.clock = ShiftedClock(clock)
         self.timers = Timers(loop)
-        self._interceptor: Interceptor | None = None
         self.rng = rng if rng is not None else random.Random()
         self.fs = fs if fs is not None else RealFileSystem(durable=config.profile != "test")
         self.node_id = config.integer("node.id")
@@ -112,11 +106,11 @@ class BrokerNode:
         self._logs: LogManager | None = None
         self._services: BrokerServices | None = None
         self.admission = Admission(self.env, self.descriptors, self._connection_of)
-        self.listeners = NodeListeners(self.env, self.admission, self.descriptors, listener, controller_listener)
+        self.listeners = NodeListeners(self.env, self.admission, self.descriptors, sockets)
         self.authorizer = _authorizer_of(config, self.image) if config.has_authorizer else None
         """Decides about requests by ACLs; None: everybody may do everything."""
         self.authorization = _authorization() if config.has_authorizer else None
-        self._link = link
+        self._link = sockets.link
         self._disk_thread = disk_thread
         self.membership: ClusterMembership | None = None
         """This node's part in a cluster of several nodes; None on a node that is alone."""
@@ -157,13 +151,11 @@ class BrokerNode:
     @property
     def interceptor(self) -> Interceptor | None:
         """Return what applies faults and logs requests; None while there is nothing to do."""
-        return self._interceptor
+        return None if self._services is None else self._services.interceptor
 
     @interceptor.setter
     def interceptor(self, interceptor: Interceptor | None) -> None:
-        self._interceptor = interceptor
-        if self._services is not None:
-            self._services.interceptor = interceptor
+        self.services.interceptor = interceptor
 
     @property
     def services(self) -> BrokerServices:
@@ -315,12 +307,16 @@ class BrokerNode:
 
     def _open_logs(self) -> None:
         config = self.config
-        self._logs = LogManager(
+        directories = DataDirectories(
             config.log_dirs,
             fs=self.fs,
-            clock=self.clock,
             node_id=self.node_id,
             cluster_id=cluster_of(self.fs, config.data_dir, config.cluster_id, given=config.cluster_id_given),
+            rng=self.rng,
+        )
+        self._logs = LogManager(
+            directories,
+            clock=self.clock,
             defaults=config.log_defaults(),
             rng=self.rng,
             disk_thread=self._disk_thread,
@@ -357,7 +353,6 @@ class BrokerNode:
             request_slices=self.request_slices,
             authorizer=self.authorizer,
             authorization=self.authorization,
-            interceptor=self._interceptor,
             listeners=self.listeners,
             connections=self.connections,
         )
@@ -434,10 +429,8 @@ class BrokerNode:
         self, image: MetadataImage, metadata: MetadataLog, callbacks: MetadataCallbacks | None = None
     ) -> Controller:
         """Return a controller that works on an image, and appends to a log."""
-        features = None if self.release is None else self.release.features
         calls = callbacks if callbacks is not None else MetadataCallbacks()
-        cluster_id = self.cluster_id
-        return Controller(self.config, image, metadata, self.rng, self._directories, features, calls, cluster_id)
+        return Controller(self.config, image, metadata, self.rng, self._directories, calls, self.cluster_id)
 
     def metadata_loaded(self, removed_topics: Collection[UUID]) -> None:
         """Apply the options in the metadata, and compare the directories of logs with them, on a node with others."""

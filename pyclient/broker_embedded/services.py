@@ -64,7 +64,7 @@ class BrokerServices:
     authorizer: StandardAuthorizer | None
     """Decides about requests by ACLs; None: every client may do everything."""
     authorization: Authorization | None
-    interceptor: Interceptor | None
+    interceptor: Interceptor | None = None
     """Applies faults and logs requests; None while there is nothing to do."""
     listeners: NodeListeners
     connections: Mapping[int, BrokerConnection]

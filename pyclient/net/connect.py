@@ -16,7 +16,7 @@ from pyclient.config import ClientConfig, format_address
 from pyclient.errors import ConnectionFailed
 from pyclient.net.stream import FrameStream, Stream
 from pyclient.net.tasks import first_success, in_daemon_thread
-from pyclient.net.tls import ContextSource, TlsStream
+from pyclient.net.tls import ContextSource, TlsEnd, TlsStream
 
 OnFrame = Callable[[memoryview], None]
 OnClosed = Callable[[BaseException | None], None]
@@ -111,8 +111,7 @@ class TcpConnector:
         stream = TlsStream(
             loop,
             sock,
-            context=self._contexts.current(),
-            server_hostname=host,
+            TlsEnd(self._contexts.current(), host),
             max_frame=limit,
             on_frame=on_frame,
             on_closed=on_closed,

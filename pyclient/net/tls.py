@@ -70,6 +70,14 @@ _KEY = b"PRIVATE KEY-----"
 _PEM = "it has to be a PEM file (openssl and keytool convert others, such as DER, PKCS #12 and JKS)"
 
 
+class TlsEnd(NamedTuple):
+    """One end of a TLS connection: of a server, or of a client, which checks that the server is `server_hostname`."""
+
+    context: ssl.SSLContext
+    server_hostname: str | None = None
+    server_side: bool = False
+
+
 class TlsStream(FrameStream):
     """A framed stream inside TLS. Messages sent before the handshake has ended are queued until then."""
 
@@ -77,10 +85,8 @@ class TlsStream(FrameStream):
         self,
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
+        end: TlsEnd,
         *,
-        context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        server_side: bool = False,
         max_frame: int,
         on_frame: Callable[[memoryview], None],
         on_closed: Callable[[BaseException | None], None],
@@ -88,7 +94,7 @@ class TlsStream(FrameStream):
     ) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side, server_hostname)
+        self._tls = end.context.wrap_bio(self._incoming, self._outgoing, end.server_side, end.server_hostname)
         self._ready: asyncio.Future[None] = loop.create_future()
         self._raw = memoryview(b"")  # encrypted bytes that the kernel did not accept yet
         self._head_sent = 0  # plaintext bytes of the queue's head that are encrypted already

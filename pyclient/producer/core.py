@@ -33,7 +33,7 @@ from pyclient.producer.lane import LaneKeeper
 from pyclient.producer.lock import producer_lock
 from pyclient.producer.producer_batch import BatchState
 from pyclient.producer.record_accumulator import NO_LEADER, PartitionQueue, RecordAccumulator, TopicQueues, choose_queue
-from pyclient.producer.sender import Sender, why_unconfirmed
+from pyclient.producer.sender import Sender, SenderConfig, why_unconfirmed
 from pyclient.producer.sender_thread import SenderLoop
 from pyclient.producer.transactions import Transactions, described
 from pyclient.records import HEADER_SIZE, IMPLEMENTATION, log_pure_codec, record_size_bound
@@ -83,14 +83,16 @@ class ProducerCore:
         self.sender = Sender(
             self.accumulator,
             rng,
-            idempotent=config.idempotent,
-            max_in_flight=config.max_in_flight_requests_per_connection,
-            max_connections=config.max_connections_per_broker if config.acks else 1,
-            max_request_size=config.max_request_size,
-            retries=config.retries,
-            backoff=Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000),
-            delivery_timeout_ms=config.delivery_timeout_ms,
-            availability_timeout=config.partitioner_availability_timeout_ms / 1000,
+            SenderConfig(
+                idempotent=config.idempotent,
+                max_in_flight=config.max_in_flight_requests_per_connection,
+                max_connections=config.max_connections_per_broker if config.acks else 1,
+                max_request_size=config.max_request_size,
+                retries=config.retries,
+                backoff=Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000),
+                delivery_timeout_ms=config.delivery_timeout_ms,
+                availability_timeout=config.partitioner_availability_timeout_ms / 1000,
+            ),
         )
         self.sender.describe_failures = self.cluster.describe_failures
         self.loop = SenderLoop(self.sender, self.cluster, self.lock, config=config, loop=loop, clock=clock, rng=rng)

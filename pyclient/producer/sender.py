@@ -130,6 +130,22 @@ class ProduceWork:
         return f"<ProduceWork node={self.node} {', '.join(repr(batch) for batch in self.batches)}>"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderConfig:
+    """The options of a producer that its `Sender` needs; `availability_timeout` is in seconds, 0 for none."""
+
+    idempotent: bool
+    max_in_flight: int
+    """Requests per connection."""
+    max_connections: int = 1
+    """Connections per broker."""
+    max_request_size: int
+    retries: int
+    backoff: Backoff
+    delivery_timeout_ms: int
+    availability_timeout: float = 0.0
+
+
 class Sender:
     """Drains the accumulator into requests and decides the outcome of their batches.
 
@@ -141,15 +157,7 @@ class Sender:
         self,
         accumulator: RecordAccumulator,
         rng: Rng,
-        *,
-        idempotent: bool,
-        max_in_flight: int,
-        max_connections: int = 1,
-        max_request_size: int,
-        retries: int,
-        backoff: Backoff,
-        delivery_timeout_ms: int,
-        availability_timeout: float = 0.0,
+        config: SenderConfig,
     ) -> None:
         self.accumulator = accumulator
         self.producer_ids = ProducerIds()
@@ -159,17 +167,10 @@ class Sender:
         self.refresh_wanted = False  # metadata is stale
         self.describe_failures: Callable[[], str] = str  # why brokers cannot be reached; empty if they can
         self._rng = rng
-        self._idempotent = idempotent
-        self._max_in_flight = max_in_flight
-        self._max_connections = max_connections
-        self._max_request_size = max_request_size
-        self._retries = retries
-        self._backoff = backoff
-        self._delivery_timeout_ms = delivery_timeout_ms
-        self._availability_timeout = availability_timeout
+        self._config = config
         self._next_round = NEVER
         self._now = 0.0
-        if availability_timeout:
+        if config.availability_timeout:
             accumulator.stalled_nodes = self._stalled_nodes
 
     # -- draining
@@ -187,7 +188,7 @@ class Sender:
         """Return the state of a broker, created on first use."""
         state = self.nodes.get(number)
         if state is None:
-            state = self.nodes[number] = Node(self._max_in_flight, self._max_connections)
+            state = self.nodes[number] = Node(self._config.max_in_flight, self._config.max_connections)
         return state
 
     def drain(self, node: int, now: float, link: int = 0) -> ProduceWork | None:
@@ -208,7 +209,7 @@ class Sender:
             if batch is None:
                 continue
             more = batch.builder.size
-            if batches and size + more > self._max_request_size:
+            if batches and size + more > self._config.max_request_size:
                 break
             self._take(batch, node, link)
             batches.append(batch)
@@ -275,7 +276,7 @@ class Sender:
             return None
         if queue.on_wire and queue.wire_link != link and queue.wire_node == node:
             return None  # batches in flight on the partition's other connection come first
-        if self._idempotent:
+        if self._config.idempotent:
             if queue.on_wire and queue.wire_node != node:
                 return None
             if self.transactions is not None and not self._in_transaction(queue, self.transactions, now):
@@ -287,7 +288,7 @@ class Sender:
                 steady = False
             if not steady and not sequence.prepare(queue.on_wire, self.producer_ids, queue.outstanding):
                 return None
-        elif queue.on_wire and self._max_in_flight == 1:  # keeps the order without idempotence
+        elif queue.on_wire and self._config.max_in_flight == 1:  # keeps the order without idempotence
             return None
         return batch
 
@@ -304,7 +305,7 @@ class Sender:
     def _take(self, batch: ProducerBatch, node: int, link: int) -> None:
         queue = batch.queue
         self.accumulator.taken(batch)
-        if self._idempotent and batch.base_sequence == NO_SEQUENCE:
+        if self._config.idempotent and batch.base_sequence == NO_SEQUENCE:
             queue.sequence.assign(batch)
             queue.outstanding.append(batch)
         batch.become(BatchState.IN_FLIGHT)
@@ -313,7 +314,7 @@ class Sender:
         queue.wire_node, queue.wire_link = node, link
 
     def _stalled_nodes(self) -> set[int]:
-        since = self._now - self._availability_timeout
+        since = self._now - self._config.availability_timeout
         return {node for node, state in self.nodes.items() if state.stalled_since < since}
 
     # -- responses
@@ -367,11 +368,11 @@ class Sender:
         code, queue = answer.code, batch.queue
         if code == 0:
             return self._delivered(batch, answer, now)
-        if self._idempotent and code in LOST_ITS_PLACE:
+        if self._config.idempotent and code in LOST_ITS_PLACE:
             return self._out_of_order(batch, answer, node, now)
         verdict = judge(
-            code, count=batch.count, attempts=batch.attempts, retries=self._retries,
-            idempotent=self._idempotent, doubtful=batch.doubtful or self.transactions is not None,
+            code, count=batch.count, attempts=batch.attempts, retries=self._config.retries,
+            idempotent=self._config.idempotent, doubtful=batch.doubtful or self.transactions is not None,
         )  # fmt: skip
         if verdict is Verdict.DELIVERED:
             return self._delivered(batch, answer, now)
@@ -412,7 +413,7 @@ class Sender:
             self.accumulator.put_back([batch])
         elif batch.doubtful and self.transactions is None:
             queue.undecided.append(batch)
-        elif batch.attempts > self._retries or self.transactions is not None:
+        elif batch.attempts > self._config.retries or self.transactions is not None:
             settlements = [self._failed(batch, error)]
         else:
             sequence.broke(batch.position)
@@ -447,7 +448,7 @@ class Sender:
 
     def _delivered(self, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> list[Settlement]:
         """Complete a written batch, and the undecided ones before it."""
-        if not self._idempotent:
+        if not self._config.idempotent:
             return [self._written(batch, answer, now)]
         queue, settlements = batch.queue, []
         if queue.undecided and queue.undecided[0].position < batch.position:
@@ -478,7 +479,7 @@ class Sender:
         settlements: list[Settlement] = []
         if batch.state is BatchState.EXPIRED:
             self._drop(batch)
-        elif batch.attempts > self._retries or not (written or error.retriable):
+        elif batch.attempts > self._config.retries or not (written or error.retriable):
             settlements = [self._failed(batch, error)]
         else:
             self._retry(batch, now)
@@ -486,7 +487,7 @@ class Sender:
 
     def _retry(self, batch: ProducerBatch, now: float, *, soon: bool = False) -> None:
         self.metrics.batches_retried += 1
-        delay = self._backoff.delay(batch.attempts - 1, self._rng)
+        delay = self._config.backoff.delay(batch.attempts - 1, self._rng)
         batch.retry_at = now + (min(SOON, delay) if soon else delay)
         self.accumulator.put_back([batch])
 
@@ -524,7 +525,7 @@ class Sender:
             expired.append(batch)
         if not expired:
             return []
-        timeout, reasons = self._delivery_timeout_ms, self.describe_failures()
+        timeout, reasons = self._config.delivery_timeout_ms, self.describe_failures()
         return self._fail_all([(batch, too_late(batch, timeout, reasons)) for batch in expired])
 
     def _fail_all(self, failing: list[tuple[ProducerBatch, KafkaError]]) -> list[Settlement]:

@@ -16,7 +16,7 @@ from pyclient.errors import ConfigError, ConnectionFailed, MalformedMessage
 from pyclient.net.connect import TcpConnector
 from pyclient.net.connection import Connection
 from pyclient.net.file_region import FileRegion
-from pyclient.net.tls import TlsStream
+from pyclient.net.tls import TlsEnd, TlsStream
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pyclient.protocol.messages.produce import (
@@ -331,8 +331,7 @@ async def tls_pair(on_server_frame=lambda server, frame: None):
                 TlsStream(
                     loop,
                     sock,
-                    context=server_context(),
-                    server_side=True,
+                    TlsEnd(server_context(), server_side=True),
                     max_frame=1_000_000,
                     on_frame=lambda frame: on_server_frame(servers[0], frame),
                     on_closed=server_ended.set_result,

@@ -11,7 +11,7 @@ from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.delivery import DeliveryDesk
 from pyclient.producer.produce_response import PartitionAnswer
 from pyclient.producer.record_accumulator import RecordAccumulator
-from pyclient.producer.sender import Sender
+from pyclient.producer.sender import Sender, SenderConfig
 
 NOT_LEADER = errors.NotLeaderOrFollower.code
 OUT_OF_ORDER = errors.OutOfOrderSequenceNumber.code
@@ -30,7 +30,7 @@ class SenderFixture:
             "idempotent": True, "max_in_flight": 5, "max_request_size": 10_000, "retries": 1000,
             "backoff": Backoff(1.0, 1.0, jitter=0.0), "delivery_timeout_ms": 60_000,
         } | options  # fmt: skip
-        self.sender = Sender(self.accumulator, random.Random(1), **given)
+        self.sender = Sender(self.accumulator, random.Random(1), SenderConfig(**given))
         self.sender.producer_ids.obtained(7, 0)
         self.lead(*leaders)
         self.works = {}

@@ -17,7 +17,7 @@ from pyclient.producer.delivery import DeliveryDesk, Settlement, State
 from pyclient.producer.futures import DeliveryFuture
 from pyclient.producer.produce_response import PartitionAnswer
 from pyclient.producer.record_accumulator import RecordAccumulator
-from pyclient.producer.sender import ProduceWork, Sender
+from pyclient.producer.sender import ProduceWork, Sender, SenderConfig
 from pyclient.records import Compression
 from tests.producer.replica import Replica
 
@@ -41,13 +41,15 @@ def make(desk, *, idempotent, timeout, max_in_flight=5, memory=8192):
     sender = Sender(
         accumulator,
         random.Random(2),
-        idempotent=idempotent,
-        max_in_flight=max_in_flight,
-        max_connections=LINKS,
-        max_request_size=10**6,
-        retries=2**31 - 1,
-        backoff=Backoff(0.1, 1.0),
-        delivery_timeout_ms=int(timeout * 1000),
+        SenderConfig(
+            idempotent=idempotent,
+            max_in_flight=max_in_flight,
+            max_connections=LINKS,
+            max_request_size=10**6,
+            retries=2**31 - 1,
+            backoff=Backoff(0.1, 1.0),
+            delivery_timeout_ms=int(timeout * 1000),
+        ),
     )
     return accumulator, sender
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
+from pyclient.broker_embedded.network.listeners import NodeSockets
 from tests.simulation.disk import Disk, MemoryFileSystem, SimulatedDiskThread
 from tests.simulation.network import Network
 from tests.simulation.world import Process, World
@@ -79,8 +80,10 @@ class Node:
                 clock=process.clock,
                 rng=process.new_rng(),
                 fs=fs,
-                listener=network.listen(process, PORT),  # type: ignore[arg-type]
-                controller_listener=network.listen(process, CONTROLLER_PORT),  # type: ignore[arg-type]
+                sockets=NodeSockets(
+                    network.listen(process, PORT),  # type: ignore[arg-type]
+                    network.listen(process, CONTROLLER_PORT),  # type: ignore[arg-type]
+                ),
                 disk_thread=SimulatedDiskThread(process),
             )
 

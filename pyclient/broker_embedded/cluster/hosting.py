@@ -6,6 +6,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.broker import BrokerNode
+from pyclient.broker_embedded.network.listeners import NodeSockets
 from pyclient.broker_embedded.network.node_channels import Redirects
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class NodeHost:
         """Start a node, if none runs. Raises the errors of `BrokerNode.start`."""
         if self.node is not None:
             return
-        node = BrokerNode(self.config, loop=self.loop, link=self._redirects)
+        node = BrokerNode(self.config, loop=self.loop, sockets=NodeSockets(link=self._redirects))
         node.clock.advance(self._shift)
         await node.start()
         self.config = self.config.at(ports=node.listeners.ports)

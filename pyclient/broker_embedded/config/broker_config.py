@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from pyclient.acls import acl_of
 from pyclient.broker_embedded.config.listeners import (
@@ -106,44 +106,14 @@ class BrokerConfig:
 
         Raises `ConfigError` naming the option, its value and what is allowed.
         """
-        if profile not in PROFILES:
-            raise ConfigError(f"profile is {profile!r}: it must be one of {', '.join(sorted(PROFILES))}")
-        if as_version is not None:
-            from pyclient.broker_embedded.releases import release_of
-
-            release_of(as_version)
-        if not 0 <= port <= 65535:
-            raise ConfigError(f"port is {port}: it must be from 0 (any free one) to 65535")
-        explicit = dict(PROFILES[profile])
-        ignored: dict[str, str] = {}
-        own: dict[str, str] = {}
-        authorizer: dict[str, str] = {}
-        for name, value in {**_of_security(security, settings or {}), **_with_node_id(settings or {})}.items():
-            if own_option(name) is not None:
-                own[name] = _text(name, value)
-                continue
-            if name in AUTHORIZER_OPTIONS:
-                authorizer[name] = _text(name, value)
-                continue
-            taken = explicit if _is_served(name) else ignored
-            taken[name] = _text(name, value)
-        _check_types(ignored)
-        values = {name: option.default for name, option in SERVED_OPTIONS.items()}
-        for name, text in explicit.items():
-            try:
-                values[name] = BROKER_OPTIONS[name].parse(text)
-            except ValueError as error:
-                raise ConfigError(str(error)) from None
+        _check_node(profile, as_version, port)
+        given = {**_of_security(security, settings or {}), **_with_node_id(settings or {})}
+        explicit, ignored, own, authorizer = _sorted_options(given, PROFILES[profile])
+        values = _values_of(explicit)
         data_dir, *others = _log_dirs(settings or {}, data_dir)
         values["log.dirs"] = ",".join((data_dir, *others))
         _check_conflicts(values)
-        quorum = QuorumConfig.of(
-            cast("int | None", values["node.id"]),
-            *(
-                cast("str | None", values[name])
-                for name in ("process.roles", VOTERS, "controller.listener.names", BOOTSTRAP)
-            ),
-        )
+        quorum = _quorum_of(values)
         node_id = cast("int", values["node.id"])
         listeners = listeners_of(values, explicit, own, quorum, node_id, Place(host, port))
         if listeners.clients:
@@ -311,6 +281,57 @@ def _json_of(environment: Mapping[str, str], variable: str, example: str) -> dic
     if not isinstance(found, dict):
         raise ConfigError(f"{variable} is no JSON object like {example}")
     return found
+
+
+class _SortedOptions(NamedTuple):
+    """The texts of options by what they are for."""
+
+    served: dict[str, str]
+    ignored: dict[str, str]
+    own: dict[str, str]
+    """Options of single listeners."""
+    authorizer: dict[str, str]
+
+
+def _check_node(profile: str, as_version: str | None, port: int) -> None:
+    if profile not in PROFILES:
+        raise ConfigError(f"profile is {profile!r}: it must be one of {', '.join(sorted(PROFILES))}")
+    if as_version is not None:
+        from pyclient.broker_embedded.releases import release_of
+
+        release_of(as_version)
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"port is {port}: it must be from 0 (any free one) to 65535")
+
+
+def _sorted_options(given: Mapping[str, Any], profile: Mapping[str, str]) -> _SortedOptions:
+    found = _SortedOptions(dict(profile), {}, {}, {})
+    for name, value in given.items():
+        if own_option(name) is not None:
+            taken = found.own
+        elif name in AUTHORIZER_OPTIONS:
+            taken = found.authorizer
+        else:
+            taken = found.served if _is_served(name) else found.ignored
+        taken[name] = _text(name, value)
+    _check_types(found.ignored)
+    return found
+
+
+def _values_of(explicit: Mapping[str, str]) -> dict[str, Value]:
+    """Return the values of all served options: their defaults, and those that are given."""
+    values = {name: option.default for name, option in SERVED_OPTIONS.items()}
+    for name, text in explicit.items():
+        try:
+            values[name] = BROKER_OPTIONS[name].parse(text)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+    return values
+
+
+def _quorum_of(values: Mapping[str, Value]) -> QuorumConfig:
+    names = ("process.roles", VOTERS, "controller.listener.names", BOOTSTRAP)
+    return QuorumConfig.of(cast("int | None", values["node.id"]), *(cast("str | None", values[name]) for name in names))
 
 
 def _of_security(security: str, settings: Mapping[str, Any]) -> dict[str, Any]:

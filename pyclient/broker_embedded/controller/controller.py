@@ -37,6 +37,15 @@ def _no_quota(_partitions: int) -> None:
     """Charge nothing: topics that the broker creates itself have no client."""
 
 
+def _levels_of(release: str | None) -> Mapping[str, int] | None:
+    """Return the highest feature levels of a release that the broker emulates, None for this broker's own."""
+    if release is None:
+        return None
+    from pyclient.broker_embedded.releases import release_of
+
+    return release_of(release).features
+
+
 @dataclass(frozen=True, slots=True)
 class NewTopic:
     """A created topic, or with `validate_only` the topic that would be created."""
@@ -59,8 +68,7 @@ class MetadataCallbacks:
 class Controller:
     """Performs every metadata change: validate, append to the metadata log, apply.
 
-    `directories` returns the ids of the online log directories, each with True if it is cordoned. `most_levels` are the
-    highest feature levels of the release that the broker emulates, None for this broker's own.
+    `directories` returns the ids of the online log directories, each with True if it is cordoned.
     """
 
     def __init__(
@@ -70,7 +78,6 @@ class Controller:
         log: MetadataLog,
         rng: Random,
         directories: Callable[[], Sequence[tuple[UUID, bool]]] = lambda: [(ZERO_UUID, False)],
-        most_levels: Mapping[str, int] | None = None,
         callbacks: MetadataCallbacks = MetadataCallbacks(),
         cluster_id: str = "",
     ) -> None:
@@ -85,7 +92,7 @@ class Controller:
         self._log = log
         self._rng = rng
         self._directories = directories
-        self._most_levels = most_levels
+        self._most_levels = _levels_of(config.as_version)
         self._callbacks = callbacks
         self._next_producer_id = 0
         self._end_of_block = 0

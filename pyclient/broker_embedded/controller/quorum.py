@@ -13,7 +13,7 @@ from pyclient.broker_embedded.controller.quorum_messages import Answered, Conver
 from pyclient.broker_embedded.controller.quorum_network import QuorumAddresses, QuorumNetwork
 from pyclient.broker_embedded.controller.quorum_snapshots import QuorumSnapshots
 from pyclient.broker_embedded.controller.raft import messages as raft
-from pyclient.broker_embedded.controller.raft.quorum_state import RaftTimeouts
+from pyclient.broker_embedded.controller.raft.quorum_state import LocalReplica, RaftTimeouts
 from pyclient.broker_embedded.controller.raft.raft import RaftReplica
 from pyclient.broker_embedded.controller.raft.roles import Leader
 from pyclient.broker_embedded.controller.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
@@ -96,14 +96,16 @@ class Quorum:
         me = ReplicaKey(env.node_id, logs.directories.directory_id if config.quorum.dynamic else ZERO_UUID)
         self._static = VoterSet.of() if config.quorum.dynamic else VoterSet.of(*config.quorum.voters)
         self.raft = RaftReplica(
-            me,
+            LocalReplica(
+                me,
+                Voter(me, (Endpoint(name, *own),)) if config.quorum.dynamic and own is not None else None,
+                tuple(config.quorum.voters) if config.quorum.dynamic else (),
+            ),
             opened.view,
             opened.voters,
             opened.election,
             env.rng,
             RaftTimeouts.of(config),
-            description=Voter(me, (Endpoint(name, *own),)) if config.quorum.dynamic and own is not None else None,
-            bootstrap=tuple(config.quorum.voters) if config.quorum.dynamic else (),
         )
 
     def __repr__(self) -> str:

@@ -73,11 +73,7 @@ def open_quorum_log(
     """
     directory = os.path.join(data_dir, METADATA_DIRECTORY)
     known = read_quorum_state(fs, directory)
-    if known.voters and sorted(known.voters) != list(voters.ids):
-        raise ConfigError(
-            f"controller.quorum.voters are {list(voters.ids)}, and {os.path.join(directory, QUORUM_STATE)} belongs to "
-            f"a quorum of {sorted(known.voters)}: start the node with the voters that it had"
-        )
+    _check_voters(voters, known, directory)
     replay = MetadataReplay(image)
     replay.snapshot(fs, directory)
     start = replay.from_offset
@@ -111,18 +107,20 @@ def open_quorum_log(
     opened.advance_high_watermark(start)
     snapshot = OffsetAndEpoch(start, replay.epoch) if start else None
     view = ReplicaLog(
-        start_offset=start,
-        end_offset=opened.end_offset,
-        epochs=epochs,
-        oldest_snapshot=snapshot,
-        snapshot=snapshot,
+        start_offset=start, end_offset=opened.end_offset, epochs=epochs, oldest_snapshot=snapshot, snapshot=snapshot
     )
-    election = ElectionState(
-        max(known.epoch, replay.epoch, end.epoch, 0),
-        known.leader_id if known.leader_id >= 0 else None,
-        _voted(known),
-    )
+    leader = known.leader_id if known.leader_id >= 0 else None
+    election = ElectionState(max(known.epoch, replay.epoch, end.epoch, 0), leader, _voted(known))
     return OpenedLog(directory, opened, view, election, replay, start, history)
+
+
+def _check_voters(voters: VoterSet, known: QuorumState, directory: str) -> None:
+    """Raise `ConfigError` if the configuration has other voters than the quorum that the directory belongs to."""
+    if known.voters and sorted(known.voters) != list(voters.ids):
+        raise ConfigError(
+            f"controller.quorum.voters are {list(voters.ids)}, and {os.path.join(directory, QUORUM_STATE)} belongs to "
+            f"a quorum of {sorted(known.voters)}: start the node with the voters that it had"
+        )
 
 
 def _voted(known: QuorumState) -> ReplicaKey | None:

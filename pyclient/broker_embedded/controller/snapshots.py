@@ -72,43 +72,8 @@ def records_of(image: MetadataImage) -> Iterator[Any]:
     for name, level in sorted(image.features.items(), key=lambda item: item[0] != METADATA_VERSION):
         if name != KRAFT_VERSION:  # a control record has it
             yield kinds.FeatureLevelRecord(name=name, feature_level=level)
-    for broker in image.brokers.values():
-        yield kinds.RegisterBrokerRecord(
-            broker_id=broker.node_id,
-            incarnation_id=broker.incarnation,
-            broker_epoch=broker.epoch,
-            end_points=[
-                kinds.BrokerEndpoint(name=name, host=host, port=port, security_protocol=protocol)
-                for (name, host, port), protocol in zip(broker.endpoints, broker.protocols, strict=True)
-            ],
-            features=[
-                kinds.BrokerFeature(name=name, min_supported_version=first, max_supported_version=last)
-                for name, first, last in broker.features
-            ],
-            rack=broker.rack,
-            fenced=broker.fenced,
-            in_controlled_shutdown=broker.in_controlled_shutdown,
-            log_dirs=list(broker.log_dirs),
-            cordoned_log_dirs=list(broker.cordoned) or None,
-        )
-    for topic in image.topics.values():
-        yield kinds.TopicRecord(name=topic.name, topic_id=topic.topic_id)
-        for partition in topic.partitions.values():
-            yield kinds.PartitionRecord(
-                partition_id=partition.partition,
-                topic_id=topic.topic_id,
-                replicas=partition.replicas,
-                isr=partition.isr,
-                removing_replicas=partition.removing,
-                adding_replicas=partition.adding,
-                leader=partition.leader,
-                leader_recovery_state=partition.leader_recovery_state,
-                leader_epoch=partition.leader_epoch,
-                partition_epoch=partition.partition_epoch,
-                directories=partition.directories,
-                eligible_leader_replicas=list(partition.elr) or None,
-                last_known_elr=list(partition.last_known_elr) or None,
-            )
+    yield from _records_of_brokers(image)
+    yield from _records_of_topics(image)
     for (kind, resource), options in image.configs.items():
         for name, value in options.items():
             yield kinds.ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
@@ -129,6 +94,53 @@ def records_of(image: MetadataImage) -> Iterator[Any]:
             server_key=credential.server_key,
             iterations=credential.iterations,
         )
+
+
+def _records_of_brokers(image: MetadataImage) -> Iterator[Any]:
+    from pyclient.protocol.messages import metadata_log as kinds
+
+    for broker in image.brokers.values():
+        yield kinds.RegisterBrokerRecord(
+            broker_id=broker.node_id,
+            incarnation_id=broker.incarnation,
+            broker_epoch=broker.epoch,
+            end_points=[
+                kinds.BrokerEndpoint(name=name, host=host, port=port, security_protocol=protocol)
+                for (name, host, port), protocol in zip(broker.endpoints, broker.protocols, strict=True)
+            ],
+            features=[
+                kinds.BrokerFeature(name=name, min_supported_version=first, max_supported_version=last)
+                for name, first, last in broker.features
+            ],
+            rack=broker.rack,
+            fenced=broker.fenced,
+            in_controlled_shutdown=broker.in_controlled_shutdown,
+            log_dirs=list(broker.log_dirs),
+            cordoned_log_dirs=list(broker.cordoned) or None,
+        )
+
+
+def _records_of_topics(image: MetadataImage) -> Iterator[Any]:
+    from pyclient.protocol.messages import metadata_log as kinds
+
+    for topic in image.topics.values():
+        yield kinds.TopicRecord(name=topic.name, topic_id=topic.topic_id)
+        for partition in topic.partitions.values():
+            yield kinds.PartitionRecord(
+                partition_id=partition.partition,
+                topic_id=topic.topic_id,
+                replicas=partition.replicas,
+                isr=partition.isr,
+                removing_replicas=partition.removing,
+                adding_replicas=partition.adding,
+                leader=partition.leader,
+                leader_recovery_state=partition.leader_recovery_state,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+                directories=partition.directories,
+                eligible_leader_replicas=list(partition.elr) or None,
+                last_known_elr=list(partition.last_known_elr) or None,
+            )
 
 
 def encode_snapshot(

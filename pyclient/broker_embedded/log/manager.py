@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,7 +18,6 @@ from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.data_directories import DataDirectories, LogDeletion
 from pyclient.broker_embedded.log.data_directory import DataDirectory
 from pyclient.broker_embedded.log.disk_thread import DiskThread
-from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.incremental_task import IncrementalTask, run_here
 from pyclient.broker_embedded.log.log_loader import LogCheckpoint, load, open_log
 from pyclient.broker_embedded.log.reconciliation import Reconciliation, StartupReconciler
@@ -60,18 +59,15 @@ class LogManager:
 
     def __init__(
         self,
-        paths: Sequence[str],
+        directories: DataDirectories,
         *,
-        fs: FileSystem,
         clock: Clock,
-        node_id: int,
-        cluster_id: str | None,
         defaults: LogConfig,
         rng: Rng | None = None,
         disk_thread: DiskThread | None = None,
     ) -> None:
         rng = rng if rng is not None else random.Random()
-        self.directories = DataDirectories(paths, fs=fs, node_id=node_id, cluster_id=cluster_id, rng=rng)
+        self.directories = directories
         self.defaults = defaults
         self.config_for: Callable[[str], LogConfig] = lambda _topic: self.defaults
         self.topic_id_for: Callable[[TopicPartition], uuid.UUID | None] = lambda _partition: None
@@ -81,7 +77,7 @@ class LogManager:
         self.awaiting_flush: set[UnifiedLog] = set()
         """Logs with appended batches that are committed when they are synced (`flush.messages`)."""
         self.disk_thread = disk_thread if disk_thread is not None else DiskThread()
-        self._fs = fs
+        self._fs = directories.fs
         self._clock = clock
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._unopened = self.directories.found.logs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyclient import errors
 from pyclient.broker_embedded.config.listeners import INTER_BROKER_USER, WILDCARDS
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.network.admission import Admission
     from pyclient.broker_embedded.network.descriptors import Descriptors
+    from pyclient.broker_embedded.network.node_channels import Link
     from pyclient.broker_embedded.network.oauth import TokenValidator
     from pyclient.broker_embedded.network.sasl import SaslSession, Users
     from pyclient.broker_embedded.network.server import BrokerConnection
@@ -118,9 +119,9 @@ class BoundListener:
         """Return the stream of an accepted socket."""
         if self.contexts is None:
             return FrameStream(self._env.loop, sock, **options)
-        from pyclient.net.tls import TlsStream
+        from pyclient.net.tls import TlsEnd, TlsStream
 
-        return TlsStream(self._env.loop, sock, context=self.contexts.current(), server_side=True, **options)
+        return TlsStream(self._env.loop, sock, TlsEnd(self.contexts.current(), server_side=True), **options)
 
     def is_ready(self, stream: FrameStream) -> bool:
         """Return True unless a TLS handshake is not over, or has failed."""
@@ -164,6 +165,19 @@ class BoundListener:
         return connection.local_address[0] if config.host in WILDCARDS else config.host, config.port
 
 
+class NodeSockets(NamedTuple):
+    """Sockets of a node that exist before it: of the first listener for clients, and of the one for controllers."""
+
+    client: socket.socket | None = None
+    """Listens already; None: the node makes it."""
+    controller: socket.socket | None = None
+    link: Link | None = None
+    """Maps other nodes' addresses to those that are dialled."""
+
+
+NO_SOCKETS: Final = NodeSockets()
+
+
 class NodeListeners:
     """The listeners of a node for clients, and the one for controllers."""
 
@@ -172,19 +186,17 @@ class NodeListeners:
         env: NodeEnvironment,
         admission: Admission,
         descriptors: Descriptors,
-        client: socket.socket | None = None,
-        controller: socket.socket | None = None,
+        sockets: NodeSockets,
     ) -> None:
-        """`client` and `controller` are sockets that listen already; `client` is for the first listener."""
         self._env = env
         self._admission = admission
         self._descriptors = descriptors
         self._paused = False
         listeners, quorum = env.config.listeners, env.config.quorum
-        given = [client, *[None] * len(listeners.clients)]
+        given = [sockets.client, *[None] * len(listeners.clients)]
         self.clients = [BoundListener(env, *each) for each in zip(listeners.clients, given, strict=False)]
-        has_controller = controller is not None or (bool(quorum.voters) and quorum.is_controller)
-        self.controller = BoundListener(env, listeners.controller, controller) if has_controller else None
+        has_controller = sockets.controller is not None or (bool(quorum.voters) and quorum.is_controller)
+        self.controller = BoundListener(env, listeners.controller, sockets.controller) if has_controller else None
 
     def __repr__(self) -> str:
         return f"<NodeListeners {self._all}>"

@@ -8,11 +8,13 @@ import struct
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.broker_embedded.log.data_directories import DataDirectories
 from pyclient.broker_embedded.log.filesystem import Buffer, File, RealFile, RealFileSystem
 from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.broker_embedded.log.log_loader import LogCheckpoint, open_log
@@ -165,8 +167,17 @@ class LogFixture:
 
     def manager(self, **options: Any) -> LogManager:
         """A manager of the directory above, not opened yet."""
-        values = {"fs": self.fs, "clock": self.clock, "node_id": 1, "cluster_id": None, "defaults": self.config}
-        return LogManager([str(self.root)], **{**values, **options})
+        values = {
+            "fs": self.fs,
+            "clock": self.clock,
+            "node_id": 1,
+            "cluster_id": None,
+            "defaults": self.config,
+            **options,
+        }
+        rng = values.get("rng", Random())
+        of_directories = {name: values.pop(name) for name in ("fs", "node_id", "cluster_id")}
+        return LogManager(DataDirectories([str(self.root)], rng=rng, **of_directories), **values)
 
     def start(self, **options: Any) -> LogManager:
         """A manager that is open, and may change files."""

@@ -16,6 +16,7 @@ from pyclient.broker_embedded.controller.quorum_files import format_quorum
 from pyclient.broker_embedded.controller.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from pyclient.broker_embedded.log.checkpoints import render_identity
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
+from pyclient.broker_embedded.network.listeners import NodeSockets
 
 
 async def until(state: Callable[[], Any], what: str, patience: float = 30.0) -> Any:
@@ -118,7 +119,7 @@ class Nodes(AbstractAsyncContextManager["Nodes"]):
         """Start a node on its data."""
         controller_listener = self._sockets.pop(node_id, None)
         node = BrokerNode(
-            self.config(node_id), loop=asyncio.get_running_loop(), controller_listener=controller_listener
+            self.config(node_id), loop=asyncio.get_running_loop(), sockets=NodeSockets(controller=controller_listener)
         )
         await node.start()
         self.running[node_id] = node

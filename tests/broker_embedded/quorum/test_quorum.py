@@ -142,7 +142,7 @@ def test_work_of_a_controller_fails_if_another_follows_before_its_end(tmp_path: 
             await create(active, "committed")
             await nodes.all_have(lambda node: "committed" in node.image.topics, "committed")
             handler = behind_commits(Durable.METADATA, in_two_steps, by_controller=True)
-            context: Any = SimpleNamespace(node=active)
+            context: Any = SimpleNamespace(services=active.services)
             assert await run_here(handler("whole", context)) == "done"
             assert "whole" in active.image.topics
             for node_id in [node_id for node_id in nodes.running if node_id != active.node_id]:

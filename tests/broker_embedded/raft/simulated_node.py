@@ -25,6 +25,7 @@ from pyclient.broker_embedded.controller.raft.messages import (
     StoreSnapshotPiece,
     Truncate,
 )
+from pyclient.broker_embedded.controller.raft.quorum_state import LocalReplica
 from pyclient.broker_embedded.controller.raft.raft import RaftReplica
 from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch, ReplicaLog
 from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, Voter, VoterSet, VoterSetHistory
@@ -149,14 +150,12 @@ class SimulatedNode:
         initial, first = (VoterSet([]), self._voters) if self._bootstrap else (self._voters, None)
         others = tuple(node for node in self._bootstrap if node != self.key.id)
         self.raft = RaftReplica(
-            self.key,
+            LocalReplica(self.key, Voter(self.key) if self._bootstrap else None, others),
             view,
             self.disk.history(initial, first if first is not None and self.key in first else None),
             self.disk.election,
             self._rng,
             self._timeouts,
-            description=Voter(self.key) if self._bootstrap else None,
-            bootstrap=others,
         )
         self.incarnation += 1
         self.sync_due = False

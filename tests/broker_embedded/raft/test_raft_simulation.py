@@ -18,7 +18,7 @@ from pyclient.broker_embedded.controller.raft.messages import (
     Vote,
     VoteResponse,
 )
-from pyclient.broker_embedded.controller.raft.quorum_state import QuorumState
+from pyclient.broker_embedded.controller.raft.quorum_state import LocalReplica, QuorumState
 from pyclient.broker_embedded.controller.raft.raft import RaftReplica
 from pyclient.broker_embedded.controller.raft.replica_log import ReplicaLog, Valid
 from pyclient.broker_embedded.controller.raft.roles import Leader, Prospective, Unattached
@@ -211,7 +211,7 @@ def test_records_of_earlier_epochs_commit_only_with_one_of_this() -> None:
     """Raft 5.4.2, figure 8."""
     ids = (1, 2, 3)
     raft = RaftReplica(
-        ReplicaKey(1),
+        LocalReplica(ReplicaKey(1)),
         ReplicaLog(end_offset=4, epochs=[(1, 0)]),
         VoterSetHistory(VoterSet.of(*ids)),
         ElectionState(1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from pyclient.broker_embedded.controller.raft.messages import (
     HighWatermark,
@@ -79,23 +79,29 @@ class RaftTimeouts:
         return self.fetch / 2
 
 
+class LocalReplica(NamedTuple):
+    """What a replica knows of itself and of its quorum before it has read its log."""
+
+    me: ReplicaKey
+    description: Voter | None = None
+    """This replica as a voter set should have it; None if the voters are configured."""
+    bootstrap: tuple[int, ...] = ()
+    """Further nodes to ask for the leader, by ids that only the caller knows."""
+
+
 class QuorumState:
     """A replica's role with its checked transitions, and everything the parts of the core share."""
 
     def __init__(
         self,
-        me: ReplicaKey,
+        local: LocalReplica,
         log: ReplicaLog,
         voters: VoterSetHistory,
         election: ElectionState,
         timeouts: RaftTimeouts,
         rng: Random,
-        description: Voter | None = None,
-        bootstrap: tuple[int, ...] = (),
     ) -> None:
-        self.me = me
-        self.description = description
-        self.bootstrap = bootstrap
+        self.me, self.description, self.bootstrap = local
         self.log = log
         self.voters = voters
         self.timeouts = timeouts

@@ -23,7 +23,7 @@ from pyclient.broker_embedded.controller.raft.messages import (
     VoterChangeResponse,
     VoteResponse,
 )
-from pyclient.broker_embedded.controller.raft.quorum_state import QuorumState, RaftTimeouts
+from pyclient.broker_embedded.controller.raft.quorum_state import LocalReplica, QuorumState, RaftTimeouts
 from pyclient.broker_embedded.controller.raft.roles import Candidate, Leader
 from pyclient.broker_embedded.controller.raft.voter_changes import VoterChanges
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.raft.election_state import ElectionState
     from pyclient.broker_embedded.controller.raft.messages import Effect, Request, Response, Token, VoterChange
     from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch, ReplicaLog
-    from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, Voter, VoterSet, VoterSetHistory
+    from pyclient.broker_embedded.controller.raft.voters import VoterSet, VoterSetHistory
 
 DEFAULT_TIMEOUTS: Final = RaftTimeouts()
 
@@ -48,19 +48,14 @@ class RaftReplica:
 
     def __init__(
         self,
-        me: ReplicaKey,
+        local: LocalReplica,
         log: ReplicaLog,
         voters: VoterSetHistory,
         election: ElectionState,
         rng: Random,
         timeouts: RaftTimeouts = DEFAULT_TIMEOUTS,
-        *,
-        description: Voter | None = None,
-        bootstrap: tuple[int, ...] = (),
     ) -> None:
-        """`description` is this replica as a voter set should have it; `bootstrap` are further nodes to ask for the
-        leader, by ids that only the caller knows."""
-        self.state = QuorumState(me, log, voters, election, timeouts, rng, description, bootstrap)
+        self.state = QuorumState(local, log, voters, election, timeouts, rng)
         self.deadline = 0.0
         self._elections = Elections(self.state)
         self._leading = Leading(self.state)
