@@ -153,10 +153,6 @@ class BrokerNode:
         """Return what applies faults and logs requests; None while there is nothing to do."""
         return None if self._services is None else self._services.interceptor
 
-    @interceptor.setter
-    def interceptor(self, interceptor: Interceptor | None) -> None:
-        self.services.interceptor = interceptor
-
     @property
     def services(self) -> BrokerServices:
         """Return what handlers and coordinators are given. The node must have been started."""

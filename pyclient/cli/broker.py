@@ -79,7 +79,7 @@ def broker(
     is `control.url=http://HOST:PORT`.
     """
     if brokers > 1 or controllers is not None:
-        from pyclient.broker_embedded.cluster.foreground_cluster import serve_cluster
+        from pyclient.broker_embedded.cluster.foreground import serve_cluster
 
         if control_host != "127.0.0.1":
             raise click.UsageError("--control-host: the controls of several brokers are served on 127.0.0.1 only")

@@ -1,4 +1,7 @@
-"""A broker in the foreground of a process: it serves until a signal, or until its parent has ended."""
+"""A broker in the foreground of a process: it serves until a signal, or until its parent has ended.
+
+A cluster of several brokers is in the foreground, too, while each of its brokers has a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.cluster.hosting import NodeHost, serve_controls
 from pyclient.broker_embedded.cluster.security import ClusterSecurity, host_of
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 
+_LOOK_SECONDS: Final = 0.5  # between two searches for brokers that have crashed
 _FULL: Final = 2  # the oldest generation
 _LONG_COLLECTION: Final = 0.005  # seconds of CPU time
 
@@ -237,3 +242,34 @@ def _on_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
 
 def _announce(bootstrap: str) -> None:
     print(f"bootstrap.servers={bootstrap}", flush=True)  # noqa: T201 - a parent process waits for it
+
+
+def serve_cluster(brokers: int, *, settings: Mapping[str, str], **options: Any) -> int:
+    """Run a cluster until SIGTERM or Ctrl-C; `options` are those of `EmbeddedCluster`. Return the exit status.
+
+    When it serves, the first line on stdout is `bootstrap.servers=HOST:PORT,...`; with `control_port` the second one is
+    `control.url=http://HOST:PORT`. A broker that ends by itself is started again.
+    """
+    from pyclient.broker_embedded.cluster.embedded_cluster import EmbeddedCluster
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    stopping = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        config, users = {**settings, **options_of(os.environ)}, users_of(os.environ) or None
+        with EmbeddedCluster(brokers, processes=True, config=config, users=users, **options) as cluster:
+            print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)  # noqa: T201 - a parent waits for it
+            if cluster.control_url is not None:
+                print(f"control.url={cluster.control_url}", flush=True)  # noqa: T201 - a parent waits for it, too
+            while not stopping.wait(_LOOK_SECONDS):
+                for node in [node for node in cluster.nodes if node.crashed]:
+                    log.warning("starting node %d again", node.id)
+                    cluster.start(node.id)
+            log.info("stopping")
+        return 0
+    except KafkaError as error:
+        print(f"pyclient broker: {error}", file=sys.stderr)  # noqa: T201 - a command's answer to its user
+        return 1
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -130,8 +130,7 @@ class Controller:
     def replication(self) -> ReplicationControl:
         """The decisions about partitions. Imported and created on first use, which keeps the start short."""
         if self._replication is None:
-            from pyclient.broker_embedded.controller.replication_control import ReplicationControl
-            from pyclient.broker_embedded.controller.topic_options import ImageTopicOptions
+            from pyclient.broker_embedded.controller.replication_control import ImageTopicOptions, ReplicationControl
 
             options = ImageTopicOptions(self._image, self._config)
             self._replication = ReplicationControl(self._image, options, self._directory_on)

@@ -15,9 +15,16 @@ from uuid import UUID
 from pyclient import errors
 from pyclient.broker_embedded.controller import reassignment
 from pyclient.broker_embedded.controller.features import ELR_VERSION, METADATA_VERSION
-from pyclient.broker_embedded.controller.image import NO_LEADER, NO_LEADER_CHANGE, RECOVERED, RECOVERING
+from pyclient.broker_embedded.controller.image import (
+    BROKER_RESOURCE,
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    RECOVERED,
+    RECOVERING,
+)
 from pyclient.broker_embedded.controller.partition_elections import Election, ElectionRules, PartitionChange
 from pyclient.broker_embedded.controller.topics import check_assignment
+from pyclient.config.topic import TOPIC_OPTIONS
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.alter_partition import (
     AlterPartitionRequestPartitionData,
@@ -28,10 +35,14 @@ from pyclient.protocol.messages.alter_partition import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage, TopicImage
+    from pyclient.config.options import Value
     from pyclient.protocol.messages.metadata_log import PartitionChangeRecord
 
 log = logging.getLogger("pyclient.broker_embedded")
+
+_ALL_BROKERS: Final = ""
 
 MIGRATING: Final = ZERO_UUID
 """The directory of a replica from before metadata.version 3.7-IV2."""
@@ -78,6 +89,30 @@ class _Brokers:
     removed: int = _NOBODY
     added: int = _NOBODY
     unclean: int = _NOBODY
+
+
+class ImageTopicOptions:
+    """Options as they are set on a topic, else on all brokers, else in this node's configuration."""
+
+    def __init__(self, image: MetadataImage, config: BrokerConfig) -> None:
+        self._image = image
+        self._config = config
+
+    def min_insync_replicas(self, topic: str) -> int:
+        """Return min.insync.replicas of a topic."""
+        value = self._value(topic, "min.insync.replicas")
+        assert isinstance(value, int)
+        return value
+
+    def unclean_leader_election(self, topic: str) -> bool:
+        """Return unclean.leader.election.enable of a topic."""
+        return self._value(topic, "unclean.leader.election.enable") is True
+
+    def _value(self, topic: str, name: str) -> Value:
+        text = self._image.topic_configs(topic).get(name)
+        if text is None:
+            text = self._image.configs.get((BROKER_RESOURCE, _ALL_BROKERS), {}).get(name)
+        return self._config.values[name] if text is None else TOPIC_OPTIONS[name].parse(text)
 
 
 @dataclass(slots=True)

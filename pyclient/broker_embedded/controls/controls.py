@@ -50,7 +50,7 @@ class Controls:
     def interceptor(self) -> Interceptor:
         """Return the interceptor with the faults and the request log."""
         if self.existing is None:
-            self.existing = Interceptor(self.node)
+            self.existing = Interceptor(self.node.services)
         return self.existing
 
     @property
@@ -74,7 +74,7 @@ class Controls:
 
     def _attach(self, node: BrokerNode) -> None:
         if self.existing is not None:
-            self.existing.move(node)
+            self.existing.move(node.services)
 
 
 async def describe(controls: Controls, _name: str, _values: Values) -> Any:

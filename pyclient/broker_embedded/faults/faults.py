@@ -12,11 +12,11 @@ from pyclient.broker_embedded.faults.spec import TIMINGS
 from pyclient.broker_embedded.log.incremental_task import finished
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.dispatch import RequestContext, Route
     from pyclient.broker_embedded.faults.request_log import LoggedRequest, RequestLog
     from pyclient.broker_embedded.faults.spec import FaultSpec
     from pyclient.broker_embedded.network.server import BrokerConnection
+    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.fields import Request
 
 _REMEMBERED: Final = 1000  # faults that are over and kept for queries of their hits
@@ -126,8 +126,8 @@ class Interceptor:
     (delay, hold), in each case the oldest that matches.
     """
 
-    def __init__(self, node: BrokerNode) -> None:
-        self._node = node
+    def __init__(self, services: BrokerServices) -> None:
+        self._services = services
         self._numbers = itertools.count(1)
         self._faults: dict[int, LiveFault] = {}
         self._live: list[LiveFault] = []
@@ -145,7 +145,7 @@ class Interceptor:
 
     def add(self, spec: FaultSpec) -> LiveFault:
         """Create a fault."""
-        fault = LiveFault(next(self._numbers), spec, self._node.loop)
+        fault = LiveFault(next(self._numbers), spec, self._services.loop)
         over = [each for each in self._faults.values() if each.over and not each.held]
         for old in over[: max(0, len(over) - _REMEMBERED)]:
             del self._faults[old.number]
@@ -173,17 +173,17 @@ class Interceptor:
             self.cancel(fault)
         return len(faults)
 
-    def move(self, node: BrokerNode) -> None:
+    def move(self, services: BrokerServices) -> None:
         """Move the faults and the request log to the node that replaces the former one."""
-        self._node = node
+        self._services = services
         self._tasks = {}
         if self.log is not None:
-            self.log.loop, self.log.clock = node.loop, node.clock
+            self.log.loop, self.log.clock = services.loop, services.clock
         self.attach()
 
     def attach(self) -> None:
         """Intercept requests only while there are faults or a log: docs/measurements.md, "Request log and faults"."""
-        self._node.interceptor = self if self._live or self._tasks or self.log is not None else None
+        self._services.interceptor = self if self._live or self._tasks or self.log is not None else None
 
     def serve(self, route: Route, request: Request[Any], context: RequestContext, correlation_id: int) -> Any:
         """Return the handler's answer to a request, or a task that makes the answer."""
@@ -200,7 +200,7 @@ class Interceptor:
         else:
             faulty = FaultyRequest(route, request, context, correlation_id, outcome=outcome, timing=timing)
             work = faulty.run()
-        task = self._node.loop.create_task(work)
+        task = self._services.loop.create_task(work)
         if entry is not None:
             task.add_done_callback(lambda done: self._note(entry, done))
         self._tasks.setdefault(context.connection, {})[task] = faulty

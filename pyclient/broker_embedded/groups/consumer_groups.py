@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.groups.consumer.events import Limits
-from pyclient.broker_embedded.groups.consumer.heartbeat import heartbeat
 from pyclient.broker_embedded.groups.consumer.leaving import expired_members, leave, remove
 from pyclient.broker_embedded.groups.consumer.log_format import encode
 from pyclient.broker_embedded.groups.consumer.membership import check_request
 from pyclient.broker_embedded.groups.consumer.model import JOINING, CurrentRecord
-from pyclient.broker_embedded.groups.consumer.planning import resolve_regexes
+from pyclient.broker_embedded.groups.consumer.planning import heartbeat, resolve_regexes
 from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
 from pyclient.broker_embedded.groups.leaving import disband
 from pyclient.broker_embedded.groups.log_records import GroupRecord, encode_group

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.network.descriptors import Descriptors
-    from pyclient.broker_embedded.network.listeners import BoundListener
-    from pyclient.broker_embedded.network.server import BrokerConnection, Listener
+    from pyclient.broker_embedded.network.listeners import BoundListener, Listener
+    from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.scheduling.timers import Timer
 
 log = logging.getLogger("pyclient.broker_embedded")

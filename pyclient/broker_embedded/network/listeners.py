@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
+import os
 import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -11,8 +14,6 @@ from pyclient import errors
 from pyclient.broker_embedded.config.listeners import INTER_BROKER_USER, WILDCARDS
 from pyclient.broker_embedded.config.principal_rules import ANONYMOUS, PrincipalRules
 from pyclient.broker_embedded.network.answer_cache import AnswerCache
-from pyclient.broker_embedded.network.listening import listen
-from pyclient.broker_embedded.network.server import Listener
 from pyclient.broker_embedded.served_apis import ListenerType
 from pyclient.config.addresses import format_address
 from pyclient.net.stream import FrameStream
@@ -21,6 +22,7 @@ from pyclient.net.surroundings import SURROUNDINGS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.config.listeners import ListenerConfig
     from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.network.admission import Admission
@@ -32,6 +34,99 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.network.tls import ServerContexts
 
 log = logging.getLogger("pyclient.broker_embedded")
+
+_ACCEPTS: Final = 64  # connections per iteration of the loop
+_OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Listener:
+    """Accepts connections and hands them to `on_connection`, until closed."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        on_connection: Callable[[socket.socket], None],
+        on_exhausted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`on_exhausted` is called when no file descriptor is free; it returns True if it has freed some."""
+        self._loop = loop
+        self._sock = sock
+        self._on_connection = on_connection
+        self._on_exhausted = on_exhausted
+        self._resting: asyncio.TimerHandle | None = None
+        self._open = True
+        self._paused = False
+        self._held = False
+        self._is_short = False  # no free descriptor, which was logged
+        sock.setblocking(False)
+        loop.add_reader(sock.fileno(), self._accept)
+
+    def pause(self) -> None:
+        """Stop accepting: the kernel takes as many connections as the backlog has room for."""
+        self._paused = True
+        self._loop.remove_reader(self._sock.fileno())
+
+    def resume(self) -> None:
+        """Accept again, first the connections in the backlog."""
+        self._paused = False
+        self._go_on()
+
+    def hold(self) -> None:
+        """Accept nothing until `release`: a limit is reached."""
+        if not self._held:
+            self._held = True
+            self._loop.remove_reader(self._sock.fileno())
+
+    def release(self) -> None:
+        """Accept again after `hold`."""
+        if self._held:
+            self._held = False
+            self._go_on()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS):
+            if self._held:
+                return
+            try:
+                sock, _address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF_FILES:
+                    raise
+                if self._on_exhausted():
+                    continue
+                self._rest(error)
+                return
+            self._is_short = False
+            self._on_connection(sock)
+
+    def _rest(self, error: OSError) -> None:
+        """Pause for 0.1 s without descriptors or memory: accepting again at once would spin."""
+        if not self._is_short:
+            self._is_short = True
+            log.error("cannot accept connections for now: %s", error.strerror)
+        self._loop.remove_reader(self._sock.fileno())
+        self._resting = self._loop.call_later(0.1, self.retry)
+
+    def retry(self) -> None:
+        """Accept again after a lack of file descriptors: one has become free, or the pause is over."""
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._open and not self._paused and not self._held and self._resting is None:
+            self._loop.add_reader(self._sock.fileno(), self._accept)
 
 
 class BoundListener:
@@ -63,7 +158,7 @@ class BoundListener:
 
         config = self.config
         if self._socket is None:
-            self._socket = listen(self._env.config, config.host, config.port)
+            self._socket = _listen(self._env.config, config.host, config.port)
         self.config = replace(config, port=self._socket.getsockname()[1])
         # a node that listens on all addresses advertises the one that the client used: no shared responses
         if not config.is_controller and (config.advertised is not None or config.host not in WILDCARDS):
@@ -278,3 +373,13 @@ class NodeListeners:
     @property
     def _all(self) -> list[BoundListener]:
         return [*self.clients, *([] if self.controller is None else [self.controller])]
+
+
+def _listen(config: BrokerConfig, host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raise `ConfigError` if the address cannot be listened on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=config.integer("socket.listen.backlog.size"))
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        raise errors.ConfigError(f"the broker cannot listen on {host}:{port}: {reason}") from error

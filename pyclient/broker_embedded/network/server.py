@@ -1,9 +1,8 @@
-"""The listening socket and its connections: frames in, one request at a time, responses out in order."""
+"""The connections of clients and of other nodes: frames in, one request at a time, responses out in order."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from inspect import iscoroutine
 from time import perf_counter
@@ -34,102 +33,10 @@ log = logging.getLogger("pyclient.broker_embedded")
 PAUSE_ABOVE: Final = 4 << 20
 """Bytes of unsent responses above which a client's next request is not read (Kafka: one response at a time)."""
 
-_ACCEPTS: Final = 64  # connections per iteration of the loop
-_OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _API_VERSIONS: Final = 18
 _PRODUCE: Final = 0
 _HANDSHAKE_SECONDS: Final = 30.0
 _LEAST_PROGRESS: Final = 1024  # bytes per second of an unfinished request
-
-
-class Listener:
-    """Accepts connections and hands them to `on_connection`, until closed."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        sock: socket.socket,
-        on_connection: Callable[[socket.socket], None],
-        on_exhausted: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """`on_exhausted` is called when no file descriptor is free; it returns True if it has freed some."""
-        self._loop = loop
-        self._sock = sock
-        self._on_connection = on_connection
-        self._on_exhausted = on_exhausted
-        self._resting: asyncio.TimerHandle | None = None
-        self._open = True
-        self._paused = False
-        self._held = False
-        self._is_short = False  # no free descriptor, which was logged
-        sock.setblocking(False)
-        loop.add_reader(sock.fileno(), self._accept)
-
-    def pause(self) -> None:
-        """Stop accepting: the kernel takes as many connections as the backlog has room for."""
-        self._paused = True
-        self._loop.remove_reader(self._sock.fileno())
-
-    def resume(self) -> None:
-        """Accept again, first the connections in the backlog."""
-        self._paused = False
-        self._go_on()
-
-    def hold(self) -> None:
-        """Accept nothing until `release`: a limit is reached."""
-        if not self._held:
-            self._held = True
-            self._loop.remove_reader(self._sock.fileno())
-
-    def release(self) -> None:
-        """Accept again after `hold`."""
-        if self._held:
-            self._held = False
-            self._go_on()
-
-    def close(self) -> None:
-        """Stop listening."""
-        if self._open:
-            self._open = False
-            self._loop.remove_reader(self._sock.fileno())
-            self._sock.close()
-
-    def _accept(self) -> None:
-        for _ in range(_ACCEPTS):
-            if self._held:
-                return
-            try:
-                sock, _address = self._sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in _OUT_OF_FILES:
-                    raise
-                if self._on_exhausted():
-                    continue
-                self._rest(error)
-                return
-            self._is_short = False
-            self._on_connection(sock)
-
-    def _rest(self, error: OSError) -> None:
-        """Pause for 0.1 s without descriptors or memory: accepting again at once would spin."""
-        if not self._is_short:
-            self._is_short = True
-            log.error("cannot accept connections for now: %s", error.strerror)
-        self._loop.remove_reader(self._sock.fileno())
-        self._resting = self._loop.call_later(0.1, self.retry)
-
-    def retry(self) -> None:
-        """Accept again after a lack of file descriptors: one has become free, or the pause is over."""
-        if self._resting is not None:
-            self._resting.cancel()
-            self._resting = None
-            self._go_on()
-
-    def _go_on(self) -> None:
-        if self._open and not self._paused and not self._held and self._resting is None:
-            self._loop.add_reader(self._sock.fileno(), self._accept)
 
 
 def address_of(sock: socket.socket) -> str:

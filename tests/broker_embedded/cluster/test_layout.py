@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded.cluster.layout import Layout
-from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
-from pyclient.broker_embedded.cluster.ports import ReservedPort
+from pyclient.broker_embedded.cluster.node_configs import NodeConfigs, ReservedPort
 from pyclient.errors import ConfigError
 
 
