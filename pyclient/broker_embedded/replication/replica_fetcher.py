@@ -57,7 +57,12 @@ class ReplicaFetcher:
     """Fetches the partitions that one node leads, one request after the other, and appends what it gets."""
 
     def __init__(
-        self, env: NodeEnvironment, logs: LogManager, leader: int, connect: Callable[[], NodeChannels], quota: ReplicationQuota,
+        self,
+        env: NodeEnvironment,
+        logs: LogManager,
+        leader: int,
+        connect: Callable[[], NodeChannels],
+        quota: ReplicationQuota,
     ) -> None:
         self.leader = leader
         self._env = env
