@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -127,13 +126,13 @@ async def fetch_waits(nodes: Nodes) -> None:
 def watch_delays(nodes: Nodes, node_id: int) -> list[float]:
     """Return the list to which the delays of a node's timers are added from now on."""
     node, delays = nodes.nodes[node_id], [0.0]
-    schedule = node.schedule
 
-    def watched(delay: float, callback: Callable[[], None]) -> Timer:
-        delays.append(delay)
-        return schedule(delay, callback)
+    class Watched(set[Timer]):
+        def add(self, timer: Timer) -> None:
+            delays.append(timer.due - node.loop.time())
+            super().add(timer)
 
-    node.schedule = watched  # type: ignore[method-assign]
+    node.timers.pending = Watched(node.timers.pending)
     return delays
 
 
