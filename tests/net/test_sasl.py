@@ -22,7 +22,7 @@ from pyclient.errors import ConnectionFailed, SaslAuthenticationFailed
 from pyclient.net.connection import Connection
 from pyclient.net.sasl.authentication import Authenticator, Session
 from pyclient.net.sasl.oauth import read_token
-from pyclient.net.tls import TlsStream
+from pyclient.net.tls import TlsEnd, TlsStream
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -89,7 +89,7 @@ def test_login_module_of_java_is_understood(run: Any, mechanism: str) -> None:
 def test_authentication_works_over_tls(run: Any, mechanism: str) -> None:
     async def scenario() -> None:
         server = SaslServer(USERS)
-        stream = functools.partial(TlsStream, context=server_context(), server_side=True)
+        stream = functools.partial(TlsStream, end=TlsEnd(server_context(), server_side=True))
         broker = server.broker({MetadataRequest: METADATA}, make_stream=stream)
         tls = {"security_protocol": "SASL_SSL", "ssl_cafile": str(TLS / "ca.pem"), "host": "localhost"}
         await use(broker, mechanism, **tls)

@@ -45,7 +45,7 @@ def server_context(name="broker.pem", *, client_certificate=False, newest=None):
 def tls_broker(*args, **context_options):
     context = server_context(*args, **context_options)
     return ScriptedBroker(
-        {MetadataRequest: METADATA}, make_stream=functools.partial(TlsStream, context=context, server_side=True)
+        {MetadataRequest: METADATA}, make_stream=functools.partial(TlsStream, end=TlsEnd(context, server_side=True))
     )
 
 
