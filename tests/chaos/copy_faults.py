@@ -28,6 +28,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 ZOMBIE_SECONDS: Final = 7.0  # more than the session timeout of a copier
 _LATE_SECONDS: Final = 10.0
+_REBALANCE_SECONDS: Final = 30.0  # more than the session timeout of a copier
 
 
 class Copiers:
@@ -92,7 +93,7 @@ class Copiers:
     def _collect(self, process: subprocess.Popen[str]) -> None:
         output = process.communicate()[0]
         code = process.returncode
-        if code not in (0, 3, -signal.SIGKILL):
+        if code not in (0, 3, -signal.SIGKILL, -signal.SIGTERM):  # SIGTERM ends one that only just begins
             self.notes.append(f"a copier ended with {code}: {output[-800:]}")
 
     def close(self) -> None:
@@ -127,6 +128,24 @@ class CopyFaults:
 
     def kill_copier(self, _seconds: float) -> None:
         self.copiers.kill(self._copier())
+
+    def kill_copier_in_a_rebalance(self, seconds: float) -> None:
+        """Kill a copier as soon as a rebalance begins that another one causes, which joins again after its own end."""
+        joining, other = self.random.sample(self.copiers.names, 2)
+        self._wait_for_group(lambda state: state == "Stable")
+        time.sleep(seconds)  # copiers work between two rebalances
+        self.copiers.kill(joining)
+        self.copiers.replace(joining)
+        self._wait_for_group(lambda state: state != "Stable")
+        self.copiers.kill(other)
+
+    def _wait_for_group(self, reached: Callable[[str], bool]) -> None:
+        deadline = time.monotonic() + _REBALANCE_SECONDS
+        with Admin(self.cluster.bootstrap_servers) as admin:
+            while not reached(state := admin.describe_groups([self.copiers.group])[self.copiers.group].state):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"group {self.copiers.group} is still {state} after {_REBALANCE_SECONDS:g} s")
+                time.sleep(0.01)  # between two looks
 
     def zombie_copier(self, _seconds: float) -> None:
         """Freeze a copier, start another with its transactional id, and let the first go on."""
@@ -251,6 +270,7 @@ class CopyFaults:
 
 FAULTS: Final[dict[str, Callable[[CopyFaults, float], None]]] = {
     "kill copier": CopyFaults.kill_copier,
+    "kill copier in a rebalance": CopyFaults.kill_copier_in_a_rebalance,
     "zombie copier": CopyFaults.zombie_copier,
     "kill leader": CopyFaults.kill_leader,
     "kill transaction coordinator": CopyFaults.kill_transaction_coordinator,
