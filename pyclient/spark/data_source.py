@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource
 
@@ -15,6 +16,7 @@ from pyclient.spark.options import (
     SourceOptions,
     schema_of,
     sink_options,
+    source_columns,
     source_options,
     source_schema,
 )
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
     from pyclient.spark.exactly_once import ExactlyOnceWriter
 
 
+_SAIL: Final = "pysail"
+"""The package of Sail, an engine that takes Spark's Python data sources; it is loaded where Sail serves."""
+
+
 class KafkaDataSource(DataSource):
     """Reads from and writes to Kafka, in batches and streams.
 
@@ -47,15 +53,20 @@ class KafkaDataSource(DataSource):
         """Return the name for `format()`."""
         return "pyclient"
 
-    def schema(self) -> str:
-        """Return the source's columns, as the options choose them."""
-        return source_schema(self.options)
+    def schema(self) -> Any:
+        """Return the source's columns, as the options choose them: as DDL, for Sail as a schema of Arrow."""
+        schema = source_schema(self.options)
+        if _SAIL not in sys.modules or any(name in self.options for name in ("keyFormat", "valueFormat")):
+            return schema
+        from pyclient.spark.columns import schema_of as arrow_schema_of
+
+        return arrow_schema_of(source_columns(self.options))  # Sail takes the type timestamp of DDL for timestamp_ntz
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         from pyclient.spark.source import BatchReader, FilteringBatchReader, range_reader
 
-        options = self._source("batch")
+        options, schema = self._source("batch"), _struct(schema)
         _check_schema(schema, options)
         made = FilteringBatchReader if options.push_filters else BatchReader
         return made(options, range_reader(options, schema))
@@ -65,7 +76,7 @@ class KafkaDataSource(DataSource):
         from pyclient.spark.source import range_reader
         from pyclient.spark.stream import ADMISSION_CONTROL, stream_reader
 
-        options = self._source("stream")
+        options, schema = self._source("stream"), _struct(schema)
         _check_schema(schema, options)
         if not ADMISSION_CONTROL and (options.max_offsets is not None or options.min_offsets is not None):
             raise ConfigError(
@@ -99,7 +110,7 @@ class KafkaDataSource(DataSource):
 
         options = sink_options(self.options, query)
         resolve(ProducerConfig, {}, with_defaults(options.client))
-        check_sink({field.name: field.dataType.simpleString() for field in schema.fields}, options.topic)
+        check_sink({field.name: field.dataType.simpleString() for field in _struct(schema).fields}, options.topic)
         settle()
         made = ExactlyOnceWriter if options.exactly_once else BatchWriter
         return made(options.topic, options.flush_timeout, options.client), options.write_id
@@ -110,6 +121,17 @@ class KafkaDataSource(DataSource):
         options = source_options(self.options, query)
         resolve(ConsumerConfig, {}, consumer_options(options.client))
         return options
+
+
+def _struct(schema: Any) -> StructType:
+    """Return a schema as Spark's type; Sail gives it as Arrow's."""
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, StructType):
+        return schema
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
 
 
 def _check_schema(given: Any, options: SourceOptions) -> None:

@@ -123,6 +123,14 @@ def schema_of(columns: Iterable[str], formats: Iterable[Format] = ()) -> str:
     return ", ".join(f"{name} {types[name]}" for name in columns)
 
 
+def source_columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns that a query reads, as its options `columns` and `includeHeaders` say."""
+    options = _Options(given, SOURCE, _SOURCE_REFUSED)
+    columns = options.columns()
+    options.raise_problems()
+    return columns
+
+
 def source_schema(given: Mapping[str, str]) -> str:
     """Return the schema of what a query reads, in Spark's DDL, as its options choose columns and formats."""
     options = _Options(given, SOURCE, _SOURCE_REFUSED)

@@ -13,9 +13,12 @@ BATCH_ID: Final = "streaming.sql.batchId"
 
 
 def task_context() -> Any:
-    """Return the context of the running task."""
+    """Return the context of the running task; raise `ConfigError` in an engine that gives tasks none."""
     task = TaskContext.get()
-    assert task is not None, "Spark runs writers in tasks"
+    if task is None:
+        raise ConfigError(
+            "exactlyOnce needs the number of the task's partition (TaskContext), which Spark gives and this engine not"
+        )
     return task
 
 

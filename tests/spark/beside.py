@@ -1,0 +1,47 @@
+"""Other releases of packages than those of the environment, for programs that run in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONNECT = (
+    "grpcio==1.85.3",
+    "grpcio-status==1.85.3",
+    "googleapis-common-protos==1.76.0",
+    "protobuf==7.36.2",
+    "pyyaml==6.0.4",
+)
+"""What Spark Connect and declarative pipelines need: `pip install 'pyspark[pipelines]'`."""
+
+CACHE = Path.home() / ".cache" / "pyclient-kafka"
+ROOT = Path(__file__).parents[2]
+
+
+def installed(*packages: str) -> Path:
+    """Return a directory with these packages alone, without what they need: the environment has that."""
+    place = CACHE / "-".join(packages).replace("=", "")
+    done = place / ".installed"
+    if not done.exists():
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(place), *packages]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        if found.returncode and os.environ.get("PYCLIENT_REQUIRE_ALL") != "1":
+            pytest.skip(f"{', '.join(packages)} cannot be installed: {found.stderr[-300:]}")
+        assert not found.returncode, found.stderr
+        done.touch()
+    return place
+
+
+def run_beside(packages: tuple[str, ...], *command: str) -> str:
+    """Return what a command of Python prints that finds these packages before those of the environment."""
+    paths = os.pathsep.join([*([str(installed(*packages))] if packages else []), str(ROOT)])
+    own = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT")
+    environment = {name: value for name, value in os.environ.items() if name not in own}  # of this process's session
+    environment |= {"PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
