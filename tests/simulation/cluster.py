@@ -20,6 +20,10 @@ OPTIONS: Final[Mapping[str, Any]] = {
     "auto.create.topics.enable": "false",
     "default.replication.factor": 3,
     "min.insync.replicas": 2,
+    "group.consumer.heartbeat.interval.ms": 500,
+    "group.consumer.min.heartbeat.interval.ms": 500,
+    "group.consumer.min.session.timeout.ms": 6_000,
+    "group.consumer.session.timeout.ms": 6_000,
     "offsets.topic.num.partitions": 1,
     "offsets.topic.replication.factor": 3,
     "transaction.state.log.num.partitions": 1,
@@ -34,7 +38,7 @@ OPTIONS: Final[Mapping[str, Any]] = {
 class Node:
     """One node: its disk, and the process that runs it, if one does."""
 
-    def __init__(self, cluster: Cluster, node_id: int, voters: str) -> None:
+    def __init__(self, cluster: Cluster, node_id: int, voters: str, as_version: str | None) -> None:
         self.node_id = node_id
         self.host = f"10.0.0.{node_id}"
         self.disk = Disk()
@@ -54,6 +58,7 @@ class Node:
             data_dir=f"/node-{node_id}",
             host=self.host,
             port=PORT,
+            as_version=as_version,
         )
 
     @property
@@ -106,12 +111,12 @@ class Node:
 class Cluster:
     """Three nodes, which are brokers and voters of the metadata quorum."""
 
-    def __init__(self, world: World, nodes: int = 3) -> None:
+    def __init__(self, world: World, nodes: int = 3, as_version: str | None = None) -> None:
         self.world = world
         self.network = Network(world)
         ids = range(1, nodes + 1)
         voters = ",".join(f"{each}@10.0.0.{each}:{CONTROLLER_PORT}" for each in ids)
-        self.nodes = {each: Node(self, each, voters) for each in ids}
+        self.nodes = {each: Node(self, each, voters, as_version) for each in ids}
         self.bootstrap = ",".join(f"{node.host}:{PORT}" for node in self.nodes.values())
         self._clients = 0
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.controller.broker_lifecycle import BrokerState
 from tests.chaos.history import Fault
+from tests.simulation.copying import COPIES
 from tests.simulation.workload import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
@@ -14,13 +15,20 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from tests.chaos.history import History
     from tests.simulation.cluster import Cluster, Node
+    from tests.simulation.copying import Copying
+    from tests.simulation.late_requests import LateRequests
 
 
 class Nemesis:
     """Strikes a cluster with one fault after the other; some last into the next ones."""
 
-    def __init__(self, cluster: Cluster, history: History, *, power: bool) -> None:
+    def __init__(self, cluster: Cluster, history: History, late: LateRequests, *, power: bool) -> None:
         self.cluster = cluster
+        self.late = late
+        self.copiers: list[Copying] = []
+        """All that were started, also those that are dead or succeeded."""
+        self.killed_in_rebalances = 0
+        self.healed = False
         self.rng = cluster.world.rng
         self._history = history
         self._power = power
@@ -38,6 +46,7 @@ class Nemesis:
     def heal(self) -> None:
         """Repair the network, let all processes run, and start the nodes that are down."""
         self.cluster.world.note("healed")
+        self.healed = True
         self.cluster.network.heal()
         for process in self.cluster.world.processes:
             if process.alive:
@@ -54,8 +63,8 @@ class Nemesis:
         return self.rng.choice(list(self.cluster.nodes.values()))
 
     def _leader(self) -> Node:
-        topic = self.rng.choice([TOPIC, TOPIC, "__consumer_offsets", "__transaction_state"])
-        partition = self.rng.randrange(PARTITIONS) if topic == TOPIC else 0
+        topic = self.rng.choice([TOPIC, COPIES, "__consumer_offsets", "__transaction_state"])
+        partition = self.rng.randrange(PARTITIONS) if topic in (TOPIC, COPIES) else 0
         return self.cluster.leader_of(topic, partition) or self._any()
 
     def _controller(self) -> Node:
@@ -153,6 +162,45 @@ class Nemesis:
             process.pause()
             self.cluster.world.after(self.rng.uniform(0.2, 4.0), process.resume)
 
+    def hold_request(self) -> None:
+        self.late.hold()
+
+    def repeat_request(self) -> None:
+        self.late.repeat()
+
+    def replace_copier(self) -> None:
+        """Kill a copier, or let it go on later as a zombie."""
+        present = {each.name: each for each in self.copiers}  # the last of each name
+        if not present:
+            return
+        each = self.rng.choice(list(present.values()))
+        if self.rng.random() < 0.5:
+            each.kill()
+        elif each.process.alive:
+            each.process.pause()
+            self.cluster.world.after(self.rng.uniform(0.1, 5.0), each.process.resume)
+        self.copiers.append(each.successor())
+
+    def doom(self, copier: Copying) -> None:
+        """Kill a copier, and all its successors, as soon as a rebalance takes or gives it partitions."""
+        world = self.cluster.world
+
+        def kill() -> None:
+            if copier.over or self.healed:
+                return
+            self.killed_in_rebalances += 1
+            world.note(f"{copier.name} is killed in a rebalance")
+            copier.kill()
+            world.after(self.rng.uniform(0.05, 1.0), succeed)
+
+        def succeed() -> None:
+            if not copier.is_succeeded:
+                following = copier.successor()
+                self.copiers.append(following)
+                self.doom(following)
+
+        copier.on_rebalance = lambda: world.after(self.rng.choice((0.0, 0.005, 0.05)), kill)
+
     def nothing(self) -> None:
         """A time without a new fault."""
 
@@ -177,5 +225,8 @@ FAULTS: Final[Mapping[str, tuple[int, Callable[[Nemesis], None]]]] = {
     "slow": (2, Nemesis.slow_down),
     "stall node": (3, Nemesis.stall),
     "stall client": (1, Nemesis.stall_client),
+    "hold request": (3, Nemesis.hold_request),
+    "repeat request": (4, Nemesis.repeat_request),
+    "replace copier": (3, Nemesis.replace_copier),
     "nothing": (2, Nemesis.nothing),
 }

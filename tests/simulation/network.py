@@ -38,6 +38,8 @@ class Network:
         self.cuts: set[tuple[str, str]] = set()
         self.listeners: dict[tuple[str, int], ListeningSocket] = {}
         self.sockets: dict[int, SimulatedSocket | ListeningSocket] = {}
+        self.on_sent: Callable[[SimulatedSocket, bytes], bool] = lambda _sock, _data: False
+        """Gets the bytes of every call that sends some. If it returns True they are lost, and the connection breaks."""
         self._numbers = 0
 
     def number(self) -> int:
@@ -73,6 +75,25 @@ class Network:
         for each in list(self.sockets.values()):
             if isinstance(each, SimulatedSocket):
                 each.resend()
+
+    def deliver(self, process: Process, host: str, port: int, data: bytes) -> bool:
+        """Send bytes over a connection of their own, whose answer nobody reads; False if no process listens there."""
+        listener = self.listeners.get((host, port))
+        if listener is None:
+            return False
+        own, other = self.connection(process, listener)
+        listener.take(other)
+        own.send(data)
+        self.world.after(_CONNECT_SECONDS, own.close)
+        return True
+
+    def connection(self, process: Process, listener: ListeningSocket) -> tuple[SimulatedSocket, SimulatedSocket]:
+        """Return both ends of a new connection."""
+        name, there = (process.host, _FIRST_PORT + self.number()), listener.getsockname()
+        own = SimulatedSocket(self, process, name, there)
+        other = SimulatedSocket(self, listener.process, there, name)
+        own.peer, other.peer = other, own
+        return own, other
 
     def _is_readable(self, fd: int) -> bool:
         found = self.sockets.get(fd)
@@ -226,8 +247,17 @@ class SimulatedSocket:
         size = min(len(data), self.room)
         if not size:
             raise BlockingIOError
+        if self.network.on_sent(self, data):
+            self._break()
+            return size
         self._put(data[:size])
         return size
+
+    def _break(self) -> None:
+        """End the connection at both sides."""
+        if self.peer is not None:
+            self.peer.reset()
+        self.reset()
 
     def _end(self) -> None:
         if not self._sent_end:
@@ -334,10 +364,7 @@ class Connecting:
             if listener is None:
                 network.world.after(delay, refuse)
                 return
-            name = process.host, _FIRST_PORT + network.number()
-            own = SimulatedSocket(network, process, name, (host, port))
-            other = SimulatedSocket(network, listener.process, (host, port), name)
-            own.peer, other.peer = other, own
+            own, other = network.connection(process, listener)
             listener.take(other)
             network.world.after(delay, lambda: connected(own))
 

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Final
 from tests.chaos.checkers import acknowledged, check
 from tests.chaos.history import History, Send
 from tests.simulation.cluster import Cluster
+from tests.simulation.copying import COPIES, Copying, ReadingCommitted, copy_violations
 from tests.simulation.faults import Nemesis
+from tests.simulation.late_requests import LateRequests
 from tests.simulation.watching import Watcher
 from tests.simulation.workload import (
     DELIVERY_SECONDS,
+    TOPIC,
     Client,
     Creator,
     Draining,
@@ -46,6 +49,7 @@ class Outcome:
     history: History
     violations: list[str]
     trace: list[str] = field(repr=False)
+    killed_in_rebalances: int = 0
 
     @property
     def acknowledged(self) -> int:
@@ -65,23 +69,31 @@ class Outcome:
         )
 
 
-def simulate(seed: int, *, faults: int = _FAULTS) -> Outcome:
-    """Run a cluster through random faults, heal it, read everything, and check what happened."""
+def simulate(seed: int, *, faults: int = _FAULTS, doomed: bool = False) -> Outcome:
+    """Run a cluster through random faults, heal it, read everything, and check what happened.
+
+    With `doomed` there are copiers, one of which is killed whenever a rebalance begins.
+    """
     world = World(seed)
     with _errors_of_the_log(world):
-        return _Simulation(seed, world).run(faults)
+        return _Simulation(seed, world, doomed=doomed).run(faults)
 
 
 class _Simulation:
-    def __init__(self, seed: int, world: World) -> None:
+    def __init__(self, seed: int, world: World, *, doomed: bool) -> None:
         self.seed = seed
+        self.doomed = doomed
         self.world = world
         self.history = History()
-        self.cluster = Cluster(world)
         self.rng = Random(seed)
+        old = self.rng.random() < 0.25  # transactions without epochs of their own, no groups of KIP-848
+        self.protocols = ("classic",) if old else ("classic", "consumer")
+        self.cluster = Cluster(world, as_version="3.9" if old else None)
         self.watcher = Watcher(self.cluster, self.history)
-        self.nemesis = Nemesis(self.cluster, self.history, power=self.rng.random() < 0.4)
+        late = LateRequests(self.cluster, repeats=not old)
+        self.nemesis = Nemesis(self.cluster, self.history, late, power=self.rng.random() < 0.4)
         self.clients: list[Client] = []
+        self.copied = ReadingCommitted(self.cluster, self.history, "reader-of-copies", COPIES, ends=False)
         self.violations: list[str] = []
 
     def run(self, faults: int) -> Outcome:
@@ -102,6 +114,7 @@ class _Simulation:
             self.history,
             self.violations,
             self.world.trace,
+            self.nemesis.killed_in_rebalances,
         )
         self.cluster.close()
         return outcome
@@ -109,7 +122,7 @@ class _Simulation:
     def _live(self, faults: int) -> None:
         world, cluster = self.world, self.cluster
         cluster.start()
-        creator = Creator(cluster, self.history, "creator")
+        creator = Creator(cluster, self.history, "creator", TOPIC, COPIES)
         creator.start()
         world.run_until(lambda: creator.over, 30.0, "the topic's creation")
         self._start_clients()
@@ -127,10 +140,35 @@ class _Simulation:
         for client in self.clients:
             world.run_until(lambda client=client: client.over, DELIVERY_SECONDS * 2, f"the end of {client.name}")  # type: ignore[misc]
         self._heals()
+        self._end_copying()
         self.watcher.at_end()
         drain = Draining(cluster, self.history, "drain")
         drain.start()
         world.run_until(lambda: drain.over, _HEALING_SECONDS, "reading everything")
+
+    def _end_copying(self) -> None:
+        """Wait until everything is copied, stop the copiers, and compare the copy with the original."""
+        if not self.nemesis.copiers:
+            return
+        world, cluster, copied = self.world, self.cluster, self.copied
+        original, copy = (
+            ReadingCommitted(cluster, self.history, f"reader-of-all-{topic}", topic, ends=True)
+            for topic in (TOPIC, COPIES)
+        )
+        original.start()
+        world.run_until(lambda: original.over, _HEALING_SECONDS, f"reading {TOPIC}")
+        try:
+            world.run_until(lambda: copied.count >= original.count, _HEALING_SECONDS, "the copy of everything")
+        finally:
+            copied.stopping = True
+            for each in self.nemesis.copiers:
+                each.stop()
+        clients: list[Client] = [copied, *self.nemesis.copiers]
+        world.run_until(lambda: all(each.over for each in clients), DELIVERY_SECONDS, "the end of the copiers")
+        self._heals()
+        copy.start()
+        world.run_until(lambda: copy.over, _HEALING_SECONDS, f"reading {COPIES}")
+        self.violations += copy_violations(original.seen, copy.seen, copied.seen)
 
     def _start_clients(self) -> None:
         cluster, history, rng = self.cluster, self.history, self.rng
@@ -142,11 +180,18 @@ class _Simulation:
         if rng.random() < 0.3:
             clients += [ReadingUncommitted(cluster, history, "dirty-reader")]
         if rng.random() < 0.5:
-            protocol = rng.choice(("classic", "consumer"))
+            protocol = rng.choice(self.protocols)
             clients += [Member(cluster, history, f"member-{number}", protocol) for number in (1, 2)]
         for client in clients:
             client.start()
         self.clients = clients
+        if rng.random() < 0.2 or self.doomed:
+            protocol = rng.choice(self.protocols)
+            self.nemesis.copiers = [Copying(cluster, history, f"copier-{number}", protocol) for number in (1, 2)]
+            if rng.random() < 0.3 or self.doomed:
+                self.nemesis.doom(self.nemesis.copiers[0])
+            for each in (self.copied, *self.nemesis.copiers):
+                each.start()
 
     def _heals(self) -> None:
         """Wait until all replicas are in sync and equal, and no transaction is open."""

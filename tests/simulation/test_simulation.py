@@ -30,6 +30,15 @@ def test_no_seed_violates_anything(group: int) -> None:
     assert acknowledged > 100
 
 
+def test_copier_that_is_killed_in_every_rebalance_copies_exactly_once() -> None:
+    killed = 0
+    for seed in range(2):
+        outcome = simulate(seed, faults=FAULTS, doomed=True)
+        assert not outcome.violations, outcome.report()
+        killed += outcome.killed_in_rebalances
+    assert killed >= 2
+
+
 def test_same_seed_gives_the_same_events_in_any_process() -> None:
     first, second = simulate(7, faults=FAULTS), simulate(7, faults=FAULTS)
     assert (first.digest, first.steps, first.trace) == (second.digest, second.steps, second.trace)

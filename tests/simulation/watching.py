@@ -164,7 +164,7 @@ def _batches(node_id: int, hosted: HostedPartition) -> Iterator[Batch]:
     if log is None:
         return
     for segment in log.segments:
-        content = segment.records.file.pread(segment.size, 0)
+        content = segment.records.file.pread(segment.size, 0) if segment.size else b""  # no file before the first write
         for position, header in iter_batches(content):
             whole = content[position : position + header.size]
             below = header.next_offset <= log.high_watermark

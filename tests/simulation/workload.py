@@ -41,13 +41,13 @@ _PAUSE: Final = 0.15
 _IDLE: Final = 0.25
 _ISOLATION: Final[dict[str, Any]] = {COMMITTED: "read_committed", UNCOMMITTED: "read_uncommitted"}
 _COMMON: Final[dict[str, Any]] = {"request_timeout_ms": 2_000, "reconnect_backoff_max_ms": 500}
-_PRODUCER: Final[dict[str, Any]] = {
+PRODUCER: Final[dict[str, Any]] = {
     **_COMMON,
     "linger_ms": 2,
     "delivery_timeout_ms": round(DELIVERY_SECONDS * 1000),
     "max_block_ms": round(DELIVERY_SECONDS * 1000),
 }
-_CONSUMER: Final[dict[str, Any]] = {**_COMMON, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 250}
+CONSUMER: Final[dict[str, Any]] = {**_COMMON, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 250}
 
 
 class Client:
@@ -126,11 +126,15 @@ class Client:
 
 
 class Creator(Client):
-    """Creates the topic."""
+    """Creates topics."""
+
+    def __init__(self, cluster: Cluster, history: History, name: str, *topics: str) -> None:
+        super().__init__(cluster, history, name)
+        self._topics = topics
 
     async def work(self) -> None:
         async with AsyncAdmin(self.cluster.bootstrap, **_COMMON) as admin:
-            await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])
+            await admin.create_topics([NewTopic(topic, PARTITIONS, 3) for topic in self._topics])
 
 
 class Producing(Client):
@@ -139,7 +143,7 @@ class Producing(Client):
     kind = IDEMPOTENT
 
     async def work(self) -> None:
-        options = {**_PRODUCER, "acks": "all", "enable_idempotence": self.kind == IDEMPOTENT}
+        options = {**PRODUCER, "acks": "all", "enable_idempotence": self.kind == IDEMPOTENT}
         async with AsyncProducer(self.cluster.bootstrap, **options) as producer:
             number = 0
             while not self.stopping:
@@ -171,7 +175,7 @@ class Transacting(Client):
 
     async def work(self) -> None:
         while not self.stopping:
-            options = {**_PRODUCER, "transactional_id": self.name, "transaction_timeout_ms": 5_000}
+            options = {**PRODUCER, "transactional_id": self.name, "transaction_timeout_ms": 5_000}
             async with AsyncProducer(self.cluster.bootstrap, **options) as producer:
                 try:
                     await producer.init_transactions(DELIVERY_SECONDS)
@@ -230,7 +234,7 @@ class Reading(Client):
     isolation = COMMITTED
 
     async def work(self) -> None:
-        options = {**_CONSUMER, "isolation_level": _ISOLATION[self.isolation]}
+        options = {**CONSUMER, "isolation_level": _ISOLATION[self.isolation]}
         async with AsyncConsumer(bootstrap_servers=self.cluster.bootstrap, **options) as consumer:
             consumer.assign([TopicPartition(TOPIC, index) for index in range(PARTITIONS)])
             poll, jumped = 0, set[tuple[str, int]]()
@@ -254,7 +258,7 @@ class Draining(Client):
     isolation = COMMITTED
 
     async def work(self) -> None:
-        options = {**_CONSUMER, "isolation_level": "read_committed"}
+        options = {**CONSUMER, "isolation_level": "read_committed"}
         async with AsyncConsumer(bootstrap_servers=self.cluster.bootstrap, **options) as consumer:
             consumer.assign([TopicPartition(TOPIC, index) for index in range(PARTITIONS)])
             ends = await consumer.end_offsets(sorted(consumer.assignment()), timeout=DELIVERY_SECONDS)
@@ -286,7 +290,7 @@ class Member(Client, RebalanceListener):
 
     async def work(self) -> None:
         options: dict[str, Any] = {
-            **_CONSUMER,
+            **CONSUMER,
             "group_protocol": self.protocol,
             "group_id": GROUP,
             "enable_auto_commit": False,

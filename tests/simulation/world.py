@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 import sys
+import warnings
 import zlib
 from collections import deque
+from contextlib import suppress
 from contextvars import Context, copy_context
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +24,7 @@ EPOCH_MS: Final = 1_700_000_000_000
 _ITERATION: Final = (10e-6, 60e-6)
 """Seconds that an iteration of a process's loop takes, at least and at most."""
 _KEPT_LINES: Final = 4000
+_MOST_WAITS: Final = 50
 
 
 class Unfinished(Exception):
@@ -169,6 +172,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._run_once()  # type: ignore[attr-defined]
 
 
+def _close(coroutine: Any) -> None:
+    """End a coroutine that nothing will run any more, though it waits again where it cleans up."""
+    for _ in range(_MOST_WAITS):
+        with suppress(Exception), warnings.catch_warnings(action="ignore"):  # of coroutines that it begins
+            coroutine.close()
+            return
+
+
 class ProcessClock:
     """A process's clocks: `time_ms` may be wrong by `skew_ms`."""
 
@@ -263,6 +274,7 @@ class Process:
         self.alive = False
         for task in asyncio.all_tasks(self.loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            _close(task.get_coro())
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if self.alive and not task.cancelled() and (error := task.exception()) is not None:
