@@ -1,0 +1,34 @@
+"""The Spark examples, each in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from pyclient import Producer
+from pyclient.broker_embedded import EmbeddedCluster
+from tests.spark.beside import CONNECT, ROOT, run_beside
+from tests.spark.conftest import needs_java, read_all
+
+pytestmark = [*needs_java, pytest.mark.slow, pytest.mark.timeout(900)]
+
+EXAMPLES = ROOT / "examples"
+
+
+def test_a_declarative_pipeline_writes_to_a_sink(kafka_cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    servers = kafka_cluster.bootstrap_servers
+    spec = (EXAMPLES / "spark_pipeline" / "spark-pipeline.yml").read_text()
+    spec = spec.replace("localhost:9092", servers).replace("/tmp/orders-pipeline", str(tmp_path / "storage"))
+    (tmp_path / "spark-pipeline.yml").write_text(spec)
+    flows = tmp_path / "transformations"
+    flows.mkdir()
+    flow = EXAMPLES / "spark_pipeline" / "transformations" / "shouted.py"
+    (flows / "shouted.py").write_text(flow.read_text())
+    with Producer(servers) as producer:
+        producer.send_many("orders", [b"apples", b"pears"])
+    command = Path(pyspark.__file__).parent / "bin" / "spark-pipelines"
+    run_beside(CONNECT, str(command), "run", "--spec", str(tmp_path / "spark-pipeline.yml"))
+    found = [record.value or b"" for record in read_all(servers, "shouted", 1)]
+    assert sorted(found) == [b"APPLES", b"PEARS"]
