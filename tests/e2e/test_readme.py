@@ -55,6 +55,7 @@ CLIENTS = {
     "asyncio": "0\nb'an event'\n",
 }
 """The output of the client examples, in order."""
+GROWING = "Controllers that join and leave"
 MIXED = "Nodes of Apache Kafka in the same cluster"
 
 
@@ -72,8 +73,10 @@ def test_every_code_block_of_documents_is_tested() -> None:
     assert set(FAULTS) == {("python", "From Python"), ("sh", "Over HTTP")}
     assert set(TRANSACTIONS) == {("python", "Transactions"), ("python", "Exactly once from topic to topic")}
     assert set(SPARK) == {("python", "Kafka from Spark")}
-    runs = [("python", heading) for heading in ("A cluster of several brokers", "An example per failure", MIXED)]
-    assert list(CLUSTER) == [*runs[:2], ("properties", MIXED), runs[2], ("bash", "Over HTTP")]
+    runs = [
+        ("python", heading) for heading in ("A cluster of several brokers", "An example per failure", GROWING, MIXED)
+    ]
+    assert list(CLUSTER) == [*runs[:3], ("properties", MIXED), runs[3], ("bash", "Over HTTP")]
     others = set((ROOT / "docs").glob("**/*.md")) - {ROOT / "docs" / f"{name}.md" for name in RUN}
     assert [path.name for path in sorted(others) if blocks(path.read_text())] == []
 
@@ -198,6 +201,10 @@ def test_cluster_examples_run(tmp_path: Path) -> None:
         exec(CLUSTER["python", "An example per failure"], {"cluster": cluster})
         for request in requests_of(CLUSTER["bash", "Over HTTP"], str(cluster.control_url)):
             ask(*request)
+
+
+def test_example_of_controllers_runs(tmp_path: Path) -> None:
+    run("-c", CLUSTER["python", GROWING], cwd=tmp_path)
 
 
 def test_broker_of_the_document_joins_a_cluster(tmp_path: Path) -> None:

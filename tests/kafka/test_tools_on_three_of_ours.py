@@ -68,6 +68,23 @@ def test_quorum_and_features_are_described(ours: EmbeddedCluster) -> None:
     )
 
 
+def test_voters_of_a_dynamic_quorum_are_described_and_removed() -> None:
+    skip_without_kafka()
+    with EmbeddedCluster(1, controllers=1, dynamic_quorum=True) as growing:
+        added = growing.add_controller()
+        told = tool(growing, "metadata-quorum", "describe", "--status")
+        assert re.findall(r'"id": ?(\d+)', told.partition("CurrentVoters")[2].partition("CurrentObservers")[0]) == [
+            "3000",
+            str(added.id),
+        ]
+        rows = [line.split() for line in tool(growing, "metadata-quorum", "describe", "--replication").splitlines()[1:]]
+        directory_id = next(row[1] for row in rows if row[0] == str(added.id))
+        leaving = ("--controller-id", str(added.id), "--controller-directory-id", directory_id)
+        assert f"Removed KRaft controller {added.id}" in tool(growing, "metadata-quorum", "remove-controller", *leaving)
+        with Admin(growing.bootstrap_servers) as admin:
+            assert [voter.replica_id for voter in admin.describe_metadata_quorum().voters] == [3000]
+
+
 def test_metadata_log_and_snapshots_are_dumped(ours: EmbeddedCluster, topic: str) -> None:
     with Admin(ours.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(f"{topic}-{number}", 1, 3) for number in range(30)])

@@ -214,6 +214,15 @@ def _remove_broker(cluster: EmbeddedCluster, values: Values) -> Any:
     return _state(cluster, {})
 
 
+def _add_controller(cluster: EmbeddedCluster, _values: Values) -> Any:
+    return {"node": cluster.add_controller().id}
+
+
+def _remove_controller(cluster: EmbeddedCluster, values: Values) -> Any:
+    cluster.remove_controller(_needed(values, "node"))
+    return _state(cluster, {})
+
+
 def _advance(cluster: EmbeddedCluster, values: Values) -> Any:
     cluster.advance_time(seconds_of(values, "seconds", None))
     return {}
@@ -278,6 +287,8 @@ ENDPOINTS: Final[tuple[ClusterEndpoint, ...]] = (
     ),
     ClusterEndpoint("POST", "/cluster/add-broker", "start one more broker", {"rack": "its rack"}, _add_broker),
     ClusterEndpoint("POST", "/cluster/remove-broker", "drain a broker, stop and unregister it", _NODE, _remove_broker),
+    ClusterEndpoint("POST", "/cluster/add-controller", "start a controller and make it a voter", {}, _add_controller),
+    ClusterEndpoint("POST", "/cluster/remove-controller", "have a voter leave the quorum", _NODE, _remove_controller),
     ClusterEndpoint(
         "POST", "/time/advance", "advance the clocks of all nodes", {"seconds": "by how many seconds"}, _advance
     ),

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import tempfile
 import warnings
-import weakref
 from collections.abc import Iterable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from pyclient.broker_embedded.cluster.broker import Broker
-from pyclient.broker_embedded.cluster.faults import Faults
-from pyclient.broker_embedded.cluster.layout import BROKER, CONTROLLER, Layout, NodePlan
+from pyclient.broker_embedded.cluster.controllers_file import read_controllers
+from pyclient.broker_embedded.cluster.exit import close_at_exit, closed
+from pyclient.broker_embedded.cluster.layout import Layout, NodePlan
+from pyclient.broker_embedded.cluster.members import Members
 from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
-from pyclient.broker_embedded.cluster.node_links import NodeLinks
 from pyclient.broker_embedded.cluster.parallel import in_parallel
-from pyclient.broker_embedded.cluster.requests import Requests
 from pyclient.broker_embedded.cluster.runners import START_SECONDS
 from pyclient.broker_embedded.cluster.security import ClusterSecurity
-from pyclient.broker_embedded.cluster.views import Views
-from pyclient.errors import ClientError, ClosedError, ConfigError, ForkError
+from pyclient.errors import ClosedError, ConfigError, ForkError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from pyclient.acls import AclBinding
+    from pyclient.broker_embedded.cluster.broker import Broker
     from pyclient.broker_embedded.cluster.cluster_controls import ClusterControlServer
+    from pyclient.broker_embedded.cluster.dynamic_quorum import VoterChanges
+    from pyclient.broker_embedded.cluster.faults import Faults
     from pyclient.broker_embedded.cluster.partition_moves import PartitionMoves
+    from pyclient.broker_embedded.cluster.requests import Requests
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
-
-log = logging.getLogger("pyclient.broker_embedded")
 
 
 class EmbeddedCluster:
@@ -53,7 +50,8 @@ class EmbeddedCluster:
     With `brokers=3` there are three, with the ids 1, 2 and 3, which replicate topics and metadata as Kafka does: each
     topic has `replication_factor` replicas (by default 3, or as many as there are brokers), and takes records with
     acks=all only while `min_insync_replicas` of them (by default one less) are in sync. The first brokers, an odd
-    number of up to 5, are also the controllers; `controllers=3` makes nodes for that, with the ids from 3000. `racks`
+    number of up to 5, are also the controllers; `controllers=3` makes nodes for that, with the ids from 3000. With
+    `dynamic_quorum=True` controllers can be added and removed (KIP-853). `racks`
     has a rack of each broker, `node_properties` options of single nodes. Broker n has the port `port` + n - 1.
     Controls for tests: `cluster.faults` for requests, `kill`, `pause`, `restart` and `start`, of all or of one node by
     its id; `cut`, `slow` and `heal` the network between nodes, `move_leader`, `wait_isr`, `advance_time`,
@@ -77,6 +75,7 @@ class EmbeddedCluster:
         processes: bool = False,
         racks: Sequence[str | None] | None = None,
         controllers: int | None = None,
+        dynamic_quorum: bool = False,
         profile: str = "test",
         as_version: str | None = None,
         data_dir: str | os.PathLike[str] | None = None,
@@ -96,6 +95,7 @@ class EmbeddedCluster:
             min_insync_replicas=min_insync_replicas,
             racks=racks,
             controllers=controllers,
+            dynamic_quorum=dynamic_quorum,
             config=config,
             node_properties=node_properties,
         )
@@ -103,12 +103,14 @@ class EmbeddedCluster:
         self._pid = os.getpid()
         self._closed = False
         self._opened = False
-        self._advanced = 0.0
         self._security = ClusterSecurity(security, users, acls)
         self._configs = NodeConfigs(
             host=host, port=port, profile=profile, as_version=as_version, security=self._security
         )
         self._data_dir = os.fspath(data_dir or "")
+        known = read_controllers(self._data_dir) if dynamic_quorum else {}
+        if known:
+            self._layout = self._layout.with_voters(list(known))
         drafts = [self._configs.draft(self._layout, node, self._data_dir) for node in self._layout.nodes]
         if self._layout.is_one_node:
             self._data_dir = drafts[0].data_dir  # log.dirs may have named it
@@ -117,21 +119,16 @@ class EmbeddedCluster:
             raise ConfigError(f"control_port is {control_port}: it must be from 0 (any free one) to 65535")
         self._control_port = control_port
         self._control: ClusterControlServer | None = None
-        self._nodes: list[Broker] = []
-        self._brokers: list[Broker] = []
-        self._views = Views(self._brokers)
-        self._faults = Faults(())
-        self._requests = Requests(())
-        self._links = NodeLinks(self._nodes, self._listeners)
+        self._members = Members(self._check_open, self._configs.controller_address, processes=processes)
         for node, draft in zip(self._layout.nodes, drafts, strict=True):
             self._add(node, draft)
 
     def __repr__(self) -> str:
-        count, kind = len(self._brokers), "process" if self._processes else "thread"
+        count, kind = len(self._members.brokers), "process" if self._processes else "thread"
         which = (
             f"1 broker in a {kind}" if count == 1 else f"{count} brokers in {kind}{'es' if self._processes else 's'}"
         )
-        state = "closed" if self._closed else "not started" if not self._was_started else self._addresses
+        state = "closed" if self._closed else "not started" if not self._was_started else self._members.addresses
         return f"<EmbeddedCluster {which}, {state}>"
 
     def __enter__(self) -> EmbeddedCluster:
@@ -143,37 +140,33 @@ class EmbeddedCluster:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_requests", None) and self._was_started and not self._closed and self._is_mine():
+        if getattr(self, "_members", None) and self._was_started and not self._closed and self._is_mine():
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
             self.close()
 
     @property
     def brokers(self) -> tuple[Broker, ...]:
         """Return the brokers, each with `kill()`, `stop()`, `start()`, `restart()`, `pause()` and `resume()`."""
-        return tuple(self._brokers)
+        return tuple(self._members.brokers)
 
     @property
     def nodes(self) -> tuple[Broker, ...]:
         """Return the brokers and the nodes that are controllers only."""
-        return tuple(self._nodes)
+        return tuple(self._members.nodes)
 
     def node(self, node_id: int) -> Broker:
         """Return the node with an id. Raise `ConfigError` if there is none."""
-        for node in self._nodes:
-            if node.id == node_id:
-                return node
-        known = ", ".join(str(each.id) for each in self._nodes)
-        raise ConfigError(f"there is no node {node_id!r}: the cluster has {known}")
+        return self._members.node(node_id)
 
     @property
     def faults(self) -> Faults:
         """Return the fault injection: it makes requests fail, take long, get lost or wait."""
-        return self._faults
+        return self._members.faults
 
     @property
     def requests(self) -> Requests:
         """Return the log of the clients' requests; it is off until its `start()`."""
-        return self._requests
+        return self._members.requests
 
     def client_options(self, user: str | None = None, mechanism: str | None = None) -> dict[str, Any]:
         """Return the options of a client that authenticates itself as that user; None: of one that cannot.
@@ -187,7 +180,7 @@ class EmbeddedCluster:
     def bootstrap_servers(self) -> str:
         """Return `host:port`, for any Kafka client. Raise `ClosedError` if the cluster is closed or was not started."""
         self._check_not_closed()
-        return self._addresses
+        return self._members.addresses
 
     @property
     def cluster_id(self) -> str:
@@ -204,7 +197,7 @@ class EmbeddedCluster:
     @property
     def alive(self) -> bool:
         """Return True if all nodes run; False before `start()`, after `kill()`, and when a process has crashed."""
-        return all(node.alive for node in self._nodes)
+        return all(node.alive for node in self._members.nodes)
 
     @property
     def data_dir(self) -> str:
@@ -215,19 +208,19 @@ class EmbeddedCluster:
     def pid(self) -> int | None:
         """Return the id of the first broker's process; None when it runs in a thread."""
         self._check_not_closed()
-        return self._brokers[0].pid
+        return self._members.brokers[0].pid
 
     @property
     def control_url(self) -> str | None:
         """Return where the controls are served by HTTP, `http://127.0.0.1:PORT`; None without `control_port`."""
         self._check_open()
-        return self._brokers[0].control_url if self._control is None else self._control.url
+        return self._members.brokers[0].control_url if self._control is None else self._control.url
 
     @property
     def controller_id(self) -> int | None:
         """Return the id of the active controller, as most nodes that can be asked see it; None if there is none."""
         self._check_open()
-        return self._views.controller()
+        return self._members.views.controller()
 
     def start(self, node: int | None = None, timeout: float = START_SECONDS) -> EmbeddedCluster:
         """Start the nodes that do not run, or that one, also after `kill()` or a crash: on the same data and ports.
@@ -243,13 +236,13 @@ class EmbeddedCluster:
             return self
         if not self._data_dir:
             self._data_dir = tempfile.mkdtemp(prefix="pyclient-cluster-")
-        _close_at_exit(self)
+        close_at_exit(self)
         try:
             self._open()
             self._start_all(starting, timeout)
             self._serve_controls()
         except BaseException:
-            if not any(each.alive for each in self._nodes):
+            if not any(each.alive for each in self._members.nodes):
                 self._configs.close()
                 self._opened = False
                 self._remove_data()
@@ -270,7 +263,7 @@ class EmbeddedCluster:
         """Stop all nodes, or one, cleanly, if they run, and start them again on the same data and ports."""
         self._check_process()
         stopping = [each for each in self._chosen(node) if each.alive]
-        for group in ([each for each in stopping if each in self._brokers], stopping):
+        for group in ([each for each in stopping if each in self._members.brokers], stopping):
             in_parallel([each.stop for each in group])
         self.start(node)
 
@@ -295,7 +288,7 @@ class EmbeddedCluster:
         except BaseException:
             self._forget(broker)
             raise
-        self._links.joined()
+        self._members.links.joined()
         return broker
 
     def remove_broker(self, node: int, timeout: float = 60.0) -> None:
@@ -303,10 +296,49 @@ class EmbeddedCluster:
         self._check_several("remove_broker")
         broker = self.node(node)
         self._layout.without(node)
-        self._moves.drain(node, [each.id for each in self._brokers if each is not broker], timeout)
+        self._moves.drain(node, [each.id for each in self._members.brokers if each is not broker], timeout)
         broker.stop()
         self._forget(broker)
         self._moves.unregister(node)
+
+    def add_controller(self, timeout: float = 60.0) -> Broker:
+        """Start a node that is only a controller, and make it a voter when it has the metadata. Return it.
+
+        The cluster must have been made with `dynamic_quorum=True`. Raises a `BrokerError` if it cannot be a voter.
+        """
+        self._check_dynamic("add_controller")
+        self._layout, plan = self._layout.with_controller(self._data_dir)
+        address = self._configs.add_controller(plan.node_id)
+        node = self._add(plan, self._configs.config(self._layout, plan))
+        try:
+            self._start_all([node], timeout)
+            self._voter_changes(timeout).add(plan.node_id, node.data_dir, address)
+        except BaseException:
+            if node.alive:
+                node.kill()
+            self._layout = self._layout.without_voter(plan.node_id)
+            self._forget(node)
+            raise
+        self._configs.voters_changed(self._layout)
+        self._members.links.joined()
+        return node
+
+    def remove_controller(self, node: int, timeout: float = 60.0) -> None:
+        """Make a controller, also the active one, a voter no more. One that is no broker is stopped; its files stay.
+
+        Raises a `BrokerError` for the last voter.
+        """
+        self._check_dynamic("remove_controller")
+        leaving = self.node(node)
+        if node not in self._layout.voters:
+            raise ConfigError(f"node {node} is no voter: the voters are {', '.join(map(str, self._layout.voters))}")
+        self._voter_changes(timeout).remove(node, leaving.data_dir)
+        self._layout = self._layout.without_voter(node)
+        self._configs.voters_changed(self._layout)
+        if leaving not in self._members.brokers:
+            if leaving.alive:
+                leaving.stop()
+            self._forget(leaving)
 
     def cut(self, a: int, b: int, *, one_way: bool = False) -> None:
         """Cut the network between two nodes, or with `one_way` only from `a` to `b`. Clients reach both.
@@ -314,12 +346,12 @@ class EmbeddedCluster:
         Connections stay open and carry nothing. `heal()` ends it, and what was sent arrives then, as over TCP.
         """
         self._check_several("cut")
-        self._links.cut(a, b, one_way=one_way)
+        self._members.links.cut(a, b, one_way=one_way)
 
     def slow(self, a: int, b: int, latency_ms: float, bandwidth: float | None = None) -> None:
         """Delay what two nodes send to each other by `latency_ms`; `bandwidth` limits the bytes per second."""
         self._check_several("slow")
-        self._links.slow(a, b, latency_ms, bandwidth)
+        self._members.links.slow(a, b, latency_ms, bandwidth)
 
     def freeze_follower(self, topic: str, partition: int) -> int:
         """Have one in-sync follower of a partition replicate nothing until `heal()`. Return its node id.
@@ -327,7 +359,7 @@ class EmbeddedCluster:
         It stays in the cluster, and leaves the in-sync replicas when `replica.lag.time.max.ms` is over.
         """
         self._check_several("freeze_follower")
-        known = self._views.partition(topic, partition)
+        known = self._members.views.partition(topic, partition)
         followers = [each for each in known["isr"] if each != known["leader"]]
         if not followers:
             raise ConfigError(f"{topic}-{partition} has no in-sync follower: the in-sync replicas are {known['isr']}")
@@ -338,15 +370,15 @@ class EmbeddedCluster:
     def heal(self) -> None:
         """End what `cut`, `slow` and `freeze_follower` did."""
         self._check_open()
-        self._links.heal()
-        for broker in self._brokers:
+        self._members.links.heal()
+        for broker in self._members.brokers:
             if broker.reachable and not self._layout.is_one_node:
                 broker.call("POST", "/replication/thaw")
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         """Return the node id of a partition's leader; None while it has none. Raise `ConfigError` if it is unknown."""
         self._check_open()
-        leader: int = self._views.partition(topic, partition)["leader"]
+        leader: int = self._members.views.partition(topic, partition)["leader"]
         return None if leader < 0 else leader
 
     def move_leader(self, topic: str, partition: int, node: int, timeout: float = 30.0) -> None:
@@ -357,7 +389,7 @@ class EmbeddedCluster:
     def wait_isr(self, topic: str, partition: int, size: int, timeout: float = 30.0) -> list[int]:
         """Wait until a partition has that many in-sync replicas. Return their node ids. Raise `KafkaTimeout`."""
         self._check_open()
-        return self._views.wait_isr(topic, partition, size, timeout)
+        return self._members.views.wait_isr(topic, partition, size, timeout)
 
     def repair(self) -> None:
         """Undo faults: cancel injected ones, stop the request log, heal links, resume paused nodes, start those down.
@@ -365,14 +397,14 @@ class EmbeddedCluster:
         Advanced time stays advanced. The fixture `kafka_cluster` does this after each test.
         """
         self._check_open()
-        for node in self._nodes:
+        for node in self._members.nodes:
             node.resume()
         self.heal()
         self.start()
-        for node in self._nodes:
+        for node in self._members.nodes:
             node.call("POST", "/broker/resume")
-        self._faults.clear()
-        self._requests.stop()
+        self._members.faults.clear()
+        self._members.requests.stop()
 
     def close(self) -> None:
         """Stop the nodes, and remove their data unless it was given a `data_dir`. May be called twice.
@@ -382,14 +414,17 @@ class EmbeddedCluster:
         if self._closed or not self._is_mine():
             return
         self._closed = True
-        _live.discard(self)
+        closed(self)
         try:
             if self._control is not None:
                 self._control.close()
-            for group in (self._brokers, [node for node in self._nodes if node not in self._brokers]):
+            for group in (
+                self._members.brokers,
+                [node for node in self._members.nodes if node not in self._members.brokers],
+            ):
                 in_parallel([node.runner.stop for node in group if node.state != "new"])
         finally:
-            self._links.close()
+            self._members.links.close()
             self._configs.close()
             self._remove_data()
 
@@ -401,18 +436,20 @@ class EmbeddedCluster:
         """
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
             raise ConfigError(f"seconds is {seconds!r}: it must be a number of seconds from 0")
-        self._views.each("POST", "/time/advance", {"seconds": seconds})
+        self._members.views.each("POST", "/time/advance", {"seconds": seconds})
 
     def retention_now(self) -> int:
         """Apply retention to all logs, by time and by size, also to active segments. Return how many were deleted."""
-        return sum(answer["segments_removed"] for answer in self._views.each("POST", "/retention").values())
+        return sum(answer["segments_removed"] for answer in self._members.views.each("POST", "/retention").values())
 
     def compact_now(self, topic: str | None = None) -> int:
         """Compact the logs of compacted topics, or of one, however little is dirty. Return the number of rounds.
 
         Active segments are rolled first, so that every record takes part.
         """
-        return sum(answer["rounds"] for answer in self._views.each("POST", "/compact", {"topic": topic}).values())
+        return sum(
+            answer["rounds"] for answer in self._members.views.each("POST", "/compact", {"topic": topic}).values()
+        )
 
     def verify_now(self, topic: str | None = None) -> list[dict[str, Any]]:
         """Check every batch of all logs, or of one topic's, against its checksum, while the brokers serve requests.
@@ -420,7 +457,7 @@ class EmbeddedCluster:
         Return what is damaged: `topic`, `partition`, `path` of the segment, `position` (bytes) of the first bad batch
         in it and `error`. The broker logs each, too.
         """
-        answers = self._views.each("POST", "/verify", {"topic": topic}).values()
+        answers = self._members.views.each("POST", "/verify", {"topic": topic}).values()
         return [damage for answer in answers for damage in answer["damaged"]]
 
     def wait_group(
@@ -437,7 +474,7 @@ class EmbeddedCluster:
         `timeout` seconds.
         """
         states = state if state is None or isinstance(state, str) else ",".join(_names("state", state))
-        return self._views.wait_group(group, states, members, timeout)
+        return self._members.views.wait_group(group, states, members, timeout)
 
     def wait_topic(
         self, topic: str, partitions: int | None = None, records: int | None = None, timeout: float = 30.0
@@ -448,66 +485,42 @@ class EmbeddedCluster:
         `start_offset`, `end_offset`, `high_watermark`). Raise `KafkaTimeout`, with the last state, after `timeout`
         seconds.
         """
-        return self._views.wait_topic(topic, partitions, records, timeout)
+        return self._members.views.wait_topic(topic, partitions, records, timeout)
 
     @property
     def _moves(self) -> PartitionMoves:
         from pyclient.broker_embedded.cluster.partition_moves import PartitionMoves  # few clusters need its messages
 
-        return PartitionMoves(self._views, self._running_address)
+        return PartitionMoves(self._members.views, self._members.running_address)
+
+    def _voter_changes(self, timeout: float) -> VoterChanges:
+        from pyclient.broker_embedded.cluster.dynamic_quorum import VoterChanges  # few clusters need its messages
+
+        return VoterChanges(self._members.running_address, timeout)
 
     @property
     def _was_started(self) -> bool:
-        return any(node.state != "new" for node in self._nodes)
-
-    @property
-    def _addresses(self) -> str:
-        return ",".join(broker.address for broker in self._brokers)
-
-    def _running_address(self) -> str:
-        """Return the address of a broker that runs."""
-        for broker in self._brokers:
-            if broker.reachable:
-                return broker.address
-        raise ClientError(f"{self!r}: no broker runs; start() one first")
-
-    def _listeners(self, node: Broker) -> dict[str, str]:
-        """Return the addresses at which other nodes reach a node."""
-        found = {BROKER: node.address} if node in self._brokers else {}
-        controller = self._configs.controller_address(node.id)
-        return found if controller is None else found | {CONTROLLER: controller}
+        return any(node.state != "new" for node in self._members.nodes)
 
     def _chosen(self, node: int | None) -> list[Broker]:
-        return list(self._nodes) if node is None else [self.node(node)]
+        return list(self._members.nodes) if node is None else [self.node(node)]
 
     def _add(self, plan: NodePlan, config: BrokerConfig) -> Broker:
         """Add a node that has not started."""
         control_port = self._control_port if self._layout.is_one_node else None
-        node = Broker(config, processes=self._processes, control_port=control_port, guard=self._check_open)
-        node.links = partial(self._links.addresses, node.id)
-        node.on_start.append(partial(self._advance_again, node))
-        node.on_end.append(partial(self._note_time, node))
-        self._nodes.append(node)
-        if plan.is_broker:
-            self._brokers.append(node)
-        self._faults.add_broker(node)
-        self._requests.add_broker(node)
-        return node
+        return self._members.add(config, is_broker=plan.is_broker, control_port=control_port)
 
-    def _forget(self, broker: Broker) -> None:
-        """Remove a broker that has left the cluster."""
-        self._nodes.remove(broker)
-        self._brokers.remove(broker)
-        self._faults.remove_broker(broker)
-        self._requests.remove_broker(broker)
-        self._layout = self._layout.without(broker.id)
-        self._configs.forget(broker.id)
+    def _forget(self, node: Broker) -> None:
+        """Remove a node that has left the cluster."""
+        self._members.forget(node)
+        self._layout = self._layout.without(node.id)
+        self._configs.forget(node.id)
 
     def _open(self) -> None:
         """Reserve the ports and complete the nodes' configurations, before the first start."""
         if not self._opened:
             self._configs.open(self._layout, self._data_dir)
-            for plan, node in zip(self._layout.nodes, self._nodes, strict=True):
+            for plan, node in zip(self._layout.nodes, self._members.nodes, strict=True):
                 node.config = self._configs.config(self._layout, plan)
             self._opened = True
 
@@ -534,19 +547,11 @@ class EmbeddedCluster:
         """Wait until the brokers see each other, unless too few controllers run to register them."""
         if self._layout.is_one_node:
             if starting[0].config.quorum.voters:  # other nodes are its controllers
-                self._views.wait_joined([starting[0].id], timeout)
+                self._members.views.wait_joined([starting[0].id], timeout)
             return
-        voters = [node for node in self._nodes if node.id in self._layout.voters]
+        voters = [node for node in self._members.nodes if node.id in self._layout.voters]
         if 2 * sum(node.reachable for node in voters) > len(voters):
-            self._views.wait_joined([node.id for node in starting if node in self._brokers], timeout)
-
-    def _note_time(self, broker: Broker) -> None:
-        """Note the advance of a broker's clock before the broker ends; its next start repeats it."""
-        self._advanced = max(self._advanced, broker.call("GET", "/broker")["advanced_seconds"] or 0.0)
-
-    def _advance_again(self, broker: Broker) -> None:
-        if self._advanced:
-            broker.call("POST", "/time/advance", {"seconds": self._advanced})
+            self._members.views.wait_joined([node.id for node in starting if node in self._members.brokers], timeout)
 
     def _check_open(self) -> None:
         """Raise `ClosedError` after `close()`, `ForkError` in a forked child."""
@@ -557,6 +562,11 @@ class EmbeddedCluster:
         self._check_open()
         if self._layout.is_one_node:
             raise ConfigError(f"{call}: the cluster has one node; make it with brokers=2 or more")
+
+    def _check_dynamic(self, call: str) -> None:
+        self._check_open()
+        if not self._layout.dynamic:
+            raise ConfigError(f"{call}: the voters are static; make the cluster with dynamic_quorum=True")
 
     def _check_not_closed(self) -> None:
         if self._closed:
@@ -580,21 +590,3 @@ def _names(name: str, value: object) -> list[str]:
     if len(texts) < len(several):
         raise ConfigError(f"{name} is {value!r}: it must be a text, or several")
     return texts
-
-
-_live: Final[weakref.WeakSet[EmbeddedCluster]] = weakref.WeakSet()
-
-
-def _close_at_exit(cluster: EmbeddedCluster) -> None:
-    from pyclient.net.loop_thread import call_after_clients
-
-    _live.add(cluster)
-    call_after_clients(_close_all)
-
-
-def _close_all() -> None:
-    for cluster in list(_live):
-        try:
-            cluster.close()
-        except Exception:  # the other clusters must be closed, too
-            log.exception("closing %r at interpreter exit failed", cluster)

@@ -20,7 +20,9 @@ FIRST_CONTROLLER: Final = 3000
 _MOST_VOTERS: Final = 5
 _REPLICAS: Final = 3
 _DIRECTORY: Final = "node-"
-_OWN: Final = ("broker.id", "broker.rack", "controller.listener.names", "controller.quorum.voters", "log.dir")
+_BOOTSTRAP: Final = "controller.quorum.bootstrap.servers"
+_VOTERS: Final = "controller.quorum.voters"
+_OWN: Final = ("broker.id", "broker.rack", "controller.listener.names", _BOOTSTRAP, _VOTERS, "log.dir")
 _DIRECTORIES: Final = "log.dirs"
 _ALSO_OWN: Final = (_DIRECTORIES, "node.id", "process.roles")
 _FACTORS: Final = (
@@ -45,6 +47,11 @@ class NodePlan:
         """Return True if it serves clients."""
         return BROKER in self.roles
 
+    @property
+    def is_controller(self) -> bool:
+        """Return True if it has, or had, a vote in the quorum."""
+        return CONTROLLER in self.roles
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -55,6 +62,8 @@ class Layout:
     settings: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     """The options of single nodes by their ids; their `log.dirs` are more directories beside the node's own one."""
+    dynamic: bool = False
+    """True if the metadata log has the voters (KIP-853); `voters` are then those of the moment."""
 
     @property
     def is_one_node(self) -> bool:
@@ -70,6 +79,7 @@ class Layout:
         min_insync_replicas: int | None = None,
         racks: Sequence[str | None] | None = None,
         controllers: int | None = None,
+        dynamic_quorum: bool = False,
         config: Mapping[str, Any] | None = None,
         node_properties: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> Layout:
@@ -91,18 +101,41 @@ class Layout:
                 )
             voters = tuple(range(FIRST_CONTROLLER, FIRST_CONTROLLER + controllers))
         one = brokers == 1 and controllers is None
+        if one and dynamic_quorum:
+            raise ConfigError("dynamic_quorum: a node that is alone has no voters: use brokers=3 or controllers=1")
         if not one:
             _check_own(given)
         nodes = [_broker(index + 1, index + 1 in voters, names[index], alone=one) for index in range(brokers)]
         if controllers is not None:
-            nodes += [NodePlan(node_id, (CONTROLLER,), f"{_DIRECTORY}{node_id}") for node_id in voters]
+            nodes += [_controller(node_id) for node_id in voters]
         shared = _replication(brokers, replication_factor, min_insync_replicas, given)
-        return cls(tuple(nodes), voters, {**given, **shared}, _checked_properties(node_properties or {}, nodes))
+        own = _checked_properties(node_properties or {}, nodes)
+        return cls(tuple(nodes), voters, {**given, **shared}, own, dynamic_quorum)
 
     def with_broker(self, rack: str | None = None) -> tuple[Layout, NodePlan]:
         """Return the layout with one more broker, and that broker."""
         node = _broker(max(each.node_id for each in self.nodes if each.is_broker) + 1, False, rack, alone=False)
         return replace(self, nodes=(*self.nodes, node)), node
+
+    def with_voters(self, ids: Sequence[int]) -> Layout:
+        """Return the layout with these voters: nodes that are controllers only are added or left out."""
+        brokers = [
+            replace(node, roles=(BROKER, CONTROLLER) if node.node_id in ids else (BROKER,))
+            for node in self.nodes
+            if node.is_broker
+        ]
+        others = [_controller(node_id) for node_id in ids if node_id not in {node.node_id for node in brokers}]
+        return replace(self, nodes=(*brokers, *others), voters=tuple(ids))
+
+    def with_controller(self, data_dir: str) -> tuple[Layout, NodePlan]:
+        """Return the layout with one more controller, and that; no directory in the cluster's has its id."""
+        known = [FIRST_CONTROLLER - 1, *(each.node_id for each in self.nodes), *_directories(data_dir)]
+        node = _controller(max(known) + 1)
+        return replace(self, nodes=(*self.nodes, node), voters=(*self.voters, node.node_id)), node
+
+    def without_voter(self, node_id: int) -> Layout:
+        """Return the layout in which a node is no voter."""
+        return replace(self, voters=tuple(each for each in self.voters if each != node_id))
 
     def without(self, node_id: int) -> Layout:
         """Return the layout without a broker. Raises `ConfigError` for a voter, and for the last broker."""
@@ -123,7 +156,8 @@ class Layout:
         if not self.is_one_node and addresses:
             own["process.roles"] = ",".join(node.roles)
             own["controller.listener.names"] = "CONTROLLER"
-            own["controller.quorum.voters"] = ",".join(f"{voter}@{addresses[voter]}" for voter in self.voters)
+            name, ids = (_BOOTSTRAP, sorted(addresses)) if self.dynamic else (_VOTERS, self.voters)
+            own[name] = ",".join(f"{voter}@{addresses[voter]}" for voter in ids)
         properties = dict(self.own.get(node.node_id, {}))
         if _DIRECTORIES in properties:
             more = str(properties.pop(_DIRECTORIES))
@@ -133,6 +167,10 @@ class Layout:
     def path(self, node: NodePlan, data_dir: str) -> str:
         """Return a node's data directory in the cluster's."""
         return os.path.join(data_dir, node.directory) if node.directory else data_dir
+
+    def has_data(self, data_dir: str) -> bool:
+        """Return True if a node was started in the cluster's directory."""
+        return bool(_directories(data_dir))
 
     def check_directory(self, data_dir: str) -> str | None:
         """Return the id of the cluster that a data directory belongs to; None if it is new.
@@ -147,6 +185,8 @@ class Layout:
         if os.path.exists(os.path.join(data_dir, META_PROPERTIES)):
             raise ConfigError(f"{data_dir} has the data of a cluster of one node: {_HELP}")
         strange = set(found) - {node.node_id for node in self.nodes}
+        if self.dynamic:  # the files of a controller that was removed stay
+            strange = {node_id for node_id in strange if node_id < FIRST_CONTROLLER}
         if strange:
             raise ConfigError(f"{data_dir} has the data of a cluster of the nodes {_listed(found)}: {_HELP}")
         ids: dict[str, int] = {}
@@ -169,6 +209,10 @@ _HELP: Final = "start as many brokers and controllers on it as before, or use an
 def _broker(node_id: int, votes: bool, rack: str | None, *, alone: bool) -> NodePlan:
     roles = (BROKER, CONTROLLER) if votes else (BROKER,)
     return NodePlan(node_id, roles, "" if alone else f"{_DIRECTORY}{node_id}", rack)
+
+
+def _controller(node_id: int) -> NodePlan:
+    return NodePlan(node_id, (CONTROLLER,), f"{_DIRECTORY}{node_id}")
 
 
 def _count(name: str, value: object) -> int:

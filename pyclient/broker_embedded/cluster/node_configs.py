@@ -8,6 +8,7 @@ import sys
 import uuid
 from typing import Any, Final
 
+from pyclient.broker_embedded.cluster.controllers_file import read_controllers, write_controllers
 from pyclient.broker_embedded.cluster.layout import Layout, NodePlan
 from pyclient.broker_embedded.cluster.security import ClusterSecurity, host_of
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
@@ -66,11 +67,42 @@ class NodeConfigs:
                 raise ConfigError(f"port is {self._port}: {len(brokers)} brokers would need ports above {_LAST_PORT}")
             for number, node in enumerate(brokers):
                 self._listeners[node.node_id] = ReservedPort(self.host, self._port and self._port + number)
+            ports = self._known_ports(layout, data_dir)
             for voter in layout.voters:
-                self._controllers[voter] = ReservedPort(self.host)
+                self._controllers[voter] = ReservedPort(self.host, ports.get(voter, 0))
+            if layout.dynamic and not ports:
+                from pyclient.broker_embedded.cluster.dynamic_quorum import format_controllers  # few clusters need it
+
+                directories = {node.node_id: layout.path(node, data_dir) for node in layout.nodes if node.is_controller}
+                format_controllers(self._cluster_id, directories, self._controller_addresses())
+            self.voters_changed(layout)
         except BaseException:
             self.close()
             raise
+
+    @staticmethod
+    def _known_ports(layout: Layout, data_dir: str) -> dict[int, int]:
+        """Return the ports of the controllers of a cluster whose log has the voters; empty if it is new.
+
+        Raises `ConfigError` if the directory has a cluster of the other kind.
+        """
+        ports = read_controllers(data_dir)
+        if ports and not layout.dynamic:
+            raise ConfigError(f"{data_dir} has a cluster whose voters can change: use dynamic_quorum=True")
+        if layout.dynamic and not ports and layout.has_data(data_dir):
+            raise ConfigError(f"{data_dir} has a cluster with static voters: dynamic_quorum=True needs a new directory")
+        return ports
+
+    def voters_changed(self, layout: Layout) -> None:
+        """Note the voters of a dynamic quorum and their addresses, for the next cluster on the data."""
+        if layout.dynamic:
+            addresses = self._controller_addresses()
+            write_controllers(self._data_dir, {voter: addresses[voter] for voter in layout.voters})
+
+    def add_controller(self, node_id: int) -> str:
+        """Reserve the port of a further controller. Return its `host:port`."""
+        self._controllers[node_id] = ReservedPort(self.host)
+        return self._controller_addresses()[node_id]
 
     def config(self, layout: Layout, node: NodePlan) -> BrokerConfig:
         """Return the configuration of a node, when `open` was called."""
@@ -100,10 +132,11 @@ class NodeConfigs:
         return None if reserved is None else format_address(self.host, reserved.port)
 
     def forget(self, node_id: int) -> None:
-        """Give back the port of a node that has left the cluster."""
-        reserved = self._listeners.pop(node_id, None)
-        if reserved is not None:
-            reserved.release()
+        """Give back the ports of a node that has left the cluster."""
+        for ports in (self._listeners, self._controllers):
+            reserved = ports.pop(node_id, None)
+            if reserved is not None:
+                reserved.release()
 
     def close(self) -> None:
         """Give the ports back."""
@@ -113,8 +146,11 @@ class NodeConfigs:
         self._listeners.clear()
         self._controllers.clear()
 
+    def _controller_addresses(self) -> dict[int, str]:
+        return {voter: format_address(self.host, each.port) for voter, each in self._controllers.items()}
+
     def _build(self, layout: Layout, node: NodePlan, data_dir: str, port: int) -> BrokerConfig:
-        addresses = {voter: format_address(self.host, each.port) for voter, each in self._controllers.items()}
+        addresses = self._controller_addresses()
         return BrokerConfig.build(
             self._with_ports(
                 node,

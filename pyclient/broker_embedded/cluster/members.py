@@ -1,0 +1,99 @@
+"""The nodes of a cluster, and what goes with each of them: faults, logged requests, links, the advance of its clock."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyclient.broker_embedded.cluster.broker import Broker
+from pyclient.broker_embedded.cluster.faults import Faults
+from pyclient.broker_embedded.cluster.layout import BROKER, CONTROLLER
+from pyclient.broker_embedded.cluster.node_links import NodeLinks
+from pyclient.broker_embedded.cluster.requests import Requests
+from pyclient.broker_embedded.cluster.views import Views
+from pyclient.errors import ClientError, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
+
+
+class Members:
+    """The nodes of a cluster; `brokers` are those that serve clients, and `views` asks them.
+
+    `guard` raises an error when the cluster must not be used. `controller_address` returns the `host:port` of a node's
+    controller listener by its id, None if it has none.
+    """
+
+    def __init__(
+        self, guard: Callable[[], None], controller_address: Callable[[int], str | None], *, processes: bool
+    ) -> None:
+        self.nodes: list[Broker] = []
+        self.brokers: list[Broker] = []
+        self.views = Views(self.brokers)
+        self.faults = Faults(())
+        self.requests = Requests(())
+        self.links = NodeLinks(self.nodes, self._listeners)
+        self._guard = guard
+        self._controller_address = controller_address
+        self._processes = processes
+        self._advanced = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Members {self.nodes}>"
+
+    def node(self, node_id: int) -> Broker:
+        """Return the node with an id. Raise `ConfigError` if there is none."""
+        for node in self.nodes:
+            if node.id == node_id:
+                return node
+        known = ", ".join(str(each.id) for each in self.nodes)
+        raise ConfigError(f"there is no node {node_id!r}: the cluster has {known}")
+
+    def add(self, config: BrokerConfig, *, is_broker: bool, control_port: int | None) -> Broker:
+        """Add a node that has not started."""
+        node = Broker(config, processes=self._processes, control_port=control_port, guard=self._guard)
+        node.links = partial(self.links.addresses, node.id)
+        node.on_start.append(partial(self._advance_again, node))
+        node.on_end.append(partial(self._note_time, node))
+        self.nodes.append(node)
+        if is_broker:
+            self.brokers.append(node)
+        self.faults.add_broker(node)
+        self.requests.add_broker(node)
+        return node
+
+    def forget(self, node: Broker) -> None:
+        """Remove a node that has left the cluster."""
+        self.nodes.remove(node)
+        if node in self.brokers:
+            self.brokers.remove(node)
+        self.faults.remove_broker(node)
+        self.requests.remove_broker(node)
+
+    @property
+    def addresses(self) -> str:
+        """Return `host:port` of all brokers, with commas."""
+        return ",".join(broker.address for broker in self.brokers)
+
+    def running_address(self) -> str:
+        """Return the address of a broker that runs."""
+        for broker in self.brokers:
+            if broker.reachable:
+                return broker.address
+        raise ClientError(f"{self!r}: no broker runs; start() one first")
+
+    def _listeners(self, node: Broker) -> dict[str, str]:
+        """Return the addresses at which other nodes reach a node."""
+        found = {BROKER: node.address} if node in self.brokers else {}
+        controller = self._controller_address(node.id)
+        return found if controller is None else found | {CONTROLLER: controller}
+
+    def _note_time(self, node: Broker) -> None:
+        """Note the advance of a node's clock before the node ends; its next start repeats it."""
+        self._advanced = max(self._advanced, node.call("GET", "/broker")["advanced_seconds"] or 0.0)
+
+    def _advance_again(self, node: Broker) -> None:
+        if self._advanced:
+            node.call("POST", "/time/advance", {"seconds": self._advanced})

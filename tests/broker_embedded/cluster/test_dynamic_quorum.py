@@ -1,0 +1,121 @@
+"""Controllers of a cluster that join and leave while it runs (KIP-853)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pyclient import Admin, NewTopic
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.cluster.cluster_controls import ClusterControls
+from pyclient.broker_embedded.cluster.controllers_file import FILE, read_controllers
+from pyclient.broker_embedded.cluster.layout import Layout
+from pyclient.errors import ConfigError, InvalidRequest
+from tests.waiting import until
+
+
+def voters(cluster: EmbeddedCluster) -> list[int]:
+    with Admin(cluster.bootstrap_servers) as admin:
+        return sorted(voter.replica_id for voter in admin.describe_metadata_quorum().voters)
+
+
+def create(cluster: EmbeddedCluster, topic: str) -> None:
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(topic, 1, 1)])
+
+
+def topics(cluster: EmbeddedCluster) -> set[str]:
+    with Admin(cluster.bootstrap_servers) as admin:
+        return set(admin.list_topics())
+
+
+@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["threads", "processes"])
+def test_controllers_join_and_the_active_one_leaves(tmp_path: Path, processes: bool) -> None:
+    with EmbeddedCluster(1, controllers=1, dynamic_quorum=True, data_dir=tmp_path, processes=processes) as cluster:
+        assert voters(cluster) == [3000]
+        create(cluster, "before")
+        assert [cluster.add_controller().id, cluster.add_controller().id] == [3001, 3002]
+        assert voters(cluster) == [3000, 3001, 3002]
+        assert [node.id for node in cluster.nodes] == [1, 3000, 3001, 3002]
+        cluster.remove_controller(3000)
+        until(lambda: cluster.controller_id in (3001, 3002), "no other controller became active")
+        assert voters(cluster) == [3001, 3002]
+        assert [node.id for node in cluster.nodes] == [1, 3001, 3002]
+        create(cluster, "between")
+        cluster.kill()
+        cluster.start()
+        assert voters(cluster) == [3001, 3002]
+        with pytest.raises(ConfigError, match="node 3000"):
+            cluster.remove_controller(3000)
+    with EmbeddedCluster(1, controllers=1, dynamic_quorum=True, data_dir=tmp_path, processes=processes) as cluster:
+        assert [node.id for node in cluster.nodes] == [1, 3001, 3002]
+        assert voters(cluster) == [3001, 3002]
+        create(cluster, "after")
+        assert topics(cluster) >= {"before", "between", "after"}
+        assert cluster.add_controller().id == 3003  # not that of the directory of 3000
+
+
+def test_broker_that_is_no_controller_any_more_goes_on() -> None:
+    with EmbeddedCluster(3, dynamic_quorum=True) as cluster:
+        active = cluster.controller_id
+        assert active in (1, 2, 3)
+        cluster.remove_controller(active)
+        until(lambda: cluster.controller_id not in (None, active), "no other controller became active")
+        assert voters(cluster) == [node for node in (1, 2, 3) if node != active]
+        assert [broker.id for broker in cluster.brokers] == [1, 2, 3]
+        cluster.restart(active)
+        create(cluster, "t")
+        with pytest.raises(ConfigError, match=f"node {active} is no voter"):
+            cluster.remove_controller(active)
+
+
+def test_last_voter_stays_and_others_come_and_go_over_http() -> None:
+    with EmbeddedCluster(1, controllers=1, dynamic_quorum=True) as cluster:
+        with pytest.raises(InvalidRequest):
+            cluster.remove_controller(3000)
+        assert voters(cluster) == [3000]
+        controls = ClusterControls(cluster)
+        assert controls.handle_here("POST", "/cluster/add-controller", {}) == {"node": 3001}
+        assert voters(cluster) == [3000, 3001]
+        controls.handle_here("POST", "/cluster/remove-controller", {"node": 3001})
+        assert voters(cluster) == [3000]
+
+
+def test_static_voters_do_not_change(tmp_path: Path) -> None:
+    with EmbeddedCluster(1, controllers=1, data_dir=tmp_path) as cluster:
+        for call in (cluster.add_controller, lambda: cluster.remove_controller(3000)):
+            with pytest.raises(ConfigError, match="dynamic_quorum=True"):
+                call()
+    with pytest.raises(ConfigError, match="static voters"):
+        EmbeddedCluster(1, controllers=1, dynamic_quorum=True, data_dir=tmp_path).start()
+
+
+def test_directory_of_a_dynamic_quorum_is_opened_as_one(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("3000=127.0.0.1:1234\n3001=127.0.0.1:1235\n")
+    assert read_controllers(os.fspath(tmp_path)) == {3000: 1234, 3001: 1235}
+    with pytest.raises(ConfigError, match="voters can change"):
+        EmbeddedCluster(1, controllers=1, data_dir=tmp_path).start()
+    (tmp_path / FILE).write_text("3000=nowhere\n")
+    with pytest.raises(ConfigError, match="must be like"):
+        read_controllers(os.fspath(tmp_path))
+
+
+def test_node_that_is_alone_has_no_voters() -> None:
+    with pytest.raises(ConfigError, match="alone has no voters"):
+        EmbeddedCluster(dynamic_quorum=True)
+
+
+def test_layout_takes_the_voters_of_the_directory(tmp_path: Path) -> None:
+    layout = Layout.build(3, dynamic_quorum=True).with_voters([2, 3, 3000])
+    assert [(node.node_id, node.is_broker, node.is_controller) for node in layout.nodes] == [
+        (1, True, False),
+        (2, True, True),
+        (3, True, True),
+        (3000, False, True),
+    ]
+    (tmp_path / "node-3005").mkdir()
+    more, added = layout.with_controller(os.fspath(tmp_path))
+    assert (added.node_id, more.voters) == (3006, (2, 3, 3000, 3006))
+    assert more.without_voter(3).voters == (2, 3000, 3006)
