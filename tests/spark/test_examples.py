@@ -1,7 +1,8 @@
-"""The Spark examples, each in a process of its own."""
+"""The Spark examples, each in a process of its own: state by key, Spark Connect, a declarative pipeline."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pyspark
@@ -15,6 +16,16 @@ from tests.spark.conftest import needs_java, read_all
 pytestmark = [*needs_java, pytest.mark.slow, pytest.mark.timeout(900)]
 
 EXAMPLES = ROOT / "examples"
+
+
+def test_stateful_counts_go_on_from_the_checkpoint() -> None:
+    printed = run_beside(CONNECT, sys.executable, str(EXAMPLES / "spark_stateful.py"))
+    assert printed.splitlines()[-1] == "[('ann', 2), ('ann', 3), ('bob', 1)]"
+
+
+def test_spark_connect_reads_and_writes() -> None:
+    printed = run_beside(CONNECT, sys.executable, str(EXAMPLES / "spark_connect.py"))
+    assert printed.splitlines()[-1] == "[('ann', 2), ('bob', 1)]"
 
 
 def test_a_declarative_pipeline_writes_to_a_sink(kafka_cluster: EmbeddedCluster, tmp_path: Path) -> None:
