@@ -25,4 +25,4 @@ async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> S
         await asyncio.sleep(session.delay)
         context.connection.close_after_answer()
         return SaslAuthenticateResponse(error_code=error.code, error_message=message_of(error), auth_bytes=b"")
-    return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=data, session_lifetime_ms=lifetime_ms)
+    return SaslAuthenticateResponse(error_code=0, error_message="", auth_bytes=data, session_lifetime_ms=lifetime_ms)

@@ -1,0 +1,146 @@
+"""The same tokens at a real Kafka and at our broker: with one JWKS file, both accept and refuse the same ones."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from pyclient import Admin, Producer, errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from tests.broker_embedded.conftest import RawClient
+from tests.identity_server import ISSUER, IdentityServer, Signer, claims_of, encoded
+from tests.kafka.needs import skip_without_kafka
+from tests.kafka.runner import SHORT_LIVED, RealKafka, free_ports
+
+PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
+SIGNER: Final = Signer()
+NOW: Final = int(time.time())
+TOKENS: Final = {
+    "good": SIGNER.token(),
+    "several audiences": SIGNER.token(aud=["others", "kafka"]),
+    "scopes": SIGNER.token(scope=["a", "b"]),
+    "begins within the skew": SIGNER.token(exp=NOW + 36_000, nbf=NOW + 20),
+    "another key": Signer().token(),
+    "another key id": Signer(kid="second").token(),
+    "ended": SIGNER.token(exp=NOW - 3600, iat=NOW - 7200),
+    "not yet": SIGNER.token(nbf=NOW + 36_000, exp=NOW + 72_000),
+    "audience": SIGNER.token(aud="others"),
+    "no audience": SIGNER.token(aud=None),
+    "issuer": SIGNER.token(iss="https://other.test"),
+    "no user": SIGNER.token(sub=None),
+    "empty user": SIGNER.token(sub=""),
+    "no end": SIGNER.token(exp=None),
+    "no beginning": SIGNER.token(iat=None),
+    "unsecured": f"{encoded({'alg': 'none'})}.{encoded(claims_of())}.",
+    "truncated": SIGNER.token()[:-10],
+    "no token": "a.b.c",
+}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Address by kind of broker."""
+    skip_without_kafka()
+    path = tmp_path_factory.mktemp("keys") / "keys.json"
+    path.write_text(json.dumps({"keys": [SIGNER.public]}))
+    [port] = free_ports(1)
+    oauth = {
+        "sasl.oauthbearer.jwks.endpoint.url": path.as_uri(),
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+        "sasl.oauthbearer.expected.audience": "kafka",
+    }
+    settings = {
+        "listeners": f"{{default}},SASL://127.0.0.1:{port}",
+        "advertised.listeners": f"{{default}},SASL://127.0.0.1:{port}",
+        "listener.security.protocol.map": "{default},SASL:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.sasl.oauthbearer.sasl.jaas.config": f"{PACKAGE}.OAuthBearerLoginModule required;",
+        "listener.name.sasl.oauthbearer.sasl.server.callback.handler.class": (
+            f"{PACKAGE}.OAuthBearerValidatorCallbackHandler"
+        ),
+        **oauth,
+    }
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={path.as_uri()}"
+    with (
+        RealKafka(heap="512M", settings=settings, jvm=(*SHORT_LIVED, allowed)),
+        EmbeddedCluster(
+            security="SASL_PLAINTEXT",
+            config={
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
+                "connection.failed.authentication.delay.ms": "20",
+                **oauth,
+            },
+        ) as cluster,
+    ):
+        yield {"Kafka": f"127.0.0.1:{port}", "ours": cluster.bootstrap_servers}
+
+
+def ask(client: RawClient, request: Any, version: int) -> Any:
+    client.send(request, version)
+    return client.receive(type(request), version)[0]
+
+
+def log_in(servers: str, message: bytes) -> list[Any]:
+    """Return the answers to a client's first message, up to the last one; the last has the session's seconds."""
+    client = RawClient(servers)
+    try:
+        assert ask(client, SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1).error_code == 0
+        first = ask(client, SaslAuthenticateRequest(auth_bytes=message), 2)
+        seen = [first.error_code, first.error_message, bytes(first.auth_bytes)]
+        if first.auth_bytes:
+            last = ask(client, SaslAuthenticateRequest(auth_bytes=b"\x01"), 2)
+            seen += [last.error_code, last.error_message]
+        return [*seen, round(first.session_lifetime_ms / 60_000)]
+    finally:
+        client.socket.close()
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_token_is_answered_alike(servers: dict[str, str], name: str) -> None:
+    message = f"n,,\x01auth=Bearer {TOKENS[name]}\x01\x01".encode()
+    found = {kind: log_in(address, message) for kind, address in servers.items()}
+    assert found["ours"] == found["Kafka"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "n,a=alice,\x01auth=Bearer {}\x01\x01",
+        "n,a=bob,\x01auth=Bearer {}\x01\x01",
+        "n,,\x01auth=bearer {}\x01traceId=a b\x01\x01",
+        "n,,\x01auth=Bearer {}\x01",
+        "y,,\x01auth=Bearer {}\x01\x01",
+        "n,,\x01a1=b\x01auth=Bearer {}\x01\x01",
+        "n,,\x01\x01",
+    ],
+)
+def test_message_is_answered_alike(servers: dict[str, str], message: str) -> None:
+    sent = message.replace("{}", TOKENS["good"]).encode()
+    found = {kind: log_in(address, sent) for kind, address in servers.items()}
+    assert found["ours"] == found["Kafka"]
+
+
+def test_client_credentials_serve_both(servers: dict[str, str]) -> None:
+    options: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+    with IdentityServer(SIGNER) as server:
+        for address in servers.values():
+            with Producer(
+                address,
+                sasl_oauthbearer_token_endpoint_url=f"{server.url}/token",
+                sasl_oauthbearer_client_id="alice",
+                sasl_oauthbearer_client_secret="secret",
+                **options,
+            ) as producer:
+                producer.send("credentials", b"1").result(60)
+    for address in servers.values():
+        with (
+            Admin(address, sasl_oauth_token_provider=lambda: TOKENS["another key"], **options) as admin,
+            pytest.raises(errors.ClusterUnreachable, match="invalid_token"),
+        ):
+            admin.list_topics()
