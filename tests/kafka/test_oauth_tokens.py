@@ -21,24 +21,31 @@ from tests.kafka.runner import SHORT_LIVED, RealKafka, free_ports
 PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 SIGNER: Final = Signer()
 NOW: Final = int(time.time())
+LATER: Final = NOW + 360_000  # long after the tests that run before
+
+
+def token(**changes: Any) -> str:
+    return SIGNER.token(**{"exp": LATER, **changes})
+
+
 TOKENS: Final = {
-    "good": SIGNER.token(),
-    "several audiences": SIGNER.token(aud=["others", "kafka"]),
-    "scopes": SIGNER.token(scope=["a", "b"]),
-    "begins within the skew": SIGNER.token(exp=NOW + 36_000, nbf=NOW + 20),
-    "another key": Signer().token(),
-    "another key id": Signer(kid="second").token(),
-    "ended": SIGNER.token(exp=NOW - 3600, iat=NOW - 7200),
-    "not yet": SIGNER.token(nbf=NOW + 36_000, exp=NOW + 72_000),
-    "audience": SIGNER.token(aud="others"),
-    "no audience": SIGNER.token(aud=None),
-    "issuer": SIGNER.token(iss="https://other.test"),
-    "no user": SIGNER.token(sub=None),
-    "empty user": SIGNER.token(sub=""),
-    "no end": SIGNER.token(exp=None),
-    "no beginning": SIGNER.token(iat=None),
-    "unsecured": f"{encoded({'alg': 'none'})}.{encoded(claims_of())}.",
-    "truncated": SIGNER.token()[:-10],
+    "good": token(),
+    "several audiences": token(aud=["others", "kafka"]),
+    "scopes": token(scope=["a", "b"]),
+    "begins within the skew": token(exp=NOW + 36_000, nbf=NOW + 20),
+    "another key": Signer().token(exp=LATER),
+    "another key id": Signer(kid="second").token(exp=LATER),
+    "ended": token(exp=NOW - 3600, iat=NOW - 7200),
+    "not yet": token(nbf=NOW + 36_000, exp=NOW + 72_000),
+    "audience": token(aud="others"),
+    "no audience": token(aud=None),
+    "issuer": token(iss="https://other.test"),
+    "no user": token(sub=None),
+    "empty user": token(sub=""),
+    "no end": token(exp=None),
+    "no beginning": token(iat=None),
+    "unsecured": f"{encoded({'alg': 'none'})}.{encoded(claims_of(exp=LATER))}.",
+    "truncated": token()[:-10],
     "no token": "a.b.c",
 }
 
