@@ -250,6 +250,7 @@ def test_a_coordinator_is_looked_for_by_group(broker: Any, client: Any, version:
 
 
 def test_only_the_client_or_group_that_is_meant_meets_a_fault(broker: Any, client: Any) -> None:
+    client.call(FindCoordinatorRequest(key="g"), 1)  # without it a Heartbeat is answered with NOT_COORDINATOR
     others = broker.faults.fail("*", errors.UnknownServerError, client="some-other-*", times=None)
     mine = broker.faults.fail("Heartbeat", errors.RebalanceInProgress, client="ra*", group="g-*", times=None)
     beat = [HeartbeatRequest(group_id=group, generation_id=1, member_id="m") for group in ("g-1", "h-1")]
