@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+"""Hosts that are this machine."""
 
 
 def checked_url(value: Any) -> str:
@@ -30,4 +31,4 @@ def checked_url(value: Any) -> str:
 def is_readable_by_others(url: str) -> bool:
     """Return True for an `http:` URL of another machine, whose traffic can be read and changed on its way."""
     parts = urlsplit(url)
-    return parts.scheme == "http" and parts.hostname not in _LOOPBACK
+    return parts.scheme == "http" and parts.hostname not in LOOPBACK

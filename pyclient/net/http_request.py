@@ -9,6 +9,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from pyclient.config.urls import LOOPBACK
+
 if TYPE_CHECKING:
     import ssl
 
@@ -64,7 +66,10 @@ def request(
             with open(path_of(url), "rb") as file:
                 return HttpAnswer(200, _bounded(url, file))
         sent = urllib.request.Request(url, body, dict(headers))
-        opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
+        handlers: list[Any] = [_NoRedirects, urllib.request.HTTPSHandler(context=context)]
+        if urlsplit(url).hostname in LOOPBACK:
+            handlers.append(urllib.request.ProxyHandler({}))  # what stays on this machine goes to no proxy
+        opener = urllib.request.build_opener(*handlers)
         try:
             with opener.open(sent, timeout=timeout) as answer:
                 return HttpAnswer(answer.status, _bounded(url, answer))

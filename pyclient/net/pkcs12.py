@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
 _JKS: Final = bytes.fromhex("feedfeed")
-_DER: Final = b"\x30"  # a sequence, with which PKCS12 begins; PEM begins with a letter or a dash
+_DER: Final = 0x30  # a sequence, with which PKCS12 begins
+_LONG: Final = 0x80  # the bit of a length of more than 127 bytes, which follows; texts have none
 
 
 class KeyAndChain(NamedTuple):
@@ -29,16 +30,17 @@ def is_pkcs12(path: str) -> bool:
     """Return True if the file begins as PKCS12 does; False also if it cannot be read."""
     try:
         with open(path, "rb") as file:
-            return file.read(1) == _DER
+            head = file.read(2)
+            return len(head) == 2 and head[0] == _DER and head[1] >= _LONG
     except OSError:
         return False
 
 
 def read_key_store(option: str, path: str, password: str | None) -> KeyAndChain:
     """Return key and certificates of a store. Raise `ConfigError`, which names `option` and the cause."""
+    store = _load(option, path, password)  # first: its error says which package is missing
     from cryptography.hazmat.primitives import serialization
 
-    store = _load(option, path, password)
     if store.key is None or store.cert is None:
         raise ConfigError(f"{option}={path!r} holds no private key with its certificate")
     once = secrets.token_hex(16)
@@ -51,9 +53,9 @@ def read_key_store(option: str, path: str, password: str | None) -> KeyAndChain:
 
 def read_trust_store(option: str, path: str, password: str | None) -> str:
     """Return the authorities of a store as a PEM text. Raise `ConfigError`, which names `option` and the cause."""
+    store = _load(option, path, password)  # first: its error says which package is missing
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    store = _load(option, path, password)
     found = [*([] if store.cert is None else [store.cert]), *store.additional_certs]
     if not found:
         raise ConfigError(f"{option}={path!r} holds no certificate")

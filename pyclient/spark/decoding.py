@@ -106,6 +106,8 @@ class Decoder:
         """Decode all at once; if that fails, decode halves, until what fails is one value."""
         try:
             return [self._at_once(values)]
+        except ImportError:  # a package that this process lacks is no malformed value
+            raise
         except Exception as error:  # decoders of damaged bytes raise all kinds of errors: EOFError, IndexError, ...
             count = len(values)
             if count > 1:

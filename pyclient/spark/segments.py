@@ -16,7 +16,7 @@ from pyclient.broker_embedded.log.partition_directories import partition_of
 from pyclient.broker_embedded.log.producer_state_manager import parse_snapshot
 from pyclient.consumer.completed_fetch import BatchSlice, parse_records
 from pyclient.consumer.records import Records
-from pyclient.errors import ClientError, ConfigError, KafkaTimeout, UnknownTopicOrPartition
+from pyclient.errors import ClientError, ConfigError, CorruptBatch, KafkaTimeout, UnknownTopicOrPartition
 from pyclient.records.batch import iter_batches
 from pyclient.spark.options import COLUMNS, schema_of
 from pyclient.types import TopicPartition
@@ -225,7 +225,7 @@ def _first_undecided(paths: list[tuple[int, str]], extent: Extent) -> int:
 
 def _slices(segment: SegmentRange) -> Iterator[BatchSlice]:
     position, at = segment.start, segment.partition
-    for chunk in _chunks(segment.path, segment.start):
+    for chunk in _chunks(segment.path, segment.start, segment):
         aborted = [(each.producer_id, each.first_offset) for each in segment.aborted if each.last_offset >= position]
         parsed = parse_records(chunk, *at, position, aborted)
         for batch in parsed.batches:
@@ -240,12 +240,16 @@ def _slices(segment: SegmentRange) -> Iterator[BatchSlice]:
             return
 
 
-def _chunks(path: str, start: int) -> Iterator[memoryview]:
-    """Yield the whole batches of a segment, some at a time; leave out chunks that end before offset `start`."""
+def _chunks(path: str, start: int, wanted: SegmentRange | None = None) -> Iterator[memoryview]:
+    """Yield the whole batches of a segment, some at a time; leave out chunks that end before offset `start`.
+
+    Raise `CorruptBatch` for bytes that are no batch where `wanted` offsets should be. Behind these a batch may be
+    incomplete, as a broker is writing it.
+    """
     if not os.path.exists(path):
         raise SegmentGone(f"{path} was deleted, by retention or compaction: make the DataFrame again")
     with open(path, "rb", buffering=0) as file:
-        position, size = 0, _CHUNK
+        position, size, offset = 0, _CHUNK, 0
         while True:
             chunk = memoryview(os.pread(file.fileno(), size, position))
             last = end = 0
@@ -253,9 +257,12 @@ def _chunks(path: str, start: int) -> Iterator[memoryview]:
                 end, last = at + header.size, header.last_offset
             if not end:
                 if len(chunk) < size or size >= _LARGEST:
+                    if len(chunk) and wanted is not None and offset < wanted.stop:
+                        text = f"{path}: the bytes from position {position} on are no batch of records"
+                        raise CorruptBatch(text, *wanted.partition, offset, wanted.stop)
                     return
                 size *= 4  # a batch that is larger
                 continue
             if last >= start:
                 yield chunk[:end]
-            position, size = position + end, _CHUNK
+            position, size, offset = position + end, _CHUNK, last + 1

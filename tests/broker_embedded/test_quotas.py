@@ -102,6 +102,16 @@ def test_clients_with_all_tokens_are_forgotten_and_debtors_are_not() -> None:
     assert owes.wait == pytest.approx(101 - WINDOWS * SECONDS - 2)
 
 
+def test_charge_counts_although_another_client_came_before_it() -> None:
+    quotas = MutationQuotas({(("client-id", None),): {MUTATIONS: 1.0}}, windows=WINDOWS, seconds=SECONDS)
+    first = quotas.of_request("a", 0.0, strict=True)  # of a request in many steps
+    quotas.of_request("b", 0.0, strict=True).charge(1)
+    first.charge(100)
+    again = quotas.of_request("a", 0.0, strict=True)
+    with pytest.raises(ThrottlingQuotaExceeded):
+        again.charge(1)
+
+
 def test_a_user_s_quota_is_shared_by_the_clients() -> None:
     quotas = ByteQuotas(PRODUCE, {(("user", "ANONYMOUS"),): {PRODUCE: 10.0}}, windows=WINDOWS, seconds=SECONDS)
     assert quotas.charge("a", 90, 0.0) == 0

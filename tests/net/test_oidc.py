@@ -27,6 +27,10 @@ SECRET: Final = "hunter2+/ %"
 TLS: Final = Path(__file__).parent / "tls"
 
 
+NO_RETRY: Final = {"sasl_login_retry_backoff_ms": 120_000, "sasl_login_retry_backoff_max_ms": 120_000}
+"""A pause that is longer than the time for a token: the first failure is raised at once."""
+
+
 def oidc(url: str, **options: Any) -> dict[str, Any]:
     return {
         "sasl_oauthbearer_token_endpoint_url": url,
@@ -148,12 +152,20 @@ def test_server_that_does_not_answer_is_named(run: Any) -> None:
     run(scenario())
 
 
+def test_server_on_this_machine_is_asked_without_a_proxy(
+    run: Any, server: IdentityServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    server.answer = lambda _: (200, {"access_token": "abc"})
+    run(accepted(f"{server.url}/token", "abc"))
+    assert len(server.asked) == 1
+
+
 def test_server_that_cannot_be_reached_is_named(run: Any) -> None:
     async def scenario() -> None:
         with IdentityServer() as server:
             url = f"{server.url}/token"
-        options = oidc(url, socket_connection_setup_timeout_ms=200)
-        error = await refused(SaslServer().broker(), "OAUTHBEARER", **options)
+        error = await refused(SaslServer().broker(), "OAUTHBEARER", **oidc(url, **NO_RETRY))
         assert not error.lasting
         assert f"the identity server cannot be reached: {url}: Connection refused" in str(error)
 
@@ -168,8 +180,7 @@ def test_certificate_of_the_server_is_checked(run: Any) -> None:
             await accepted(url, "abc", https_ca_location=str(TLS / "ca.pem"))
             await accepted(url, "abc", https_ca_pem=(TLS / "ca.pem").read_text())
             asked = len(server.asked)
-            options = oidc(url, socket_connection_setup_timeout_ms=300)
-            error = await refused(SaslServer().broker(), "OAUTHBEARER", **options)
+            error = await refused(SaslServer().broker(), "OAUTHBEARER", **oidc(url, **NO_RETRY))
             assert "certificate verify failed" in str(error)
             assert len(server.asked) == asked == 2
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from pyclient import Admin, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.config import ClientConfig
-from pyclient.net.pkcs12 import KeyAndChain
+from pyclient.net.pkcs12 import KeyAndChain, is_pkcs12
 from pyclient.net.tls import client_context
 
 TLS: Final = Path(__file__).parent / "tls"
@@ -122,8 +122,18 @@ def test_listener_names_itself_and_the_cause(tmp_path: Path) -> None:
 
 def test_missing_package_says_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = key_store(tmp_path / "key.p12")
-    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization.pkcs12", None)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "cryptography"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
     assert "pip install 'pyclient-kafka[security]'" in problem(ssl_certfile=store, ssl_keystore_password=PASSWORD)
+
+
+def test_text_that_begins_with_a_zero_is_no_store(tmp_path: Path) -> None:
+    """`openssl storeutl -certs` numbers the certificates of a PEM file."""
+    numbered = tmp_path / "numbered.pem"
+    numbered.write_text(f"0: Certificate\n{(TLS / 'ca.pem').read_text()}")
+    assert not is_pkcs12(str(numbered))
+    assert is_pkcs12(key_store(tmp_path / "key.p12"))
 
 
 def test_key_is_in_no_repr() -> None:

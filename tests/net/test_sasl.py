@@ -294,11 +294,17 @@ def test_provider_that_blocks_holds_up_only_its_connection(run: Any) -> None:
 def test_token_is_kept_until_it_is_due_and_then_replaced(run: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         given: list[Any] = [("first", time.time() + 1000), ("second", time.time() + 2000)]
+        calls: list[float] = []
+
+        def provider() -> Any:
+            calls.append(clock.seconds)
+            return given.pop(0)
+
         server = SaslServer(tokens=frozenset({"first", "second"}))
         broker = server.broker()
         config = ClientConfig(
             bootstrap_servers=(broker.address,),
-            **options_of("OAUTHBEARER", sasl_oauth_token_provider=lambda: given.pop(0)),
+            **options_of("OAUTHBEARER", sasl_oauth_token_provider=provider),
         )
         clock = Moved()
         authenticator = Authenticator(config, clock)
@@ -319,7 +325,14 @@ def test_token_is_kept_until_it_is_due_and_then_replaced(run: Any, caplog: pytes
         clock.seconds = 1900  # the provider has no more, and the last token is still valid
         with caplog.at_level(logging.WARNING):
             await open_one()
-        assert server.accepted[4:] == ["second"]
+            assert server.accepted[4:] == ["second"]
+            await open_one()
+            clock.seconds = 1905
+            await open_one()
+            assert calls[2:] == [1900]  # it is not asked for each connection, which would wait for it
+            clock.seconds = 1915
+            await open_one()
+            assert calls[3:] == [1915]
         assert "the last token is used" in caplog.text
         clock.seconds = 2100
         with pytest.raises(ConnectionFailed, match="sasl_oauth_token_provider failed with IndexError"):

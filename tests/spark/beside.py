@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,17 +25,28 @@ ROOT = Path(__file__).parents[2]
 
 
 def installed(*packages: str) -> Path:
-    """Return a directory with these packages alone, without what they need: the environment has that."""
-    place = CACHE / "-".join(packages).replace("=", "")
-    done = place / ".installed"
-    if not done.exists():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(place), *packages]
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-        if found.returncode and os.environ.get("PYCLIENT_REQUIRE_ALL") != "1":
-            pytest.skip(f"{', '.join(packages)} cannot be installed: {found.stderr[-300:]}")
-        assert not found.returncode, found.stderr
-        done.touch()
+    """Return a directory with these packages alone, without what they need: the environment has that.
+
+    It appears when it is complete, so that an interrupted installation or another process leaves no part of one.
+    """
+    name = "-".join((str(sys.implementation.cache_tag), *packages)).replace("=", "")
+    place = CACHE / name
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed
+        if not place.exists():
+            with tempfile.TemporaryDirectory(dir=CACHE) as directory:
+                _install(Path(directory, "packages"), packages)
+                os.rename(Path(directory, "packages"), place)
     return place
+
+
+def _install(place: Path, packages: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(place), *packages]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    if found.returncode and os.environ.get("PYCLIENT_REQUIRE_ALL") != "1":
+        pytest.skip(f"{', '.join(packages)} cannot be installed: {found.stderr[-300:]}")
+    assert not found.returncode, found.stderr
 
 
 def run_beside(packages: tuple[str, ...], *command: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from importlib import import_module
 from io import BytesIO
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types
 
 from pyclient import errors
+from pyclient.spark import decoding
 from pyclient.spark.decoding import Decoder, Malformed, arrow_type, decoders_of
 from pyclient.spark.formats import Format, FormatName
 
@@ -110,6 +112,14 @@ def test_the_first_malformed_value_is_named_or_null(name: FormatName, damaged: b
     assert caught.value.row == 2
     assert caught.value.reason
     assert decoded(decoder(name), values) == [{"id": 1, "name": "a"}, None, None, {"id": 1, "name": "a"}, None]
+
+
+@pytest.mark.parametrize("permissive", [False, True])
+def test_missing_package_is_no_malformed_value(permissive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = decoder("avro", permissive=permissive)
+    monkeypatch.setattr(decoding, "_avro_reader", lambda _schema: import_module("no_such_package"))
+    with pytest.raises(ModuleNotFoundError):
+        decoded(made, [in_avro({"id": 1, "name": "a"})])
 
 
 def test_types_of_json() -> None:

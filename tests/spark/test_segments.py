@@ -172,6 +172,22 @@ def test_a_damaged_batch_is_an_error(cluster: EmbeddedCluster) -> None:
         list(SegmentReader((segment,), NAMES).read(segment))
 
 
+@pytest.mark.parametrize("damage", ["length", "end"])
+def test_batches_that_cannot_be_found_are_an_error(cluster: EmbeddedCluster, damage: str) -> None:
+    create(cluster)
+    fill(cluster, rounds=2)
+    segment, *_ = segments_of(cluster, "t", "read_uncommitted")
+    content = bytearray(Path(segment.path).read_bytes())
+    second = 12 + int.from_bytes(content[8:12], "big")
+    if damage == "length":
+        content[second + 8 : second + 12] = b"\x7f\xff\xff\xff"
+    else:
+        del content[second + 20 :]
+    Path(segment.path).write_bytes(content)
+    with pytest.raises(errors.CorruptBatch, match=rf"from position {second} on are no batch"):
+        list(SegmentReader((segment,), NAMES).read(segment))
+
+
 class TestInSpark:
     pytestmark = needs_java
 

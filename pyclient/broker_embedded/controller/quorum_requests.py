@@ -46,7 +46,7 @@ async def ask(services: BrokerServices, request: Any, parse: Callable[[Quorum], 
     if quorum is None:
         return errors.NotController.code
     if request.cluster_id not in (None, "", services.logs.directories.cluster_id):
-        log.warning("%s of cluster %.100r is refused: this is %r", type(request).__name__, request.cluster_id, services)
+        log.warning("%s of cluster %.100r is refused: this is %r", type(request).__name__, request.cluster_id, quorum)
         return errors.InconsistentClusterId.code
     try:
         message = parse(quorum)

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Final
 from pyclient import errors
 from pyclient.acls import CLUSTER_NAME, AclOperation, ResourceType
 from pyclient.broker_embedded.controller.image import INTERNAL_TOPICS
-from pyclient.broker_embedded.controller.topics import MAX_RECORDS_PER_REQUEST, TopicPlan, check_name
+from pyclient.broker_embedded.controller.topics import (
+    MAX_RECORDS_PER_REQUEST,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    TopicPlan,
+    check_name,
+)
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.log.incremental_task import in_steps
@@ -181,7 +187,7 @@ def _create(name: str | None, services: BrokerServices, create: bool) -> Increme
     check_name(name)
     if not create:
         raise errors.UnknownTopicOrPartition(f"topic {name!r} does not exist")
-    if name in INTERNAL_TOPICS:
+    if name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
         return ensure_internal_topic(name, services)
     if services.replicas is not None:
         services.replicas.auto_creation.create(TopicPlan(name))

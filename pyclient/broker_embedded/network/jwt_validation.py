@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import math
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -14,14 +14,16 @@ try:
     from joserfc import jws
     from joserfc.errors import InvalidKeyIdError, JoseError
     from joserfc.jwk import KeySet
-except ModuleNotFoundError as error:
+except ImportError as error:
     raise ConfigError(
-        f"SASL OAUTHBEARER on the embedded broker needs the package joserfc ({error}): "
+        f"SASL OAUTHBEARER on the embedded broker needs the package joserfc, 1.8 or newer ({error}): "
         "pip install 'pyclient-kafka[security]'"
     ) from error
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.config.listeners import ListenerConfig
+
+log = logging.getLogger("pyclient.broker_embedded")
 
 LONGEST: Final = 32 * 1024
 """Characters of a token; the frame of an unknown client has at most twice as many bytes."""
@@ -80,12 +82,27 @@ class TokenRules:
 
 
 def key_set_of(content: bytes) -> KeySet:
-    """Return the keys of a JWKS document. Raise `ValueError` if there are none, without the content."""
+    """Return the keys of a JWKS document. Raise `ValueError` if there are none, without the content.
+
+    Keys of kinds that are not known are left out: one for another purpose must not end all logins.
+    """
     try:
-        found: KeySet = KeySet.import_key_set(json.loads(content))
-    except Exception as error:  # whatever the library makes of a document of another kind
-        raise ValueError(f"it is no JSON Web Key Set with keys that can be used ({type(error).__name__})") from None
-    return found
+        given = json.loads(content)["keys"]
+        found = [key for each in given for key in _keys_of(each)]
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise ValueError(f"it is no JSON Web Key Set ({type(error).__name__})") from None
+    if not found:
+        raise ValueError("it is no JSON Web Key Set with keys that can be used")
+    return KeySet(found)
+
+
+def _keys_of(given: Any) -> list[Any]:
+    """Return the key that a JWK describes, in a list; none if the library does not understand it."""
+    try:
+        return list(KeySet.import_key_set({"keys": [given]}).keys)
+    except Exception as error:  # the library's own kinds, and KeyError and others for parts that it does not know
+        log.debug("a key of a JSON Web Key Set is left out: it cannot be used (%s)", type(error).__name__)
+        return []
 
 
 def accept(token: str, keys: KeySet, rules: TokenRules, now: float) -> Accepted:
@@ -133,10 +150,10 @@ def _signed_claims(token: str, keys: KeySet) -> dict[str, Any]:
 
 def _time(claims: dict[str, Any], name: str) -> float:
     value = claims.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
         raise InvalidToken(f"its claim {name!r}, a time, is missing or no number")
     if not 0 <= value < 1e12:
-        raise InvalidToken(f"its claim {name!r} is {value:g}, no time in seconds since 1970")
+        raise InvalidToken(f"its claim {name!r} is no time in seconds since 1970")
     return float(value)
 
 

@@ -7,13 +7,14 @@ Bytes and request time per second (KIP-13, KIP-219) are counted in time windows,
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.client_quotas import FETCH, MUTATIONS, PRODUCE, REQUESTS, limit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.client_quotas import Entity, Owner
@@ -172,10 +173,14 @@ class MutationQuotas:
         if found is None:
             return MutationQuota(None, 0.0, now, strict=strict)
         rate, owner = found
+        return MutationQuota(partial(self._bucket, owner), rate, now, strict=strict)
+
+    def _bucket(self, owner: Owner, now: float) -> TokenBucket:
+        """Return the bucket of a client that is about to take tokens; before that no bucket is kept for it."""
         bucket = self._buckets.pop(owner, None) or TokenBucket(self._saved)
         self._buckets[owner] = bucket  # to the end: the most recently used
         self._forget_full(now)
-        return MutationQuota(bucket, rate, now, strict=strict)
+        return bucket
 
     def _forget_full(self, now: float) -> None:
         """Drop the buckets of clients that were idle for long enough: client ids may be new all the time."""
@@ -191,7 +196,8 @@ class MutationQuota:
 
     __slots__ = ("_bucket", "_now", "_rate", "_strict", "wait")
 
-    def __init__(self, bucket: TokenBucket | None, rate: float, now: float, *, strict: bool) -> None:
+    def __init__(self, bucket: Callable[[float], TokenBucket] | None, rate: float, now: float, *, strict: bool) -> None:
+        """`bucket` returns the client's bucket at a time, None without a quota."""
         self._bucket = bucket
         self._rate = rate
         self._now = now
@@ -204,9 +210,9 @@ class MutationQuota:
 
         Raises `ThrottlingQuotaExceeded` in a strict request while the balance is negative.
         """
-        bucket = self._bucket
-        if bucket is None:
+        if self._bucket is None:
             return
+        bucket = self._bucket(self._now)
         if self._strict:
             self.wait = bucket.wait(self._rate, self._now)
             if self.wait > 0:

@@ -200,8 +200,8 @@ class Session:
     async def _run(self) -> None:
         connection, seconds = self._connection, self._authenticator.timeout
         try:
+            await self._authenticator.prepare()  # it has a limit of its own; the last token may do if it fails
             async with asyncio.timeout(seconds):
-                await self._authenticator.prepare()
                 connection.hold()
                 lifetime = await self._authenticator.authenticate(connection)
         except TimeoutError:

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 _REFRESH_AT: Final = 0.8
 """Share of a token's lifetime after which a new one is asked for, as in Java's client."""
+_AGAIN: Final = 10.0
+"""Seconds for which a valid token is used without another attempt to replace it, after one failed."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750
 _NAME: Final = re.compile(r"[A-Za-z]+")
 _VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]*")
@@ -68,8 +70,10 @@ class TokenSource:
         Raise `ConnectionFailed` if the provider fails and the last token has ended.
         """
         now = self._clock.time_ms() / 1000
-        if self._token is not None and now < self._refresh_at and not self._is_outdated():
-            return self._token
+        last = self._token
+        is_valid = last is not None and (last.until is None or now < last.until)
+        if last is not None and is_valid and now < self._refresh_at and not self._is_outdated():
+            return last
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._ask())
         try:
@@ -79,6 +83,7 @@ class TokenSource:
             if last is None or last.until is None or last.until <= now:
                 raise
             log.warning("%s; the last token is used, which ends in %.0f s", error, last.until - now)
+            self._refresh_at = max(self._refresh_at, self._clock.time_ms() / 1000 + _AGAIN)
             return last
         return token
 

@@ -33,7 +33,7 @@ class TokenFile:
     def __init__(self, settings: OidcSettings) -> None:
         self._settings = settings
         self._path = path_of(settings.url)
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, int, int] | None = None
 
     async def get(self) -> Token:
         """Return the token in the file. Raise `TokenFailure`."""
@@ -51,12 +51,12 @@ class TokenFile:
         """Return True if the file has changed since it was read."""
         return self._state() != self._seen
 
-    def _state(self) -> tuple[int, int] | None:
+    def _state(self) -> tuple[int, int, int] | None:
         try:
             found = os.stat(self._path)
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino
+        return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 class _OutOfTime(TokenFailure):

@@ -83,6 +83,8 @@ def test_claims_that_are_accepted(changes: dict[str, Any]) -> None:
         ({"exp": "soon"}, "'exp', a time, is missing or no number"),
         ({"exp": True}, "'exp', a time, is missing or no number"),
         ({"exp": 1e300}, "no time in seconds"),
+        ({"exp": 10**400}, "no time in seconds"),
+        ({"exp": float("inf")}, "no time in seconds"),
         ({"exp": -1}, "no time in seconds"),
         ({"exp": float("nan")}, "'exp', a time, is missing or no number"),
         ({"iat": None}, "'iat', a time, is missing"),
@@ -205,6 +207,12 @@ def test_any_changed_byte_is_refused(position: int, flip: int) -> None:
 @given(st.text(max_size=200))
 def test_any_text_is_refused(text: str) -> None:
     assert _is_refused(text)
+
+
+def test_keys_of_unknown_kinds_are_left_out() -> None:
+    unknown = [{"kty": "EC", "crv": "P-999", "x": "AA", "y": "AA"}, {"kty": "new"}, {"kty": "RSA"}, 7]
+    keys = key_set_of(json.dumps({"keys": [*unknown, SIGNER.public]}).encode())
+    assert accept(TOKEN, keys, RULES, NOW).user == "alice"
 
 
 @pytest.mark.parametrize(

@@ -360,14 +360,15 @@ def test_producer_renews_its_session_with_new_tokens(cluster: EmbeddedCluster) -
     given: list[str] = []
 
     def provider() -> tuple[str, float]:
-        end = time.time() + 2
+        end = time.time() + 5
         given.append(SIGNER.token(exp=end))
         return given[-1], end
 
     options: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
     with Producer(cluster.bootstrap_servers, sasl_oauth_token_provider=provider, **options) as producer:
-        while len(given) < 3:
+        while len(given) < 2:
             producer.send("renewed", b"1").result(60)
+        producer.send("renewed", b"2").result(60)
         assert producer.metrics()["batches_retried"] == 0
 
 
