@@ -91,7 +91,8 @@ def test_a_group_goes_on_when_its_coordinator_dies(three_nodes: Three, topic: st
     with Consumer(topic, bootstrap_servers=servers, **options) as consumer:
         first = consumer.poll(PATIENCE, max_records=100)
         consumer.commit()
-        victim = leader_of(three_nodes, "__consumer_offsets", _partition_of(group))
+        coordinators = leaders_of(servers, "__consumer_offsets")
+        victim = coordinators[partition_for_id(group, len(coordinators))]
         three_nodes.kill(victim)
         try:
             rest = list(first)
@@ -105,7 +106,3 @@ def test_a_group_goes_on_when_its_coordinator_dies(three_nodes: Three, topic: st
     assert [int(record.value) for record in rest] == list(range(200))
     with Consumer(bootstrap_servers=servers, group_id=group) as consumer:
         assert consumer.committed([TopicPartition(topic, 0)])[TopicPartition(topic, 0)].offset == 200
-
-
-def _partition_of(group: str) -> int:
-    return partition_for_id(group, 5)

@@ -39,7 +39,8 @@ class DataDirectory:
         self._fs = fs
         self._lock: Lock | None = None
         self._offsets: dict[str, dict[TopicPartition, int]] = {}  # contents of the checkpoint files
-        self._forgotten: set[TopicPartition] = set()  # removed logs whose offsets may still be in the files
+        self._forgotten: dict[str, dict[TopicPartition, int]] = {name: {} for name in checkpoints.OF_PARTITIONS}
+        """Removed logs whose offsets may still be in a file, in the order of the newest write begun at their removal."""
         self._checkpoint_lock = threading.Lock()
         self._checkpoints_begun = 0
         self._checkpoints_written: dict[str, int] = {}  # number of the newest write by name
@@ -109,18 +110,23 @@ class DataDirectory:
         """Remove the checkpointed offsets of a log that is no longer in this directory."""
         for name in checkpoints.OF_PARTITIONS:
             if self.checkpoint(name).pop(partition, None) is not None:
-                self._forgotten.add(partition)
+                forgotten = self._forgotten[name]
+                forgotten.pop(partition, None)
+                forgotten[partition] = self._checkpoints_begun
+
+    def has_forgotten(self, name: str) -> bool:
+        """Return True if a checkpoint file may still have offsets of logs that were removed."""
+        return bool(self._forgotten[name])
 
     def reset(self, partition: TopicPartition) -> None:
         """Remove checkpointed offsets of an earlier log with the name of a new one, also from the files on disk."""
         self.forget(partition)
-        if partition in self._forgotten:
-            try:
-                for name in checkpoints.OF_PARTITIONS:
+        try:
+            for name, forgotten in self._forgotten.items():
+                if partition in forgotten:
                     run_here(self.write_checkpoint(name))
-            except OSError as error:
-                raise errors.KafkaStorageError(f"{partition}: the checkpoints cannot be written: {error}") from error
-            self._forgotten.clear()
+        except OSError as error:
+            raise errors.KafkaStorageError(f"{partition}: the checkpoints cannot be written: {error}") from error
 
     def write_checkpoint(self, name: str) -> IncrementalTask[None]:
         """Write a checkpoint file, unless a write that began later was faster: its contents are newer, with deletions
@@ -147,6 +153,12 @@ class DataDirectory:
                     self._checkpoints_written[name] = number
 
         yield BlockingCall(write)
+        forgotten = self._forgotten[name]
+        while forgotten:
+            first = next(iter(forgotten))
+            if forgotten[first] >= number:  # this write may have begun before the removal, and those behind it, too
+                break
+            del forgotten[first]
 
     def _make(self) -> None:
         if not self._fs.exists(self.path):

@@ -382,7 +382,7 @@ class LogManager:
             else:
                 cleaned.pop(partition, None)
         for home in list(self.directories.online):
-            if home.checkpoint(name) != before[home.path]:
+            if home.checkpoint(name) != before[home.path] or home.has_forgotten(name):
                 yield from home.write_checkpoint(name)
 
     # Periodic work

@@ -14,6 +14,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.log.checkpoints import OF_PARTITIONS
 from pyclient.broker_embedded.log.compaction.cleaner import Cleaner
 from pyclient.broker_embedded.log.compaction.log_to_clean import plan_cleaning
 from pyclient.broker_embedded.log.file_records import DamagedSegment
@@ -140,6 +141,31 @@ def test_a_checkpoint_round_that_is_late_does_not_undo_a_newer_one(fixture: Any)
     newer = (fixture.root / RECOVERY_POINTS).read_text()
     work.work()
     assert (fixture.root / RECOVERY_POINTS).read_text() == newer == "0\n0\n"
+    manager.close()
+
+
+def test_deleted_partitions_are_kept_in_memory_until_the_next_checkpoint_only(fixture: Any) -> None:
+    manager = fixture.start()
+    for partition in range(3):
+        log = manager.create("t", fixture.topic_id, partition, fixture.config)
+        fixture.append(log)
+        log.flush()
+        log.cleaned_to = 1
+    manager.flush_checkpoints()
+    [home] = manager.directories.online
+    late = manager.checkpoint_steps()
+    work = late.send(None)
+    while work is None:
+        work = late.send(None)
+    manager.delete_topic("t", fixture.topic_id)
+    work.work()
+    assert late.send(None) is not None
+    assert [home.has_forgotten(name) for name in OF_PARTITIONS] == [True, True, False, True]
+    late.close()
+    assert (fixture.root / RECOVERY_POINTS).read_text().count("\nt ") == 3  # begun before the topic was deleted
+    manager.flush_checkpoints()
+    assert not any(home.has_forgotten(name) for name in OF_PARTITIONS)
+    assert not any("\nt " in (fixture.root / name).read_text() for name in OF_PARTITIONS)
     manager.close()
 
 
