@@ -161,8 +161,9 @@ class Campaign:
         self._rest()
         self._base = self._broker.memory()
         self._base["partitions"] = sum(housekeeping.partitions(self._broker.port).values())
-        self._good.ask("reset")
+        self._good.ask("record")
         self._send_for(seconds - min(_WARM_UP, seconds / 2))
+        self._good.ask("pause")
         self._settle()
         self._lost(self._good.ask("check"), "with the broker running")
         for task in ("/compact", "/retention"):

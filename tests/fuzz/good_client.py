@@ -3,8 +3,9 @@
     python -m tests.fuzz.good_client PORT
 
 One command a line on stdin, one JSON object a line on stdout. `check`: wait until the consumer has all that was
-acknowledged. `read`: read the topic from its beginning without a group. `reset`: forget latencies. The end of stdin
-ends it.
+acknowledged. `read`: read the topic from its beginning without a group. `record`: note latencies from now on, until
+`pause`: what the fuzzer itself asks of the broker between rounds takes long and would be in them. The end of stdin ends
+it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class GoodClient:
         self.latencies: list[float] = []
         self._lock = threading.Lock()
         self._next = 0
+        self.recording = False
         self._closing = threading.Event()
         self._threads = [threading.Thread(target=each) for each in (self._produce, self._consume, self._probe)]
 
@@ -121,7 +123,8 @@ class GoodClient:
                     sock.close()
                 sock = None
                 continue
-            self.latencies.append(time.monotonic() - began)
+            if self.recording:
+                self.latencies.append(time.monotonic() - began)
         if sock is not None:
             sock.close()
 
@@ -219,7 +222,7 @@ def main(port: str) -> None:
         elif command == "read":
             _say(client.read())
         else:
-            client.latencies.clear()
+            client.recording = command == "record"
             _say({})
     client.close()
 

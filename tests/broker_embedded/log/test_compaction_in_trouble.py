@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -80,6 +81,45 @@ def test_a_log_that_changes_meanwhile_is_left_alone(fixture: Any, log: Any) -> N
             rounds = end.value
     assert pairs(fixture, log)[-1] == (1, b"a", b"1")
     assert not [name for name in fixture.names() if name.endswith((".cleaned", ".swap"))]
+
+
+def test_compaction_of_log_that_is_deleted_meanwhile_ends_without_error(
+    new_fixture: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The directory is renamed after each number of steps of the disk thread; its next call may then fail."""
+    outcomes = [_compact_until_deleted(new_fixture(), steps) for steps in range(20)]
+    assert FileNotFoundError in outcomes
+    assert outcomes[-1] is None  # the last ones are deleted after the end
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+
+
+def _compact_until_deleted(fixture: Any, steps_before: int) -> type[OSError] | None:
+    """Delete the log after so many steps of its compaction. Return what the next step raised."""
+    fixture.configure(cleanup_policy=("compact",))
+    log = fixture.open()
+    for n in range(4):
+        put(fixture, log, (b"a", b"%d" % n))
+        log.roll()
+    steps = compactor(fixture).due([log], fixture.now)
+    failed: type[OSError] | None = None
+    taken = 0
+    try:
+        step = steps.send(None)
+        while True:
+            if taken == steps_before:
+                log.deleted = True
+                log.close(clean=False)
+                os.rename(log.directory, f"{log.directory}.{'0' * 32}-delete")
+            taken += 1
+            try:
+                answer = None if step is None else step.work()
+            except OSError as error:
+                failed = type(error)
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration:
+        return failed
 
 
 def test_a_crash_at_any_point_of_the_swap_leaves_the_old_or_the_new(fixture: Any, new_fixture: Any) -> None:

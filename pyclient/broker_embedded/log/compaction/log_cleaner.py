@@ -99,6 +99,9 @@ class LogCleaner:
             self._refused.add(owner)
             return False
         except (OSError, errors.KafkaError) as error:
+            if owner.deleted:  # its directory was renamed while the disk thread worked in it
+                log.info("%r: compaction ended, since the log was deleted", owner)
+                return False
             log.error("%r: compaction failed; it is tried again later: %s", owner, error)
             return False
         owner.cleaned_to = done.end
