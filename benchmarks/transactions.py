@@ -4,8 +4,9 @@
 
 Clients take turns, each in a process of its own that stays connected; the first round does not count. The clock of a
 commit runs from the call of `commit_transaction` to its return, and includes what was not sent before. Ratios are
-medians over the rounds, of a client's turn to the peer's turn in the same round. Readers read what the writers wrote,
-of which every tenth transaction is aborted. Exits with 1 when a goal is missed. It runs on the embedded broker in its
+medians over the rounds, of a client's turn to the peer's turn in the same round. Both kinds of readers read the same
+topic to its end, of which every tenth transaction is aborted; their rates are of the records in it, also of those that
+read_committed leaves out. Exits with 1 when a goal is missed. It runs on the embedded broker in its
 own process, with `--kafka` on a real Kafka after that, or only on the cluster given. Short: `--seconds 0.3 --runs 2`.
 """
 
@@ -30,6 +31,7 @@ from pyclient import Producer
 SIZE = 100  # bytes of a value
 PARTITIONS = 4
 TO_READ = 300_000  # records
+ABORT_EVERY = 10  # transactions
 RATE_GOAL, READ_GOAL = 2.0, 0.95
 OURS, MANY, PEER = "pyclient", "pyclient, send_many", "confluent-kafka"
 WRITERS = (OURS, MANY, PEER)
@@ -125,38 +127,40 @@ def write(servers: str, records: int, seconds: float, runs: int) -> Iterator[Row
             yield Row(cells + found, met or client.name != OURS)
 
 
-def fill(servers: str, topic: str, each: int, count: int) -> None:
-    """Write `count` committed records in transactions, and abort a transaction after every nine."""
+def fill(servers: str, topic: str, each: int, transactions: int) -> int:
+    """Write transactions, of which every tenth is aborted. Return how many records were committed."""
     column = [b"x" * SIZE] * each
+    committed = 0
     with Producer(servers, transactional_id=f"fill-{topic}") as producer:
         producer.init_transactions()
-        for number in range(count // each):
-            for partition in range(PARTITIONS):
-                if number % 9 == 8:
-                    producer.begin_transaction()
-                    producer.send_many(topic, column, partition=partition)
-                    producer.flush()
-                    producer.abort_transaction()
-            with producer.transaction():
-                producer.send_many(topic, column, partition=number % PARTITIONS)
+        for number in range(transactions):
+            producer.begin_transaction()
+            producer.send_many(topic, column, partition=number % PARTITIONS)
+            if number % ABORT_EVERY:
+                producer.commit_transaction()
+                committed += each
+            else:
+                producer.flush()
+                producer.abort_transaction()
+    return committed
 
 
 def read(servers: str, records: int, count: int, runs: int) -> Iterator[Row]:
     """Yield a row for each reader of what transactions of `records` records wrote."""
-    count -= count % records
+    written = count - count % records
     with ExitStack() as stack:
         topic = stack.enter_context(fresh_topic(servers, PARTITIONS))
-        fill(servers, topic, records, count)
+        counts = {"read_committed": fill(servers, topic, records, written // records), "read_uncommitted": written}
         pairs = [
             tuple(
-                stack.enter_context(Client(f"{name}, {level}", servers, topic, count, 1))
-                for level in ("read_committed", "read_uncommitted")
+                stack.enter_context(Client(f"{name}, {level}", servers, topic, returned, 1))
+                for level, returned in counts.items()
             )
             for name in READERS
         ]
         take_turns([client for pair in pairs for client in pair], runs)
         for name, (committed, uncommitted) in zip(READERS, pairs, strict=True):
-            rates = committed.rates(count), uncommitted.rates(count)
+            rates = committed.rates(written), uncommitted.rates(written)
             beside = ratio(*rates)
             met = beside >= READ_GOAL
             goal = "" if name == PEER else _verdict(met)
@@ -193,7 +197,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000], help="records of a transaction")
     parser.add_argument("--seconds", type=float, default=2.0, help="about, of a turn of writing")
-    parser.add_argument("--count", type=int, default=TO_READ, help="records that are read in a turn")
+    parser.add_argument("--count", type=int, default=TO_READ, help="records that a reader's topic has")
     parser.add_argument("--runs", type=int, default=5, help="rounds; medians are printed")
     parser.add_argument("--kafka", action="store_true", help="on a real Kafka, too")
     parser.add_argument("--only", choices=("write", "read"), help="this alone")

@@ -28,7 +28,6 @@ from pyclient.records.payload import Payload, open_batch
 from pyclient.types import TopicPartition
 
 RawRecord = Record[bytes | None, bytes | None]
-OFFSET_MAX: Final = 2**63 - 1
 _MAGIC: Final = 2  # of batches that are not message sets
 _offset_of = attrgetter("offset")
 
@@ -199,11 +198,6 @@ class _Aborted:
     upcoming: list[tuple[int, int]]  # (first offset, producer id), the nearest last
     open: set[int]
 
-    @property
-    def next_offset(self) -> int:
-        """The offset of the next aborted transaction: before it, everything is committed while none is `open`."""
-        return self.upcoming[-1][0] if self.upcoming else OFFSET_MAX
-
     def covers(self, batch: FetchedBatch) -> bool:
         header = batch.header
         while self.upcoming and self.upcoming[-1][0] <= header.last_offset:
@@ -231,10 +225,11 @@ def parse_records(
     position, next_offset, last_epoch = 0, fetch_offset, -1
     try:
         while True:
-            if not aborts.open:
-                position, next_offset = find_batches(
-                    FetchedBatch, topic, partition, data, position, next_offset, batches, aborts.next_offset
-                )
+            position, next_offset, epoch = find_batches(
+                FetchedBatch, topic, partition, data, position, next_offset, batches, aborts.upcoming, aborts.open
+            )
+            if epoch >= 0:
+                last_epoch = epoch
             following = next(iter_batches(data, position), None)
             if following is None:
                 break

@@ -40,7 +40,7 @@ class DataDirectory:
         self._lock: Lock | None = None
         self._offsets: dict[str, dict[TopicPartition, int]] = {}  # contents of the checkpoint files
         self._forgotten: dict[str, dict[TopicPartition, int]] = {name: {} for name in checkpoints.OF_PARTITIONS}
-        """Removed logs whose offsets may still be in a file, in the order of the newest write begun at their removal."""
+        """Removed logs whose offsets may still be in a file, and the number of the newest write begun before that."""
         self._checkpoint_lock = threading.Lock()
         self._checkpoints_begun = 0
         self._checkpoints_written: dict[str, int] = {}  # number of the newest write by name
@@ -155,10 +155,10 @@ class DataDirectory:
         yield BlockingCall(write)
         forgotten = self._forgotten[name]
         while forgotten:
-            first = next(iter(forgotten))
-            if forgotten[first] >= number:  # this write may have begun before the removal, and those behind it, too
+            removed = next(iter(forgotten))
+            if forgotten[removed] >= number:  # this write may have begun before the removal; so for those behind it
                 break
-            del forgotten[first]
+            del forgotten[removed]
 
     def _make(self) -> None:
         if not self._fs.exists(self.path):
