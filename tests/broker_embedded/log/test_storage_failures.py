@@ -144,7 +144,7 @@ def test_a_checkpoint_round_that_is_late_does_not_undo_a_newer_one(fixture: Any)
     manager.close()
 
 
-def test_deleted_partitions_are_kept_in_memory_until_the_next_checkpoint_only(fixture: Any) -> None:
+def test_deleted_partitions_stay_in_memory_until_next_checkpoint_only(fixture: Any) -> None:
     manager = fixture.start()
     for partition in range(3):
         log = manager.create("t", fixture.topic_id, partition, fixture.config)
