@@ -53,7 +53,7 @@ class AclOperation(IntEnum):
 
 
 class AclPermission(IntEnum):
-    """Whether it is allowed."""
+    """Return True if it is allowed."""
 
     UNKNOWN = 0
     ANY = 1

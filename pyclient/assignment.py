@@ -127,7 +127,7 @@ def _give_near(topics: Sequence[str], shares: Mapping[str, _Share], near: _Nearn
 
 
 class _Nearness:
-    """Tells if a member's rack has a replica. Its truth value is False if racks make no difference at all."""
+    """Return True if a member's rack has a replica. Its truth value is False if racks make no difference at all."""
 
     def __init__(self, counts: PartitionCounts, members: Members, subscribers: Mapping[str, Sequence[str]]) -> None:
         known = counts.racks if isinstance(counts, TopicsWithRacks) else {}

@@ -67,7 +67,7 @@ class IdentityServer:
     """Serves `/keys`, and at `/token` what `answer` returns: a status and a JSON document, or bytes."""
 
     def __init__(self, signer: Signer | None = None, certificate: Path | None = None) -> None:
-        """With a `certificate` it speaks TLS."""
+        """With a `certificate` it serves TLS."""
         self.signer = signer or Signer()
         self.keys: Any = {"keys": [self.signer.public]}
         self.keys_status = 200

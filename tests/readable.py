@@ -1,4 +1,4 @@
-"""Whether a socket or pipe has something to read, also with a descriptor above 1023, which select() does not take."""
+"""Return True if a socket or pipe has something to read, also above descriptor 1023, which select() does not take."""
 
 from __future__ import annotations
 

@@ -150,12 +150,12 @@ class BrokerNode:
 
     @property
     def interceptor(self) -> Interceptor | None:
-        """Return what applies faults and logs requests; None while there is nothing to do."""
+        """Return what applies faults and logs requests; None while neither is on."""
         return None if self._services is None else self._services.interceptor
 
     @property
     def services(self) -> BrokerServices:
-        """Return what handlers and coordinators are given. The node must have been started."""
+        """Return the services for handlers and coordinators. The node must have been started."""
         assert self._services is not None, "the node was not started"
         return self._services
 
@@ -181,7 +181,7 @@ class BrokerNode:
 
     @property
     def replicas(self) -> ReplicaManager | None:
-        """Return the partitions that other nodes have copies of, too; None on a node that is alone."""
+        """Return the manager of the replicated partitions; None on a node without others."""
         return None if self._services is None else self._services.replicas
 
     @property

@@ -1,4 +1,4 @@
-"""What every part of a node works with: its id, time, random numbers, files, options and metadata."""
+"""The environment of a node's parts: id, time, random numbers, files, options and metadata."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEnvironment:
-    """The surroundings of the parts of a node, which a test may replace."""
+    """The dependencies of a node's parts, which a test can replace."""
 
     node_id: int
     loop: AbstractEventLoop
@@ -29,7 +29,7 @@ class NodeEnvironment:
     fs: FileSystem
     configs: Configs
     image: MetadataImage
-    """The metadata that are committed."""
+    """The committed metadata."""
 
     @property
     def config(self) -> BrokerConfig:

@@ -1,4 +1,4 @@
-"""The services of a node that handlers and coordinators are given: never the node, which starts and stops them."""
+"""The services of a node for its handlers and coordinators, which never get the node itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerServices:
-    """What a request can be answered with. Helpers of a handler take the services that they use, not all of them."""
+    """The services of a node. Helpers of a handler take the services that they use, not all of them."""
 
     node_id: int
     release: Release | None
@@ -53,7 +53,7 @@ class BrokerServices:
     fs: FileSystem
     configs: Configs
     image: MetadataImage
-    """The metadata that are committed."""
+    """The committed metadata."""
     logs: LogManager
     partitions: Partitions
     relocation: ReplicaAlterLogDirs
@@ -62,14 +62,14 @@ class BrokerServices:
     quotas: Quotas
     request_slices: RequestSlices
     authorizer: StandardAuthorizer | None
-    """Decides about requests by ACLs; None: every client may do everything."""
+    """Authorizes requests by ACLs; None if every client may do everything."""
     authorization: Authorization | None
     interceptor: Interceptor | None = None
-    """Applies faults and logs requests; None while there is nothing to do."""
+    """Applies faults and logs requests; None while neither is on."""
     listeners: NodeListeners
     connections: Mapping[int, BrokerConnection]
     controller: Controller = field(init=False)
-    """Works on the metadata; with other voters another one whenever the quorum's leader changes."""
+    """Changes the metadata. With other voters, another object after each change of the quorum's leader."""
     metadata: MetadataLog | None = None
     """The metadata log; None before it is open."""
 
@@ -78,9 +78,9 @@ class BrokerServices:
     to_controller: ToController | None = None
     producer_ids: ProducerIds | None = None
     replicas: ReplicaManager | None = None
-    """The partitions that other nodes have copies of, too."""
+    """The replicated partitions."""
     other_nodes: OtherNodes | None = None
-    """What transactions ask of other nodes."""
+    """Sends the requests of transactions to other nodes."""
 
     _groups: GroupCoordinator | None = field(default=None, init=False)
     _transactions: TransactionCoordinator | None = field(default=None, init=False)
@@ -117,7 +117,7 @@ class BrokerServices:
 
     @property
     def controller_id(self) -> int:
-        """Return the broker that clients take for the controller: the active one, or any if that is no broker."""
+        """Return the id that clients get as the controller: the active one, or any broker if that is not a broker."""
         if self.quorum is None:
             return self.node_id
         active = self.quorum.leader_id

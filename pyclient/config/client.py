@@ -342,12 +342,12 @@ class ClientConfig:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether connections are encrypted."""
+        """Return True if connections are encrypted."""
         return self.security_protocol in ("SSL", "SASL_SSL")
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether this client authenticates itself by SASL."""
+        """Return True if this client authenticates itself by SASL."""
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     @property

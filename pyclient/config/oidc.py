@@ -1,4 +1,4 @@
-"""What a client needs to get tokens from an identity server, or from a file: the options of OAUTHBEARER together."""
+"""The options of OAUTHBEARER together: how a client gets tokens from an identity server, or from a file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class OidcSettings:
 
     @property
     def is_file(self) -> bool:
-        """Whether the URL is that of a file with the token."""
+        """Return True if the token is in a file."""
         return urlsplit(self.url).scheme == "file"
 
 

@@ -30,7 +30,7 @@ _EXAMPLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What an entry of a JAAS configuration says. For OAUTHBEARER, user and password are the client's id and secret."""
+    """An entry of a JAAS configuration. For OAUTHBEARER, user and password are the client's id and secret."""
 
     mechanisms: frozenset[str]
     username: str = ""

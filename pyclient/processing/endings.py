@@ -18,7 +18,7 @@ class Event(Protocol):
 
 
 class Ending:
-    """Whether a loop of transactions is to end."""
+    """Return True if a loop of transactions is to end."""
 
     def __init__(self, stop: Event) -> None:
         self._stop = stop

@@ -68,8 +68,8 @@ class ProducerCore:
         self.ended = False  # all records are complete and all connections closed
         self._linger = config.linger_ms / 1000
         self.desk = DeliveryDesk(callbacks, loop, clock)
-        self.desk.failures.speak_now = lambda: not self.lock.locked()
-        self.desk.failures.speak_later = lambda report: _call_soon(loop, report)
+        self.desk.failures.may_log_now = lambda: not self.lock.locked()
+        self.desk.failures.log_later = lambda report: _call_soon(loop, report)
         self.cluster = ClusterClient(config, clock=clock, rng=rng, connector=connector)
         self.accumulator = RecordAccumulator(
             self.desk,

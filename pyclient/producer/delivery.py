@@ -51,9 +51,9 @@ class Failure:
         """The number of failed records that were neither observed nor reported."""
         return 0 if self.reported else self.count - len(self._observed)
 
-    def bury(self) -> None:
+    def report_unobserved(self) -> None:
         """Report unobserved records when the batch's last future is freed."""
-        self.log.bury(self)
+        self.log.report_unobserved(self)
 
 
 class UnobservedFailures:
@@ -71,14 +71,14 @@ class UnobservedFailures:
         self._freed = 0
         self._first_freed: tuple[int, BaseException] | None = None
         self._collected: list[tuple[Failure, int]] | None = None
-        self.speak_now: Callable[[], bool] = lambda: True
-        self.speak_later: Callable[[Callable[[], None]], None] = lambda report: report()
+        self.may_log_now: Callable[[], bool] = lambda: True
+        self.log_later: Callable[[Callable[[], None]], None] = lambda report: report()
 
     def after_fork(self) -> None:
         """Stop reporting in a forked child, where futures are freed as well: the parent reports its failures."""
         self._lock = threading.RLock()  # a thread of the parent may have held the old one
-        self.speak_now = lambda: False
-        self.speak_later = lambda report: None
+        self.may_log_now = lambda: False
+        self.log_later = lambda report: None
 
     def add(self, failure: Failure) -> None:
         """Add a failed batch."""
@@ -88,7 +88,7 @@ class UnobservedFailures:
             self.records += failure.count
             self._alive[failure.number] = failure
 
-    def bury(self, failure: Failure) -> None:
+    def report_unobserved(self, failure: Failure) -> None:
         """Count and log the unobserved records of a batch whose last future is freed."""
         with self._lock:
             self._alive.pop(failure.number, None)
@@ -115,15 +115,15 @@ class UnobservedFailures:
         finally:
             if mine:
                 with self._lock:
-                    buried, self._collected = self._collected, None
-                if buried:
-                    self._log(buried)
+                    unobserved, self._collected = self._collected, None
+                if unobserved:
+                    self._log(unobserved)
 
-    def _log(self, buried: list[tuple[Failure, int]]) -> None:
-        if self.speak_now():
-            _report(buried)
+    def _log(self, unobserved: list[tuple[Failure, int]]) -> None:
+        if self.may_log_now():
+            _report(unobserved)
         else:
-            self.speak_later(lambda: _report(buried))
+            self.log_later(lambda: _report(unobserved))
 
     def take(self) -> tuple[int, BaseException] | None:
         """Return the number of unobserved failures since the last call and the first error; None if there are none."""
@@ -143,17 +143,17 @@ class UnobservedFailures:
         return (count, min(firsts, key=lambda first: first[0])[1]) if firsts else None
 
 
-def _report(buried: list[tuple[Failure, int]]) -> None:
-    first = min((failure for failure, _ in buried), key=lambda failure: failure.number)
-    count = sum(count for _, count in buried)
-    others = len({(failure.topic, failure.partition) for failure, _ in buried}) - 1
+def _report(unobserved: list[tuple[Failure, int]]) -> None:
+    first = min((failure for failure, _ in unobserved), key=lambda failure: failure.number)
+    count = sum(count for _, count in unobserved)
+    others = len({(failure.topic, failure.partition) for failure, _ in unobserved}) - 1
     places = f"{first.topic}-{first.partition}"
     if others:
         places += f" and {others} other partition{'s' if others > 1 else ''}"
     logger.error(
         "%d %s not delivered to %s, and the result was not checked: %s%r",
         count, "record was" if count == 1 else "records were", places,
-        "the first error: " if len(buried) > 1 else "", first.error,
+        "the first error: " if len(unobserved) > 1 else "", first.error,
     )  # fmt: skip
 
 
@@ -295,7 +295,7 @@ class Delivery(BatchOutcome):
     def __del__(self) -> None:
         failure = getattr(self, "failure", None)  # an interrupt may have cut __init__ short
         if failure is not None:
-            failure.bury()
+            failure.report_unobserved()
 
     def __repr__(self) -> str:
         return f"<Delivery {self.topic}-{self.partition} {self.state.name}>"
@@ -442,7 +442,7 @@ class Delivery(BatchOutcome):
 
 @dataclass(slots=True)
 class Settlement:
-    """A batch's outcome, decided under the producer's lock; `tell` is called outside the lock."""
+    """A batch's outcome, decided under the producer's lock; `notify` is called outside the lock."""
 
     delivery: Delivery
     count: int
@@ -454,7 +454,7 @@ class Settlement:
     def __post_init__(self) -> None:
         self.delivery.desk.untold[self.delivery] = None
 
-    def tell(self) -> bool:
+    def notify(self) -> bool:
         """Complete the batch's futures; return False if they were completed before."""
         try:
             if self.error is not None:

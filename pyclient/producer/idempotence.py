@@ -200,7 +200,7 @@ class PartitionSequence:
             self.phase = Phase.PROBING
 
     @property
-    def haunted(self) -> bool:
+    def may_still_arrive(self) -> bool:
         """True if a number that the broker misses may still arrive, as its batch failed with unknown outcome."""
         return self._given_up != NOTHING
 

@@ -70,7 +70,7 @@ class LaneKeeper:
             queue.waiting or queue.outstanding or queue.on_wire or lone is None or node is None or node.in_flight
             or connection is None or connection.version_used(ProduceRequest) != lone.version
             or node.throttled_until > now or loop.scheduled or self._sender.accumulator.pool.waiting
-            or (self._idempotent and (sequence.phase is not Phase.STEADY or sequence.haunted))
+            or (self._idempotent and (sequence.phase is not Phase.STEADY or sequence.may_still_arrive))
             or queue.topic.name not in self._sender.accumulator.lanes
         ):  # fmt: skip
             return

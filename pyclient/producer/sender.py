@@ -429,7 +429,7 @@ class Sender:
         failing: list[ProducerBatch] = []
         if undecided and not (following is not None and following.doubtful):
             queue.undecided = []
-            if sequence.haunted or any(batch.part_of_doubtful for batch in undecided):
+            if sequence.may_still_arrive or any(batch.part_of_doubtful for batch in undecided):
                 failing = undecided
             else:
                 for batch in undecided:

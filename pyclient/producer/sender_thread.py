@@ -298,7 +298,7 @@ class SenderLoop:
         """Start a task that `stop` cancels."""
         self._tasks.spawn(coroutine)
 
-    def tell(self, settlements: list[Settlement]) -> None:
+    def notify(self, settlements: list[Settlement]) -> None:
         """Complete futures, outside the lock."""
         for settlement in settlements:
             self._complete(settlement)
@@ -312,14 +312,14 @@ class SenderLoop:
 
     def _complete(self, settlement: Settlement) -> None:
         try:
-            settlement.tell()
+            settlement.notify()
         except Exception:  # for example no thread for callbacks: the other batches must be completed all the same
             topic, partition = settlement.delivery.topic, settlement.delivery.partition
             logger.exception("%s-%d: not all futures and callbacks of a batch were notified", topic, partition)
 
     def _complete_delivered(self, settlements: list[Settlement]) -> None:
         """Complete the futures of a response, and schedule the grant of the memory that it freed."""
-        self.tell(settlements)
+        self.notify(settlements)
         if self.sender.accumulator.pool.withheld:
             self._grant_soon()
 
@@ -488,7 +488,7 @@ class SenderLoop:
             more, withheld = sender.has_more_to_do, sender.accumulator.pool.withheld
             if not more and self.when_at_rest is not None:
                 self.when_at_rest(work.batches[0].queue, now)
-        self.tell(settlements)
+        self.notify(settlements)
         if withheld:
             self._grant_soon()
         if more:  # a round that finds nothing to do takes as long as sending a record
@@ -526,7 +526,7 @@ class SenderLoop:
     def _lost(self, work: ProduceWork, error: KafkaError, *, written: bool) -> None:
         with self._lock:
             settlements = self.sender.lost(work, error, written=written, now=self._clock.monotonic())
-        self.tell(settlements)
+        self.notify(settlements)
         self.nudge()
 
     async def _until_taken(self, connection: Connection, work: ProduceWork) -> None:

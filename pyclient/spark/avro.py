@@ -1,4 +1,4 @@
-"""Avro schemas as types of Spark: the same as those of Spark's own from_avro."""
+"""The Spark types of Avro schemas, which are those of Spark's own from_avro."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _LOGICAL: Final = {
 
 
 def avro_schema(text: str) -> Any:
-    """Return a schema as Python objects, without the logical types that have no Spark type; `ValueError` if it is none.
+    """Return a schema as Python objects, without logical types that have no Spark type.
 
-    The values of those stay the numbers and texts that they are encoded as.
+    Values of such types keep the number or text that encodes them. Raise `ValueError` for an invalid schema.
     """
     return _reduced(_parsed(text))
 
@@ -61,7 +61,7 @@ def _reduced(schema: Any) -> Any:
 
 
 class _Types:
-    """Walks through an Avro schema; knows the named types that it has met, and those it is inside of."""
+    """Converts an Avro schema; keeps the named types defined so far, and those that enclose the current one."""
 
     def __init__(self) -> None:
         self._named: dict[str, str] = {}

@@ -29,7 +29,7 @@ _FOR_TASKS: Final = (
 
 
 def main() -> None:
-    """Load what workers need, and serve Spark as its own daemon does. No thread is started here: it would not fork."""
+    """Load what workers need, and serve Spark as its own daemon does. Starts no thread, which forks would not have."""
     from pyspark.daemon import manager
 
     for name in (sys.argv[1], *_FOR_TASKS):

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Check = Callable[[Any], None]
-"""Raises `TypeError` for a value that Arrow would convert, but not to what was written."""
+"""Raises `TypeError` for a value that Arrow would convert to a different one."""
 
 _ROW: Final = os.urandom(8).hex()
-"""The name of a member that holds each value's row; no value can guess it, and so pass for several rows."""
+"""The random name of the member with a value's row: a value that knew it could pass for several rows."""
 
 
 _SCALARS: Final = {

@@ -42,7 +42,7 @@ class ReplayDiffers(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What a task has written for a batch."""
+    """The rows that a task has written for a batch."""
 
     batch: int
     rows: int

@@ -1,4 +1,4 @@
-"""How keys and values are encoded, and as which types: what `valueFormat`, `valueSchema` and their kin say.
+"""The encodings and types of keys and values: `keyFormat`, `keySchema`, `valueFormat`, `valueSchema`.
 
 A schema is text in Spark's DDL (`id long, name string`), which Spark itself parses; that of Avro is Avro's own JSON,
 which becomes DDL here.
@@ -37,7 +37,7 @@ class Format:
 
 
 def with_formats(columns: Mapping[str, str], formats: Iterable[Format]) -> dict[str, str]:
-    """Return the columns and their Spark types, those with a format as what they are decoded to."""
+    """Return the columns with their Spark types; a column with a format has its decoded type."""
     return {**columns, **{each.column: each.ddl for each in formats if each.column in columns}}
 
 

@@ -1,4 +1,4 @@
-"""What the driver asks a cluster for: which partitions a query reads, and the offsets at their ends and at times."""
+"""The requests of the driver: the partitions that a query reads, and the offsets at their ends and at times."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OffsetsUnknown(ClientError):
 
 
 class OffsetReader:
-    """Finds partitions and offsets with a consumer of its own, made on first use; retries what may pass."""
+    """Finds partitions and offsets with a consumer of its own, made on first use; retries transient errors."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

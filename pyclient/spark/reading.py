@@ -1,4 +1,4 @@
-"""Read ranges of offsets as Arrow batches: what the tasks of a query do, with the worker's consumer."""
+"""Read ranges of offsets as Arrow batches, in the tasks of a query, with the worker's consumer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("pyclient.spark")
 ROWS: Final = 20_000
 """Records per Arrow batch: Spark takes batches of 10,000 rows faster than those of 1,000 or 100,000."""
 
-_LOOK: Final = 1.0  # seconds without a record after which the log's ends are looked at
+_LOOK: Final = 1.0  # seconds without a record after which the ends of the log are checked
 FETCHING: Final = {"max.partition.fetch.bytes": "4194304", "fetch.max.bytes": "16777216"}
 _FEW: Final = ((1_000, "131072"), (20_000, "1048576"))
 """Offsets up to which a range is small, and the bytes of its fetches: more would be fetched for nothing."""

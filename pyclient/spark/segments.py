@@ -59,7 +59,7 @@ class SegmentRange:
 
 @dataclass(frozen=True, slots=True)
 class SegmentReader:
-    """Reads segments for `mapInArrow`: each row of the batches has the number of one."""
+    """Reads segments for `mapInArrow`; each input row holds the number of a segment."""
 
     segments: tuple[SegmentRange, ...]
     columns: tuple[str, ...]

@@ -25,7 +25,7 @@ log = logging.getLogger("pyclient.spark")
 
 
 def range_reader(options: SourceOptions, schema: StructType) -> RangeReader:
-    """Return what the tasks of a query do; `schema` is the source's."""
+    """Return the reader for the tasks of a query; `schema` is the source's."""
     decoders: tuple[Decoder, ...] = ()
     if options.formats:
         from pyclient.spark.decoding import decoders_of
@@ -99,6 +99,6 @@ class FilteringBatchReader(BatchReader):
     """A batch reader that takes filters; Spark needs `spark.sql.python.filterPushdown.enabled` for it."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802, Spark's name
-        """Take note of all filters to leave out offsets, and return them: Spark applies them to the rows."""
+        """Use the filters to prune offsets. Return all of them, which Spark then applies to the rows."""
         self._filters = list(filters)
         return filters

@@ -1,4 +1,4 @@
-"""What Spark says to a task about itself and its query."""
+"""The context of a task in Spark, and the properties of its query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def task_context() -> Any:
     task = TaskContext.get()
     if task is None:
         raise ConfigError(
-            "exactlyOnce needs the number of the task's partition (TaskContext), which Spark gives and this engine not"
+            "exactlyOnce needs the number of the task's partition (TaskContext), which this engine does not provide"
         )
     return task
 

@@ -24,7 +24,7 @@ _COUNTS: Final = "spark_partition int, rows bigint"
 
 
 class PartitionWriter:
-    """What `write_partition` returns: picklable, since it holds options only; the producer is made in the worker."""
+    """The function that `write_partition` returns. Picklable: the producer is created in the worker."""
 
     def __init__(self, topic: str | None, flush_timeout: float, options: dict[str, Any]) -> None:
         self._topic = topic
@@ -101,7 +101,7 @@ def write(
 
 
 class BatchFunction:
-    """What `foreach_batch` returns: writes a micro-batch."""
+    """The function that `foreach_batch` returns: writes a micro-batch."""
 
     def __init__(self, topic: str | None, flush_timeout: float, exactly_once: bool, options: dict[str, Any]) -> None:
         self._topic = topic

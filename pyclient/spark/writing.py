@@ -1,4 +1,4 @@
-"""Write Arrow batches to Kafka: what the tasks of a query do, with the worker's producer."""
+"""Write Arrow batches to Kafka, in the tasks of a query, with the worker's producer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyclient.producer import Producer
 
 BULK: Final = {"batch.size": "262144", "linger.ms": "5", "client.id": "pyclient-spark"}
-"""Defaults of the producers of tasks, which have many rows at hand."""
+"""Defaults of the producers of tasks, which have many rows to send."""
 
 
 class WriteFailed(ClientError):

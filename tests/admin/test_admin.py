@@ -237,7 +237,7 @@ def test_timeout_reports_why_cluster_does_not_answer(answer):
     with_broker(scenario, request_timeout_ms=250)
 
 
-def test_timeout_reports_a_refusal_whose_cause_is_still_looked_for():
+def test_timeout_reports_a_refusal_before_its_cause_is_known():
     async def scenario(only, admin):
         refused = len(only.requests)
         only.answers[MetadataRequest] = CLOSE

@@ -66,7 +66,7 @@ class RawClient:
         return response
 
     def is_closed(self) -> bool:
-        """Whether the broker closes the connection (waits for it)."""
+        """Return True if the broker closes the connection (waits for it)."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:

@@ -67,7 +67,7 @@ def test_a_default_is_everybody_s_own_and_clients_are_forgotten_in_the_end() -> 
     assert "10000 clients" in repr(quotas)
 
 
-def test_idle_clients_are_forgotten_and_those_that_owe_bytes_are_not() -> None:
+def test_byte_quota_forgets_idle_clients_but_not_throttled_ones() -> None:
     quotas = ByteQuotas(PRODUCE, {(("client-id", None),): {PRODUCE: 10.0}}, windows=WINDOWS, seconds=SECONDS)
     for number in range(100):
         quotas.charge(f"c{number}", 1, 0.0)
@@ -89,7 +89,7 @@ def test_without_quotas_no_client_is_remembered() -> None:
     assert [repr(quotas), repr(mutations)] == [f"<ByteQuotas {PRODUCE} of 0 clients>", "<MutationQuotas of 0 clients>"]
 
 
-def test_clients_with_all_tokens_are_forgotten_and_debtors_are_not() -> None:
+def test_mutation_quota_forgets_clients_with_full_buckets_only() -> None:
     limits = {(("client-id", None),): {MUTATIONS: 1.0}}
     quotas = MutationQuotas(limits, windows=WINDOWS, seconds=SECONDS)
     for number in range(100):

@@ -1,4 +1,4 @@
-"""What must hold of every history: pure functions that return a sentence for each violation they find.
+"""The invariants of every history: pure functions that return a sentence for each violation they find.
 
 They follow Jepsen's analysis of queues: offsets are the versions of a partition, and a value is written once.
 """

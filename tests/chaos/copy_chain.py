@@ -44,7 +44,7 @@ Seen = dict[int, dict[int, int]]
 
 @dataclass
 class Result:
-    """What a run came to."""
+    """The result of a run."""
 
     seed: int
     messages: int

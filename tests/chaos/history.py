@@ -1,4 +1,4 @@
-"""What happened in a run: sends, reads, transactions, states of replicas and their logs; one line of JSON each."""
+"""The history of a run: sends, reads, transactions, states of replicas and their logs; one line of JSON each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OK: Final = "ok"
 FAIL: Final = "fail"
 """Certainly not written."""
 INFO: Final = "info"
-"""Written or not: nobody can tell from the answer."""
+"""Written or not: the answer does not say."""
 
 IDEMPOTENT: Final = "idempotent"
 PLAIN: Final = "plain"
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What a record's value says: the producer that sent it, and its number there. No two sends have the same."""
+    """The content of a record's value: the producer that sent it, and its number there. No two sends have the same."""
 
     producer: str
     number: int
@@ -111,7 +111,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What a node said of a partition of its own at a time; `life` counts its starts."""
+    """The state of a replica at a time, as its node reports it; `life` counts its starts."""
 
     node: int
     life: int

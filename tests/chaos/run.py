@@ -39,7 +39,7 @@ _LOOK_SECONDS: Final = 0.2
 
 @dataclass
 class Result:
-    """What a run came to: its history, the violations by checker, and what failed in clients and cluster."""
+    """The result of a run: its history, the violations by checker, and what failed in clients and cluster."""
 
     seed: int
     history: History
@@ -97,7 +97,7 @@ class Watching(Worker):
                         seen = node.call("GET", f"/topics/{topic}")["partitions"] if node.reachable else []
                     except KafkaError:
                         continue  # it was killed or frozen meanwhile
-                    if node.pid == pid:  # else nobody knows in which life it has answered
+                    if node.pid == pid:  # else it is unknown which process has answered
                         self._note(node.id, pid, topic, seen)
 
     def _note(self, node_id: int, pid: int | None, topic: str, partitions: list[dict[str, object]]) -> None:

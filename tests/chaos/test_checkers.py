@@ -305,9 +305,7 @@ def test_a_history_is_the_same_after_it_was_written_and_read(tmp_path: Path) -> 
 
 
 @given(st.integers(0, 10**9), st.integers(0, 100), st.integers(0, 300), st.data())
-def test_payload_says_what_it_is_and_notices_damage(
-    number: int, partition: int, size: int, data: st.DataObject
-) -> None:
+def test_payload_names_itself_and_detects_damage(number: int, partition: int, size: int, data: st.DataObject) -> None:
     value, place = Value("p1", number), Place("orders", partition)
     content = payload(value, place, size)
     assert parsed(content) == (value, place)

@@ -28,11 +28,11 @@ def test_right_copy_has_no_violations() -> None:
         ("order", [4, 0, 8, 12, 16, 20, 24, 28, 32, 36]),
     ],
 )
-def test_wrong_copy_is_found(kind: str, numbers: list[int]) -> None:
+def test_checker_finds_a_wrong_copy(kind: str, numbers: list[int]) -> None:
     assert [each.partition(":")[0] for each in violations(MESSAGES, copies({0: numbers}), copies({0: []}))] == [kind]
 
 
-def test_record_that_only_a_reader_saw_is_found() -> None:
+def test_checker_finds_a_record_that_only_a_reader_saw() -> None:
     seen = copies()
     seen[2][10] = 2
     assert [each.partition(":")[0] for each in violations(MESSAGES, copies(), seen)] == ["aborted"]

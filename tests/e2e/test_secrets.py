@@ -245,7 +245,7 @@ def test_passwords_of_keys_are_printed_nowhere(output: Output, tmp_path: Path) -
         add_cluster(output, cluster)
 
 
-def test_what_is_searched_for_is_found() -> None:
+def test_search_finds_a_secret_in_every_form() -> None:
     """The search itself: a secret in other forms, at any place of a base64 text."""
     output = Output()
     for before in ("", "a", "ab", "abc"):

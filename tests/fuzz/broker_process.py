@@ -65,11 +65,11 @@ class BrokerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Return True if the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def ends(self) -> bool:
-        """Whether the process has ended, or does soon: its connections end first."""
+        """Return True if the process has ended, or does soon: its connections end first."""
         try:
             if self._process is not None:
                 self._process.wait(_START_SECONDS)

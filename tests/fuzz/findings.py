@@ -27,7 +27,7 @@ class Finding:
 
     @property
     def certain(self) -> bool:
-        """Whether the broker is at fault: a step that was slow once may have had a busy machine."""
+        """Return True if the broker is at fault: a step that was slow once may have had a busy machine."""
         return self.kind != "slow" or self.reproduced or self.count > 2
 
     def to_json(self) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class Reproducer:
         self.trials = 0
 
     def shows(self, finding: Finding, inputs: Sequence[Sent]) -> bool:
-        """Whether a fresh broker shows the finding after these inputs."""
+        """Return True if a fresh broker shows the finding after these inputs."""
         self.trials += 1
         self._directory.mkdir(parents=True, exist_ok=True)
         directory = Path(tempfile.mkdtemp(prefix="trial-", dir=self._directory))

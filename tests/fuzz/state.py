@@ -11,7 +11,7 @@ TOPICS: Final = tuple(f"fuzz-{number}" for number in range(8))
 GROUPS: Final = tuple(f"classic-{number}" for number in range(4)) + tuple(f"consumer-{number}" for number in range(4))
 INSTANCES: Final = ("instance-0", "instance-1", "instance-2")
 GOOD: Final = "good-"
-"""What names of the good client begin with."""
+"""The prefix of the names of the good client."""
 RESERVED: Final = (GOOD, "__")
 """Topics and groups with these prefixes are not learned: the good client's, and those that it depends on."""
 

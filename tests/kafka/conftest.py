@@ -33,8 +33,8 @@ OWN_KAFKA = {"test_parity_answers"}
 SEVERAL_NODES = {"test_consumer_cluster", "test_consumer_rolling", "test_faults", "test_producer_cluster"}
 """Modules with three nodes, whose sessions end when the machine is too busy: never two of them at a time."""
 SOME_SECONDS_ON_OURS = {
-    "test_a_leader_that_dies_costs_no_record_and_doubles_none",
-    "test_a_group_goes_on_when_its_coordinator_dies",
+    "test_records_are_neither_lost_nor_duplicated_when_a_leader_dies",
+    "test_group_continues_when_its_coordinator_dies",
     "test_truncation_after_an_unclean_change_of_leader_is_never_silent",
     "test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader",
 }
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_slow_on_ours(item: pytest.Item) -> bool:
-    """Whether it is a test on three nodes of ours that takes some seconds, and needs nothing of Kafka."""
+    """Return True if it is a test on three nodes of ours that takes some seconds, and needs nothing of Kafka."""
     callspec = getattr(item, "callspec", None)
     return callspec is not None and OURS in callspec.params.values() and _name(item) in SOME_SECONDS_ON_OURS
 
@@ -113,11 +113,11 @@ def three_nodes(request: pytest.FixtureRequest) -> Iterator[Three]:
 
 @pytest.fixture
 def topic() -> str:
-    """A topic name that nobody has used."""
+    """A new topic name."""
     return f"test-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
 def group() -> str:
-    """A group name that nobody has used."""
+    """A new group name."""
     return f"group-{uuid.uuid4().hex[:12]}"

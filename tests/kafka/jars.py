@@ -20,11 +20,11 @@ _HERE: Final = Path(__file__).parent
 
 
 class NoKafka(Exception):
-    """There is no real Kafka to be had here; the text says why."""
+    """No real Kafka can be run here; the text says why."""
 
 
 def why_not(version: str = VERSIONS[0]) -> str | None:
-    """Why no real Kafka of that release can run here; None if it can. May take minutes when the jars have to come."""
+    """Return why no real Kafka of that release can run here; None if it can. Downloading the jars may take minutes."""
     try:
         class_path(version)
     except NoKafka as reason:
@@ -68,7 +68,7 @@ def _cache() -> Path:
 
 
 def _resolve(what: str, pom: str, version: str, folder: Path) -> None:
-    """Have Maven copy the jars; the first of several processes does it, the others wait, and hear of a failure."""
+    """Have Maven copy the jars; the first of several processes does it, the others wait, and fail as it does."""
     maven = shutil.which("mvn")
     if maven is None:
         raise NoKafka(f"Maven is not installed (Debian: maven), and the jars of {what} are not in the cache yet")
@@ -89,7 +89,7 @@ def _resolve(what: str, pom: str, version: str, folder: Path) -> None:
 
 
 def _copy(maven: str, pom: str, version: str, folder: Path) -> str:
-    """Why Maven could not copy the jars, and nothing if it could."""
+    """Return why Maven could not copy the jars; empty if it could."""
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
     command = [maven, "-q", "-B", "-f", str(_HERE / pom), version, *goal]
     try:

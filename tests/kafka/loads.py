@@ -54,7 +54,7 @@ def read(kafka: Serving, topic: str, partitions: int = PARTITIONS) -> dict[int, 
 
 
 class Load:
-    """A producer that sends numbered records to a topic of its own, from a thread, until it is told to stop.
+    """A producer that sends numbered records to a topic of its own, from a thread, until `stop`.
 
     This one sends bursts of single records, to one partition after the other, which linger until they are batches.
     """
@@ -124,7 +124,7 @@ class Load:
 
     @property
     def stalls(self) -> str:
-        """The longest and the 99th percentile of the times between two confirmations that were not told together."""
+        """Return the longest and the 99th percentile of the times between two confirmations."""
         gaps = sorted(b - a for a, b in itertools.pairwise(self.confirmed_at) if b - a > 0.001)
         assert gaps, "nothing was confirmed"
         return f"longest {gaps[-1]:.2f} s, p99 {gaps[int(0.99 * len(gaps))]:.3f} s of {len(gaps)}"
@@ -225,7 +225,7 @@ KINDS: Final = {
     "columns": (SyncFace, ColumnLoad),
     "spread": (SyncFace, SpreadLoad),
 }
-"""What runs side by side, by name."""
+"""The loads that run at the same time, by name."""
 
 
 @contextmanager

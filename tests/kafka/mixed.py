@@ -1,4 +1,4 @@
-"""A cluster with nodes of Apache Kafka and nodes of ours: who leads, and whether all replicas have the same bytes."""
+"""A cluster with nodes of Apache Kafka and nodes of ours: its leaders, and a comparison of the replicas' bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COMMON: Final = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
 }
-"""Settings of all nodes, which hear soon of another one that is gone, and are not fenced on a busy machine.
+"""Settings of all nodes, which soon notice that another one is gone, and are not fenced on a busy machine.
 
 A node of Kafka that starts before an internal topic exists finds coordinators by its own number of partitions, so all
 nodes need the same one.

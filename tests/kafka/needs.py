@@ -8,7 +8,7 @@ from tests.kafka.jars import VERSIONS, why_not
 
 
 def skip_without_kafka(version: str = VERSIONS[0]) -> None:
-    """Skips the test if no real Kafka of that release can run here. May take minutes when the jars have to come."""
+    """Skip the test if no real Kafka of that release can run here. Downloading the jars may take minutes."""
     reason = why_not(version)
     if reason:
         pytest.skip(reason)

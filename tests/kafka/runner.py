@@ -135,7 +135,7 @@ class RealKafka:
         return self._node(node).data
 
     def runs(self, node: int) -> bool:
-        """Whether the node was neither killed nor stopped."""
+        """Return True if the node was neither killed nor stopped."""
         return self._node(node).process is not None
 
     def _node(self, number: int) -> _Node:
@@ -222,23 +222,23 @@ class RealKafka:
         raise AssertionError(f"node {node.number} of Kafka {self.version} does not serve:\n{said}")
 
     def pause(self, node: int) -> None:
-        """Stop a node in its tracks, as if its machine hung; its connections stay open."""
+        """Freeze a node (SIGSTOP), as if its machine hung; its connections stay open."""
         self._node(node).signal(signal.SIGSTOP)
 
     def resume(self, node: int) -> None:
-        """Let a paused node go on."""
+        """Resume a paused node."""
         self._node(node).signal(signal.SIGCONT)
 
     def kill(self, node: int) -> None:
-        """End a node at once, without a chance to tidy up."""
+        """Kill a node (SIGKILL)."""
         _end(self._node(node), signal.SIGKILL)
 
     def stop(self, node: int) -> None:
-        """End a node as an operator would: it gives up what it leads, and closes its logs."""
+        """Shut a node down cleanly: it hands over its leaders, and closes its logs."""
         _end(self._node(node), signal.SIGTERM)
 
     def restart(self, node: int) -> None:
-        """Start a node again that was killed or stopped, and wait until it serves."""
+        """Start a killed or stopped node, and wait until it serves."""
         self._launch(self._node(node))
         self._wait_until_serving(self._node(node))
 
@@ -265,15 +265,15 @@ def _end(node: _Node, number: signal.Signals) -> None:
 
 
 def _new_cluster_id() -> str:
-    """Return a random id; its text does not begin with a dash, like an option."""
+    """Return a random id without a leading dash, which commands would take for an option."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "x", 1)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody uses now, and that the system gives to nobody who asks for any."""
+    """Return free ports outside of the range from which the system assigns ports."""
     held: list[socket.socket] = []
     while len(held) < count:
-        with suppress(OSError):  # somebody uses it
+        with suppress(OSError):  # it is in use
             held.append(socket.create_server(("127.0.0.1", random.randrange(10_000, _first_given_port()))))
     ports = [listener.getsockname()[1] for listener in held]
     for listener in held:
@@ -282,14 +282,14 @@ def free_ports(count: int) -> list[int]:
 
 
 def _first_given_port() -> int:
-    """Return the first port of those that the system gives to connections and to servers on port 0."""
+    """Return the first of the ports that the system assigns to connections, and to servers on port 0."""
     with suppress(OSError):
         return max(20_000, int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]))
     return 32_768
 
 
 def _brokers_known_to(port: int) -> int:
-    """How many brokers a node's Metadata (version 1) names; 0 while it does not answer or knows no controller."""
+    """Return how many brokers a node's Metadata names; 0 while it does not answer or knows no controller."""
     body = struct.pack(">hhih i", 3, 1, 7, -1, 0)
     try:
         with socket.create_connection(("127.0.0.1", port), 2) as connection, connection.makefile("rb") as stream:

@@ -1,4 +1,4 @@
-"""The answers to administrators that our broker is tested against are a real Kafka's."""
+"""The recorded answers to administrators that our broker is tested against equal those of a real Kafka."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.kafka.jars import VERSIONS
 from tests.kafka.runner import RealKafka
 
 
-def test_the_recorded_answers_are_what_kafka_says(kafka_tools: None) -> None:
+def test_recorded_answers_equal_kafkas(kafka_tools: None) -> None:
     is_new = os.environ.get("PYCLIENT_RECORD") == "1"
     with RealKafka(VERSIONS[0], heap="512M") as kafka:
         found = dict(replay(kafka.bootstrap_servers, None if is_new else json.loads(ANSWERS.read_text())))

@@ -51,12 +51,12 @@ def test_topics_are_reconfigured(at: tuple[str, str], version: str, filled: str)
     entity = ("--entity-type", "topics", "--entity-name", filled)
     added = "retention.ms=5000,cleanup.policy=[delete,compact]"
     tools.run("configs", *at, *entity, "--alter", "--add-config", added, version=version)
-    told = tools.run("configs", *at, *entity, "--describe", version=version).out
-    assert "retention.ms=5000" in told
-    assert "cleanup.policy=delete,compact" in told
+    output = tools.run("configs", *at, *entity, "--describe", version=version).out
+    assert "retention.ms=5000" in output
+    assert "cleanup.policy=delete,compact" in output
     tools.run("configs", *at, *entity, "--alter", "--delete-config", "retention.ms", version=version)
-    told = tools.run("configs", *at, *entity, "--describe", "--all", version=version).out
-    assert re.search(r"retention\.ms=604800000 .*synonyms=\{", told)
+    output = tools.run("configs", *at, *entity, "--describe", "--all", version=version).out
+    assert re.search(r"retention\.ms=604800000 .*synonyms=\{", output)
     wrong = tools.run(
         "configs", *at, *entity, "--alter", "--add-config", "retention.ms=x", version=version, check=False
     )
@@ -68,13 +68,13 @@ def test_brokers_are_reconfigured(at: tuple[str, str], version: str, filled: str
     one = ("--entity-type", "brokers", "--entity-name", "1")
     tools.run("configs", *at, *default, "--alter", "--add-config", "log.retention.ms=77777", version=version)
     try:
-        told = tools.run("configs", *at, *default, "--describe", version=version).out
-        assert "log.retention.ms=77777" in told
-        told = tools.run("configs", *at, *one, "--describe", "--all", version=version).out
-        assert re.search(r"log\.retention\.ms=77777 .*DYNAMIC_DEFAULT_BROKER_CONFIG:log\.retention\.ms=77777", told)
+        output = tools.run("configs", *at, *default, "--describe", version=version).out
+        assert "log.retention.ms=77777" in output
+        output = tools.run("configs", *at, *one, "--describe", "--all", version=version).out
+        assert re.search(r"log\.retention\.ms=77777 .*DYNAMIC_DEFAULT_BROKER_CONFIG:log\.retention\.ms=77777", output)
         topic = ("--entity-type", "topics", "--entity-name", filled)
-        told = tools.run("configs", *at, *topic, "--describe", "--all", version=version).out
-        assert "retention.ms=77777 " in told
+        output = tools.run("configs", *at, *topic, "--describe", "--all", version=version).out
+        assert "retention.ms=77777 " in output
     finally:
         tools.run("configs", *at, *default, "--alter", "--delete-config", "log.retention.ms", version=version)
 
@@ -83,9 +83,9 @@ def test_levels_of_loggers_are_changed(at: tuple[str, str], version: str) -> Non
     entity = ("--entity-type", "broker-loggers", "--entity-name", "1")
     own = "pyclient.broker_embedded"
     tools.run("configs", *at, *entity, "--alter", "--add-config", f"root=ERROR,{own}=DEBUG", version=version)
-    told = tools.run("configs", *at, *entity, "--describe", version=version).out
-    assert f"{own}=DEBUG" in told
-    assert "root=ERROR" in told
+    output = tools.run("configs", *at, *entity, "--describe", version=version).out
+    assert f"{own}=DEBUG" in output
+    assert "root=ERROR" in output
     tools.run("configs", *at, *entity, "--alter", "--delete-config", own, version=version)
     assert f"{own}=ERROR" in tools.run("configs", *at, *entity, "--describe", version=version).out
 
@@ -94,50 +94,50 @@ def test_clients_get_quotas_and_users_credentials(at: tuple[str, str], version: 
     client = ("--entity-type", "clients", "--entity-name", f"app-{version}")
     rates = "producer_byte_rate=1024,consumer_byte_rate=2048"
     tools.run("configs", *at, *client, "--alter", "--add-config", rates, version=version)
-    told = tools.run("configs", *at, *client, "--describe", version=version).out
-    assert "producer_byte_rate=1024.0" in told
-    assert "consumer_byte_rate=2048.0" in told
+    output = tools.run("configs", *at, *client, "--describe", version=version).out
+    assert "producer_byte_rate=1024.0" in output
+    assert "consumer_byte_rate=2048.0" in output
     user = ("--entity-type", "users", "--entity-name", f"alice-{version}")
     password = "SCRAM-SHA-256=[iterations=8192,password=secret]"
     tools.run("configs", *at, *user, "--alter", "--add-config", password, version=version)
-    told = tools.run("configs", *at, *user, "--describe", version=version).out
-    assert "iterations=8192" in told
-    assert "secret" not in told
+    output = tools.run("configs", *at, *user, "--describe", version=version).out
+    assert "iterations=8192" in output
+    assert "secret" not in output
 
 
 def test_records_are_deleted(at: tuple[str, str], version: str, filled: str, tmp_path: Path) -> None:
     chosen = {"version": 1, "partitions": [{"topic": filled, "partition": 0, "offset": 4}]}
     (tmp_path / "offsets.json").write_text(json.dumps(chosen))
-    told = tools.run("delete-records", *at, "--offset-json-file", str(tmp_path / "offsets.json"), version=version).out
-    assert f"partition: {filled}-0\tlow_watermark: 4" in told
+    output = tools.run("delete-records", *at, "--offset-json-file", str(tmp_path / "offsets.json"), version=version).out
+    assert f"partition: {filled}-0\tlow_watermark: 4" in output
     for time, offset in (("-2", 4), ("-1", 10)):
-        told = tools.run("get-offsets", *at, "--topic", filled, "--time", time, version=version).out
-        assert told.strip() == f"{filled}:0:{offset}"
+        output = tools.run("get-offsets", *at, "--topic", filled, "--time", time, version=version).out
+        assert output.strip() == f"{filled}:0:{offset}"
 
 
-def test_directories_producers_and_leaders_are_looked_at(at: tuple[str, str], version: str, filled: str) -> None:
-    told = tools.run("log-dirs", *at, "--describe", "--topic-list", filled, version=version).out
-    [broker] = json.loads(told.strip().splitlines()[-1])["brokers"]
+def test_directories_producers_and_leaders_are_described(at: tuple[str, str], version: str, filled: str) -> None:
+    output = tools.run("log-dirs", *at, "--describe", "--topic-list", filled, version=version).out
+    [broker] = json.loads(output.strip().splitlines()[-1])["brokers"]
     [partition] = broker["logDirs"][0]["partitions"]
     assert (partition["partition"], partition["offsetLag"], partition["isFuture"]) == (f"{filled}-0", 0, False)
     assert partition["size"] > 0
     chosen = ("--topic", filled, "--partition", "0")
-    told = tools.run("transactions", *at, "describe-producers", *chosen, version=version).out
-    assert "ProducerId" in told
-    assert len(told.strip().splitlines()) == 2
-    told = tools.run("leader-election", *at, "--election-type", "preferred", *chosen, version=version).out
-    assert "Valid replica already elected" in told
+    output = tools.run("transactions", *at, "describe-producers", *chosen, version=version).out
+    assert "ProducerId" in output
+    assert len(output.strip().splitlines()) == 2
+    output = tools.run("leader-election", *at, "--election-type", "preferred", *chosen, version=version).out
+    assert "Valid replica already elected" in output
 
 
-def test_the_quorum_and_the_features_are_looked_at(at: tuple[str, str], version: str) -> None:
-    told = tools.run("metadata-quorum", *at, "describe", "--status", version=version).out
-    assert re.search(r"LeaderId:\s+1\b", told)
-    assert re.search(r"CurrentVoters:\s+\[.*1", told)
-    told = tools.run("metadata-quorum", *at, "describe", "--replication", version=version).out
-    assert "Leader" in told
-    told = tools.run("features", *at, "describe", version=version).out
-    assert re.search(r"Feature: metadata\.version\s.*FinalizedVersionLevel: (4\.3-IV0|UNKNOWN 30)\s", told)
-    assert re.search(r"Feature: group\.version\s.*FinalizedVersionLevel: 1\s", told)
+def test_quorum_and_features_are_described(at: tuple[str, str], version: str) -> None:
+    output = tools.run("metadata-quorum", *at, "describe", "--status", version=version).out
+    assert re.search(r"LeaderId:\s+1\b", output)
+    assert re.search(r"CurrentVoters:\s+\[.*1", output)
+    output = tools.run("metadata-quorum", *at, "describe", "--replication", version=version).out
+    assert "Leader" in output
+    output = tools.run("features", *at, "describe", version=version).out
+    assert re.search(r"Feature: metadata\.version\s.*FinalizedVersionLevel: (4\.3-IV0|UNKNOWN 30)\s", output)
+    assert re.search(r"Feature: group\.version\s.*FinalizedVersionLevel: 1\s", output)
 
 
 def test_partitions_are_reassigned_to_where_they_are(
@@ -146,16 +146,16 @@ def test_partitions_are_reassigned_to_where_they_are(
     plan = {"version": 1, "partitions": [{"topic": filled, "partition": 0, "replicas": [1]}]}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     chosen = ("--reassignment-json-file", str(tmp_path / "plan.json"))
-    told = tools.run(REASSIGN, *at, *chosen, "--execute", version=version).out
-    assert "Successfully started partition reassignment" in told
-    told = tools.run(REASSIGN, *at, *chosen, "--verify", version=version).out
-    assert f"Reassignment of partition {filled}-0 is completed." in told
-    told = tools.run(REASSIGN, *at, "--list", version=version).out
-    assert "No partition reassignments found." in told
+    output = tools.run(REASSIGN, *at, *chosen, "--execute", version=version).out
+    assert "Successfully started partition reassignment" in output
+    output = tools.run(REASSIGN, *at, *chosen, "--verify", version=version).out
+    assert f"Reassignment of partition {filled}-0 is completed." in output
+    output = tools.run(REASSIGN, *at, "--list", version=version).out
+    assert "No partition reassignments found." in output
 
 
-def test_the_versions_tool_takes_us_for_the_release_that_we_look_like(version: str) -> None:
+def test_versions_tool_identifies_the_emulated_release(version: str) -> None:
     with EmbeddedCluster(as_version=version) as cluster:
-        told = tools.run("api-versions", "--bootstrap-server", cluster.bootstrap_servers, version=version).out
-    assert re.search(rf"Fetch\(1\): 4 to {18 if version.startswith('4') else 17}\b", told)
-    assert "UNSUPPORTED" not in re.sub(r"^.*\(\d+\): UNSUPPORTED.*$", "", told, flags=re.MULTILINE)
+        output = tools.run("api-versions", "--bootstrap-server", cluster.bootstrap_servers, version=version).out
+    assert re.search(rf"Fetch\(1\): 4 to {18 if version.startswith('4') else 17}\b", output)
+    assert "UNSUPPORTED" not in re.sub(r"^.*\(\d+\): UNSUPPORTED.*$", "", output, flags=re.MULTILINE)

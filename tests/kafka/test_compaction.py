@@ -1,4 +1,4 @@
-"""Compaction beside Kafka's: the same batches leave the same records, and each reads the other's compacted files."""
+"""Compaction compared with Kafka's: equal batches leave equal records, and each reads the other's compacted files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIGS = {
     "cleanup.policy": "compact",
     "segment.bytes": str(1 << 20),
     "min.cleanable.dirty.ratio": "0.01",
-    "delete.retention.ms": str(1 << 40),  # tombstones stay: when they go is a matter of the clock
+    "delete.retention.ms": str(1 << 40),  # tombstones stay: their removal depends on the clock
     "index.interval.bytes": "2000",
     "file.delete.delay.ms": "0",
 }
@@ -71,7 +71,7 @@ def stored(content: bytes) -> list[Any]:
 
 
 def records_in(folder: Path) -> list[Row]:
-    """What is in a partition's files."""
+    """Return the records in a partition's files."""
     files = sorted(folder.glob("*.log"))
     return [(record.offset, record.key, record.value) for path in files for record in stored(path.read_bytes())]
 
@@ -106,31 +106,31 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return kafka.data_dir()
 
 
-def test_what_stays_is_what_kafka_lets_stay(ours: Any, theirs: Path) -> None:
+def test_compaction_keeps_the_records_that_kafka_keeps(ours: Any, theirs: Path) -> None:
     data_dir, last = ours
     found = records_in(data_dir / "compacted-0")
     assert {key: value for _, key, value in found} == last
     assert found == records_in(theirs / "compacted-0")
-    assert len(found) < BATCHES * 10, "the test wants much to be compacted"
+    assert len(found) < BATCHES * 10, "the test needs much to be compacted"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_dump_log_reads_our_compacted_segments(ours: Any, version: str) -> None:
     folder = ours[0] / "compacted-0"
     segments = sorted(folder.glob("*.log"))
-    told = dump(segments, "--deep-iteration", "--print-data-log", version=version)
-    offsets = [int(n) for n in re.findall(r"^\| offset: (\d+)", told, re.MULTILINE)]
+    output = dump(segments, "--deep-iteration", "--print-data-log", version=version)
+    offsets = [int(n) for n in re.findall(r"^\| offset: (\d+)", output, re.MULTILINE)]
     assert offsets == [offset for offset, *_ in records_in(folder)]
-    assert "deleteHorizonMs: OptionalLong[" in told
-    assert "isvalid: false" not in told
+    assert "deleteHorizonMs: OptionalLong[" in output
+    assert "isvalid: false" not in output
     indexes = sorted([*folder.glob("*.index"), *folder.glob("*.timeindex")])
-    told = dump(indexes, version=version)
-    assert told.count("offset: ") > 50
-    assert not COMPLAINTS.search(told), told[-2000:]
+    output = dump(indexes, version=version)
+    assert output.count("offset: ") > 50
+    assert not COMPLAINTS.search(output), output[-2000:]
     assert not COMPLAINTS.search(dump(indexes, "--index-sanity-check", version=version))
 
 
-def test_each_opens_what_the_other_compacted(ours: Any, theirs: Path, tmp_path: Path) -> None:
+def test_compacted_directories_open_in_both_brokers(ours: Any, theirs: Path, tmp_path: Path) -> None:
     expected = [(key, value) for _, key, value in records_in(ours[0] / "compacted-0")]
     shutil.copytree(ours[0], tmp_path / "node1" / "data")
     with RealKafka(heap="512M", directory=tmp_path) as kafka:

@@ -1,4 +1,4 @@
-"""What a consumer promises while leaders, followers and coordinators of three nodes, Kafka's or ours, die and move."""
+"""Guarantees of a consumer while leaders, followers and coordinators of three nodes, Kafka's or ours, die and move."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Reader:
 def test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader(
     kafka: Three, topic: str, faces: dict[str, ConsumerFactory]
 ) -> None:
-    """KIP-392: the nodes' shares of the bytes tell who was read from; every record comes once and in order."""
+    """KIP-392: the bytes that each node has served show which one was read; every record comes once and in order."""
     create(kafka, topic, LEADER, FOLLOWER, OTHER)
     readers = [
         Reader(make(client_rack=f"rack-{FOLLOWER}", fetch_max_wait_ms=100), TopicPartition(topic, 0))
@@ -131,7 +131,7 @@ def test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader(
         wait_until(all_come_from_the_follower, "the leader is read from, though a follower is nearer")
         kafka.kill(FOLLOWER)
         try:
-            until_served_by(LEADER, "nobody is read from while the follower is dead")
+            until_served_by(LEADER, "nothing is read while the follower is dead")
         finally:
             kafka.restart(FOLLOWER)
         until_served_by(FOLLOWER, "the follower is not read from again")
@@ -142,7 +142,8 @@ def test_truncation_after_an_unclean_change_of_leader_is_never_silent(
     kafka: Three, topic: str, group: str, faces: dict[str, ConsumerFactory]
 ) -> None:
     """Guarantee 18: a reader is ten records past what the new leader has, which then goes past the reader. Without a
-    policy that is `LogTruncation`, also for who begins at a committed offset; with one it goes on where the logs part.
+    policy that is `LogTruncation`, also for a consumer that starts at a committed offset; with one
+    it continues where the logs diverge.
     """
     create(
         kafka, topic, LEADER, FOLLOWER,
@@ -171,9 +172,9 @@ def test_truncation_after_an_unclean_change_of_leader_is_never_silent(
         wait_until(lambda: leaders_of(kafka, topic) == [FOLLOWER], "the follower does not lead")
         write(kafka, topic, [b"new %d" % number for number in range(15)])
         for reader in strict:
-            told = raised_by(reader.consumer)
-            assert isinstance(told, errors.LogTruncation)
-            assert "ends at offset 20 and this consumer is at 30" in str(told)
+            error = raised_by(reader.consumer)
+            assert isinstance(error, errors.LogTruncation)
+            assert "ends at offset 20 and this consumer is at 30" in str(error)
             assert isinstance(raised_by(reader.consumer), errors.LogTruncation)  # until the user decides
         for name, make in faces.items():
             late = make(auto_offset_reset="none", group_id=f"{group}-{name}", enable_auto_commit=False)
@@ -194,7 +195,7 @@ def write(kafka: Three, topic: str, values: list[bytes]) -> None:
 
 
 def raised_by(consumer: Any) -> BaseException:
-    """What polling raises, sooner or later; no record may come before."""
+    """Poll until it raises, and return the error; no record may come before."""
     deadline = time.monotonic() + PATIENCE
     try:
         while time.monotonic() < deadline:
@@ -238,7 +239,7 @@ class Groups:
                 member.commit()
 
     def check(self, sent: int, topic: str) -> None:
-        """Every record came to each group once, all are committed, and nobody was rebalanced."""
+        """Every record came to each group once, all are committed, and no member was rebalanced."""
         wanted = Counter(b"%d" % number for number in range(sent))
         assert self.seen == dict.fromkeys(self.groups, wanted)
         assert [event_log.lines for event_log in self.event_logs] == [[] for _ in self.event_logs]
@@ -247,7 +248,7 @@ class Groups:
             assert sum(offsets) == sent
 
 
-def test_leaders_and_coordinators_that_move_are_felt_by_no_group(
+def test_groups_survive_moves_of_leaders_and_coordinators(
     kafka: Three, topic: str, group: str, faces: dict[str, ConsumerFactory], tmp_path: Path
 ) -> None:
     """No error from `poll` or `commit`, every record once, no rebalance: while a leader is killed and elected again,
@@ -292,7 +293,7 @@ def test_leaders_and_coordinators_that_move_are_felt_by_no_group(
 
 
 def elected(kafka: Three, topic: str, node: int) -> bool:
-    """Asks for the preferred leaders; whether the node leads everything now."""
+    """Elect the preferred leaders; return True if the node leads everything now."""
     servers = kafka.bootstrap_servers
     arguments = ("--election-type", "preferred", "--all-topic-partitions")
     run("leader-election", "--bootstrap-server", servers, *arguments, check=False)

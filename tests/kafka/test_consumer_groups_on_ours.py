@@ -22,7 +22,7 @@ NEW_PROTOCOL = ("--command-property", "group.protocol=consumer")
 
 
 def until(ask: Callable[[], str], pattern: str) -> str:
-    """What the tool says as soon as it says that."""
+    """Run the tool until its output matches, and return it."""
     deadline = time.monotonic() + PATIENCE
     while True:
         said = ask()
@@ -110,7 +110,7 @@ def test_group_continues_where_it_was_when_its_data_directory_moves(tmp_path: Pa
 
 
 def settled(harness: ConsumerHarness) -> bool:
-    """A heartbeat of everybody that says what they have; whether the group is stable, and the pattern resolved."""
+    """Send a heartbeat of each member; return True if the group is stable and the pattern resolved."""
     for member in ("a", "b", "c"):
         instance = {"instance_id": "one"} if member == "a" else {}
         harness.beat(member, harness.epoch(member), owns=harness.held[member], quiet=True, **instance)

@@ -31,7 +31,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """A Kafka whose groups want heartbeats often, so that rebalances do not take their seconds."""
+    """A Kafka whose groups have a short heartbeat interval, so that rebalances are fast."""
     if GIVEN:
         yield Cluster(GIVEN, VERSIONS[0])
         return
@@ -82,10 +82,10 @@ def consumers(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Cons
 
 
 class TestOnKafka(ConsumerProtocol):
-    """What every broker with the protocol does."""
+    """Behaviour of every broker with the protocol."""
 
 
-def test_a_group_changes_over_one_member_after_the_other(
+def test_group_changes_protocol_one_member_at_a_time(
     consumers: ConsumerFactory, new_topic: Callable[..., str], group: str
 ) -> None:
     topic = new_topic(4)
@@ -98,23 +98,21 @@ def test_a_group_changes_over_one_member_after_the_other(
     poll_until([new], lambda: shares([new]) == [[0, 1, 2, 3]])
 
 
-def test_a_topic_that_comes_later_is_found_by_the_brokers_pattern(
-    consumers: ConsumerFactory, admin: Admin, group: str
-) -> None:
+def test_broker_pattern_matches_topics_created_later(consumers: ConsumerFactory, admin: Admin, group: str) -> None:
     stem = f"p-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(f"{stem}-a", 1)])
     consumer = consumers(group_id=group)
     consumer.subscribe(SubscriptionPattern(f"{stem}-.*"))
     poll_until([consumer], lambda: len(consumer.assignment()) == 1)
     admin.create_topics([NewTopic(f"{stem}-b", 2)])
-    deadline = time.monotonic() + PATIENCE  # the broker looks again every 10 s at the earliest
+    deadline = time.monotonic() + PATIENCE  # the broker evaluates patterns every 10 s at most
     while len(consumer.assignment()) < 3:
         assert time.monotonic() < deadline, consumer.health()
         consumer.poll(0.5)
     assert consumer.assignment() == {TopicPartition(f"{stem}-{rest}", n) for rest, n in (("a", 0), ("b", 0), ("b", 1))}
 
 
-def test_javas_tool_sees_what_we_hold_and_what_we_committed(
+def test_groups_tool_shows_our_assignment_and_commits(
     cluster: Cluster, new_topic: Callable[..., str], produce: Callable[..., None], group: str
 ) -> None:
     topic = new_topic(2)
@@ -134,7 +132,7 @@ def test_javas_tool_sees_what_we_hold_and_what_we_committed(
     assert "Stable" in state.out
 
 
-def test_a_broker_without_the_protocol_is_a_clear_error(started: Callable[[str], Cluster], topic: str) -> None:
+def test_broker_without_the_protocol_raises_a_clear_error(started: Callable[[str], Cluster], topic: str) -> None:
     old = started("3.9.2")
     options = {"bootstrap_servers": old.bootstrap_servers, "group_id": "g", "group_protocol": "consumer"}
     expected = pytest.raises(errors.UnsupportedVersion, match=r"group_protocol='classic'.*group\.version=1")

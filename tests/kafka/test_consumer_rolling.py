@@ -18,7 +18,7 @@ PARTITIONS = 6
 
 
 class Load:
-    """A producer that sends a number every few milliseconds until it is told to stop; no send may fail."""
+    """A producer that sends a number every few milliseconds until `stop`; no send may fail."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self.sent = 0

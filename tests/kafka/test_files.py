@@ -90,7 +90,7 @@ def test_dump_log_reads_our_offsets_and_our_metadata(written: Path, version: str
 
 
 class Theirs(NamedTuple):
-    """What a real Kafka left behind: its data directory, and what was sent to each topic."""
+    """A data directory of a real Kafka, and what was sent to each topic."""
 
     data_dir: Path
     sent: dict[str, list[tuple[bytes | None, bytes | None]]]
@@ -144,7 +144,7 @@ def produce_prepared(servers: str) -> None:
             assert answer.responses[0].partition_responses[0].error_code == 0
 
 
-def test_the_same_batches_make_the_same_files_byte_by_byte(written: Path, theirs: Theirs) -> None:
+def test_same_batches_produce_identical_files(written: Path, theirs: Theirs) -> None:
     ours, kafkas = written / "prepared-0", theirs.data_dir / "prepared-0"
     names = {path.name for path in kafkas.iterdir()}
     assert {path.name for path in ours.iterdir()} == names
@@ -153,7 +153,7 @@ def test_the_same_batches_make_the_same_files_byte_by_byte(written: Path, theirs
         assert (ours / name).read_bytes() == (kafkas / name).read_bytes(), name
 
 
-def test_our_broker_opens_what_kafka_wrote(theirs: Theirs, tmp_path: Path) -> None:
+def test_our_broker_opens_a_directory_of_kafka(theirs: Theirs, tmp_path: Path) -> None:
     data_dir = shutil.copytree(theirs.data_dir, tmp_path / "data")
     with EmbeddedCluster(data_dir=str(data_dir)) as cluster:
         servers = cluster.bootstrap_servers
@@ -168,8 +168,8 @@ def test_our_broker_opens_what_kafka_wrote(theirs: Theirs, tmp_path: Path) -> No
             assert producer.send("lz4", b"more").result(PATIENCE).offset == 500
 
 
-def test_kafka_opens_what_our_broker_wrote(written: Path, tmp_path: Path) -> None:
-    """The release that we look like; older ones know its metadata.version as little as they would Kafka's own."""
+def test_kafka_opens_a_directory_of_our_broker(written: Path, tmp_path: Path) -> None:
+    """The emulated release; older ones do not know its metadata.version, nor Kafka's own."""
     shutil.copytree(written, tmp_path / "node1" / "data")
     with RealKafka(heap="512M", directory=tmp_path) as kafka:
         servers = kafka.bootstrap_servers
@@ -182,8 +182,8 @@ def test_kafka_opens_what_our_broker_wrote(written: Path, tmp_path: Path) -> Non
             assert producer.send("work", b"more").result(PATIENCE).offset == COUNT * len(CODECS)
 
 
-def test_kafka_3_9_opens_what_our_broker_wrote_as_3_9(tmp_path: Path) -> None:
-    """And again, after ours has opened it and made a topic: the log keeps the level that it began with."""
+def test_kafka_3_9_opens_a_directory_that_we_wrote_as_3_9(tmp_path: Path) -> None:
+    """The log keeps its feature level also after our newer broker has opened it and created a topic."""
     data_dir = tmp_path / "node1" / "data"
     version, names = VERSIONS[1], [f"made-{n}" for n in range(2)]
     skip_without_kafka(version)

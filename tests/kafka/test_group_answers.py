@@ -1,4 +1,4 @@
-"""The answers that our group coordinator is tested against are a real Kafka's."""
+"""The recorded answers that our group coordinator is tested against equal those of a real Kafka."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import RealKafka
 
 
-def test_the_recorded_answers_are_what_kafka_says(newest: Cluster) -> None:
+def test_recorded_answers_equal_kafkas(newest: Cluster) -> None:
     found = {scenario.__name__: replay(scenario, newest.bootstrap_servers) for scenario in SCENARIOS}
     if os.environ.get("PYCLIENT_RECORD") == "1":
         _write(found, ANSWERS)
@@ -32,7 +32,7 @@ def at_once() -> Iterator[str]:
         yield kafka.bootstrap_servers
 
 
-def test_the_recorded_answers_to_consumer_groups_are_what_kafka_says(at_once: str) -> None:
+def test_recorded_answers_to_consumer_groups_equal_kafkas(at_once: str) -> None:
     found = {
         scenario.__name__: consumer_scenarios.replay(scenario, at_once) for scenario in consumer_scenarios.SCENARIOS
     }
@@ -44,14 +44,14 @@ def test_the_recorded_answers_to_consumer_groups_are_what_kafka_says(at_once: st
 def _compare(found: dict[str, Record], answers: Path) -> None:
     recorded = json.loads(answers.read_text())
     assert list(found) == list(recorded)
-    for scenario, told in found.items():
-        assert told == recorded[scenario], scenario
+    for scenario, steps in found.items():
+        assert steps == recorded[scenario], scenario
 
 
 def _write(answers: dict[str, Record], path: Path) -> None:
     """One answer a line, so that a change can be read."""
     scenarios = [
-        f"{json.dumps(scenario)}: [\n" + ",\n".join(json.dumps(answer) for answer in told) + "\n]"
-        for scenario, told in answers.items()
+        f"{json.dumps(scenario)}: [\n" + ",\n".join(json.dumps(answer) for answer in steps) + "\n]"
+        for scenario, steps in answers.items()
     ]
     path.write_text("{\n" + ",\n".join(scenarios) + "\n}\n")

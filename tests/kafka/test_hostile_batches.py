@@ -1,4 +1,4 @@
-"""The answers to hostile batches that our broker is tested against are a real Kafka's."""
+"""The recorded answers to hostile batches that our broker is tested against equal those of a real Kafka."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.kafka.jars import VERSIONS
 from tests.kafka.runner import RealKafka
 
 
-def test_recorded_answers_are_kafkas(kafka_tools: None) -> None:
+def test_recorded_answers_equal_kafkas(kafka_tools: None) -> None:
     with RealKafka(VERSIONS[0], heap="512M") as kafka:
         found = dict(replay(kafka.bootstrap_servers, CASES))
     if os.environ.get("PYCLIENT_RECORD") == "1":

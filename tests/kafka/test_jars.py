@@ -1,4 +1,4 @@
-"""The jars of a real Kafka are waited for once in a run of the tests, and not for ever."""
+"""The jars of a real Kafka are resolved once in a run of the tests, with a time limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pa
 
 
 @pytest.mark.parametrize(("script", "says"), [("echo no route; exit 1", "no route"), ("exit 3", "it ended with 3")])
-def test_what_failed_is_not_tried_again_in_the_same_run(
+def test_failed_resolution_is_not_retried_in_the_same_run(
     maven: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, script: str, says: str
 ) -> None:
     ran = maven(script)
@@ -44,7 +44,7 @@ def test_what_failed_is_not_tried_again_in_the_same_run(
     assert ran.stat().st_size == 3
 
 
-def test_a_maven_that_does_not_end_is_ended(maven: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maven_is_killed_after_its_timeout(maven: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     ran = maven("exec sleep 100")
     monkeypatch.setattr(jars, "PATIENCE", 0.2)
     for _ in range(2):

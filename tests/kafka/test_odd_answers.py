@@ -1,4 +1,4 @@
-"""The answers to odd requests that our broker is tested against are a real Kafka's."""
+"""The recorded answers to odd requests that our broker is tested against equal those of a real Kafka."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.kafka.jars import VERSIONS
 from tests.kafka.runner import RealKafka
 
 
-def test_the_recorded_answers_are_what_kafka_says(kafka_tools: None) -> None:
+def test_recorded_answers_equal_kafkas(kafka_tools: None) -> None:
     is_new = os.environ.get("PYCLIENT_RECORD") == "1"
     recorded: dict[str, Any] = {} if is_new else read_answers()
     found: dict[str, Any] = {}
-    for room in ROOMS:  # each counts on a broker that nobody has used
+    for room in ROOMS:  # each expects an unused broker
         with RealKafka(VERSIONS[0], heap="512M", settings=SETTINGS) as kafka:
             found |= dict(replay(kafka.bootstrap_servers, room.SCENARIOS, None if is_new else recorded))
     if is_new:

@@ -1,4 +1,4 @@
-"""Our producer and consumer on a real Kafka: what we write Java reads, what Java writes we read, groups and commits."""
+"""Our producer and consumer on a real Kafka: records to and from Java clients, groups and commits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OURS, OTHERS = PEERS[0], PEERS[1:]
 
 
 def messages(count: int = 300) -> list[Message]:
-    """Records with everything a record can have, and then ordinary ones."""
+    """Return records with every optional part, and then ordinary ones."""
     now = int(time.time() * 1000) - 60_000
     special = [
         Message(b"key", b"value", (), now),
@@ -38,7 +38,7 @@ def create(cluster: Cluster, topic: str, partitions: int = 1) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_we_write_others_read_from_kafka(codec: str, kafka: Cluster, topic: str) -> None:
+def test_other_clients_read_what_we_produce(codec: str, kafka: Cluster, topic: str) -> None:
     create(kafka, topic)
     sent = messages()
     OURS.produce(kafka.bootstrap_servers, topic, codec, sent)
@@ -47,14 +47,14 @@ def test_what_we_write_others_read_from_kafka(codec: str, kafka: Cluster, topic:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_others_write_to_kafka_we_read(codec: str, kafka: Cluster, topic: str) -> None:
+def test_consumer_reads_what_other_clients_produce(codec: str, kafka: Cluster, topic: str) -> None:
     create(kafka, topic)
     sent = messages()
     OTHERS[0].produce(kafka.bootstrap_servers, topic, codec, sent)
     assert OURS.consume(kafka.bootstrap_servers, topic, len(sent)) == sent
 
 
-def test_java_reads_what_we_write_in_every_codec(kafka: Cluster, topic: str) -> None:
+def test_java_consumer_reads_our_records_in_every_codec(kafka: Cluster, topic: str) -> None:
     lines = []
     for codec in CODECS:
         name = f"{topic}-{codec}"
@@ -71,7 +71,7 @@ def test_java_reads_what_we_write_in_every_codec(kafka: Cluster, topic: str) -> 
     assert Counter(output.out.splitlines()) == Counter(lines)
 
 
-def test_we_read_what_java_writes_in_every_codec(kafka: Cluster, topic: str) -> None:
+def test_consumer_reads_javas_records_in_every_codec(kafka: Cluster, topic: str) -> None:
     lines = [f"a:{n},b:x\tkey {n}\tvalue {n}" for n in range(200)]
     for codec in CODECS:
         create(kafka, f"{topic}-{codec}")
@@ -92,7 +92,7 @@ def test_we_read_what_java_writes_in_every_codec(kafka: Cluster, topic: str) -> 
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda peer: peer.name)
-def test_groups_go_on_from_each_others_commits(other: Peer, kafka: Cluster, topic: str, group: str) -> None:
+def test_groups_continue_from_commits_of_other_clients(other: Peer, kafka: Cluster, topic: str, group: str) -> None:
     servers = kafka.bootstrap_servers
     create(kafka, topic)
     sent = messages(120)
@@ -104,7 +104,7 @@ def test_groups_go_on_from_each_others_commits(other: Peer, kafka: Cluster, topi
     assert OURS.read_in_group(servers, topic, group, 40) == sent[80:]
 
 
-def test_two_of_ours_share_a_topic_and_javas_tools_see_it(kafka: Cluster, topic: str, group: str) -> None:
+def test_two_consumers_share_a_topic_and_groups_tool_shows_it(kafka: Cluster, topic: str, group: str) -> None:
     create(kafka, topic, 4)
     options = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False}
     servers = kafka.bootstrap_servers
@@ -136,7 +136,7 @@ def test_two_of_ours_share_a_topic_and_javas_tools_see_it(kafka: Cluster, topic:
     assert {row[8] for row in rows} == {"one", "two"}
 
 
-def test_of_a_refused_batch_only_the_records_at_fault_are_blamed(kafka: Cluster, topic: str) -> None:
+def test_refused_batch_blames_only_the_records_at_fault(kafka: Cluster, topic: str) -> None:
     topics.create(kafka.bootstrap_servers, NewTopic(topic, 1, 1, configs={"cleanup.policy": "compact"}))
     with Producer(kafka.bootstrap_servers, linger_ms=60_000) as producer:
         futures = [producer.send(topic, b"value", key=key) for key in (b"a", None, b"b")]
@@ -147,7 +147,7 @@ def test_of_a_refused_batch_only_the_records_at_fault_are_blamed(kafka: Cluster,
     assert ["other records can be sent again" in text for text in texts] == [True, False, True]
 
 
-def test_the_asyncio_twins_do_the_same(kafka: Cluster, topic: str, group: str) -> None:
+def test_asyncio_clients_produce_and_consume(kafka: Cluster, topic: str, group: str) -> None:
     create(kafka, topic, 2)
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""The answers to the scenarios that our broker is tested against are a real Kafka's."""
+"""The recorded answers to the scenarios that our broker is tested against equal those of a real Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.kafka.runner import RealKafka
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_the_recorded_answers_are_what_kafka_says(scenario: Scenario, kafka_tools: None) -> None:
+def test_recorded_answers_equal_kafkas(scenario: Scenario, kafka_tools: None) -> None:
     settings = {**SETTINGS, **scenario.settings}
     if scenario.log_dirs > 1:
         settings["log.dirs"] = ",".join(f"{{default}}/{number}" for number in range(scenario.log_dirs))

@@ -1,4 +1,4 @@
-"""What a producer promises while nodes of three, Kafka's or ours, hang, die, come back and are restarted in turn."""
+"""Guarantees of a producer while nodes of three, Kafka's or ours, hang, die, come back and are restarted in turn."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.producer.faces import FACES
 from tests.producer.lost_answers import ONE_BATCH_A_RECORD, check_written_once
 from tests.producer.network import FaultyNetwork
 
-SESSION = 4.0  # seconds without a heartbeat after which the controller takes a node for dead
+SESSION = 4.0  # seconds without a heartbeat after which the controller considers a node dead
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def kafka(request: pytest.FixtureRequest) -> Iterator[Three]:
-    """Three nodes that lead and vote; a test leaves them all running."""
+    """Three brokers that are also controllers; a test leaves them all running."""
     settings = {
         "min.insync.replicas": "2",
         "broker.session.timeout.ms": str(int(SESSION * 1000)),
@@ -45,7 +45,7 @@ def leaders_of(kafka: Three, topic: str) -> list[int]:
 
 @contextmanager
 def frozen(kafka: Three, *nodes: int) -> Iterator[None]:
-    """These nodes stand still, with their connections open."""
+    """Freeze these nodes, with their connections open."""
     for node in nodes:
         kafka.pause(node)
     try:
@@ -83,7 +83,7 @@ def test_leader_frozen_for_less_than_its_session_gets_every_batch_once(kafka: Th
 
 
 def test_batches_that_expire_while_leaders_freeze_are_never_duplicated(kafka: Three, topic: str) -> None:
-    """Guarantees 3, 4 and 6: some records fail, and what their futures say of the log is true all the same."""
+    """Guarantees 3, 4 and 6: some records fail, and their futures still agree with the log."""
     failed = 0
     options: dict[str, Any] = {"request_timeout_ms": 600, "delivery_timeout_ms": 1500, "max_block_ms": 60_000}
     with loads(kafka, topic, may_fail=True, **options) as running:
@@ -94,11 +94,11 @@ def test_batches_that_expire_while_leaders_freeze_are_never_duplicated(kafka: Th
                 load.wait_for(BURST)
     for load in running:
         failed += load.check_outcomes_are_true(kafka)
-    assert failed, "no record ran out of time: the test tested nothing"
+    assert failed, "no record expired: the test tested nothing"
 
 
 def test_killed_and_restarted_leader_leaves_no_gap_and_no_duplicate(kafka: Three, topic: str) -> None:
-    """Guarantee 4: kill -9, another leader, the old one back, without an error that anybody sees."""
+    """Guarantee 4: kill -9, another leader, the old one back, without an error to the caller."""
     with loads(kafka, topic, request_timeout_ms=2000, delivery_timeout_ms=120_000) as running:
         victim = leaders_of(kafka, running[0].topic)[0]
         kafka.kill(victim)
@@ -149,7 +149,7 @@ def test_batches_with_lost_answers_are_written_once_over_a_rolling_restart(
     with monkeypatch.context() as patched:
         network = FaultyNetwork()
         patched.setattr(connection_pool, "TcpConnector", network.connector)
-        options = ONE_BATCH_A_RECORD | {"delivery_timeout_ms": 400_000}  # three nodes of a busy machine start anew
+        options = ONE_BATCH_A_RECORD | {"delivery_timeout_ms": 400_000}  # three nodes restart on a busy machine
         face = make(kafka.bootstrap_servers, **options)
         try:
             check_written_once(face, network, topic, lambda: read(kafka, topic, 1)[0], restart, count=5)
@@ -169,7 +169,7 @@ def is_whole(value: bytes, name: str) -> bool:
 
 
 @pytest.mark.parametrize("make", FACES, ids=lambda face: face.name)
-def test_a_pooled_buffer_is_never_reused_while_its_request_is_under_way(kafka: Three, topic: str, make: Any) -> None:
+def test_pooled_buffer_is_not_reused_while_its_request_is_in_flight(kafka: Three, topic: str, make: Any) -> None:
     """Guarantee 1: the leader of A freezes past the delivery timeout while B takes records through a tiny pool; then it
     goes on, and every value of A and B carries its own topic's CRC, and the pool is full again."""
     a, b = f"{topic}-a", f"{topic}-b"
@@ -187,8 +187,8 @@ def test_a_pooled_buffer_is_never_reused_while_its_request_is_under_way(kafka: T
         return face.send(name, checked(name, next(numbers)), partition=partition)
 
     def wait_until_taken(name: str, partition: int) -> None:
-        """The time limit, short since it is what the test needs to run out, may be too short for a busy Kafka too."""
-        wait_until(lambda: not face.exception(send(name, partition), PATIENCE), f"{name}-{partition} takes nothing")
+        """Retry: the delivery timeout is short on purpose, and may be too short for a busy Kafka."""
+        wait_until(lambda: not face.exception(send(name, partition), PATIENCE), f"{name}-{partition} accepts no record")
 
     try:
         for name, partition in ((a, 0), *((b, other) for other in others)):
@@ -238,7 +238,7 @@ def test_sequences_and_epochs_wrap_as_the_broker_expects(kafka: Three, topic: st
 
 
 @pytest.mark.parametrize("make", FACES, ids=lambda face: face.name)
-def test_a_topic_made_anew_starts_with_new_sequences(kafka: Three, topic: str, make: Any) -> None:
+def test_recreated_topic_starts_with_new_sequences(kafka: Three, topic: str, make: Any) -> None:
     """Guarantee 17: no error, no stale sequence, and every offset is one of the new topic."""
     create(kafka, topic)
     face = make(kafka.bootstrap_servers, linger_ms=0, request_timeout_ms=5000)

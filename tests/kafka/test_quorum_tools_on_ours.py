@@ -45,10 +45,10 @@ def test_controllers_are_added_described_and_removed(tmp_path: Path) -> None:
             await until(lambda: len(first.controller.brokers) == 2, "both brokers are unfenced")
             added = await quorum_tool(first, "--command-config", str(properties(nodes, 2)), "add-controller")
             assert "Added controller 2" in added.out
-            told = (await quorum_tool(first, "describe", "--status")).out
-            assert re.search(r"LeaderId:\s+1\b", told)
+            output = (await quorum_tool(first, "describe", "--status")).out
+            assert re.search(r"LeaderId:\s+1\b", output)
             ids = [uuid_text(nodes.key(number).directory_id) for number in (1, 2)]
-            voters = re.search(r"CurrentVoters:\s+(.*)", told)
+            voters = re.search(r"CurrentVoters:\s+(.*)", output)
             assert voters is not None
             for number, directory in zip((1, 2), ids, strict=True):
                 assert re.search(rf'"id": {number}, "directoryId": "{re.escape(directory)}"', voters[1]), voters[1]
@@ -65,13 +65,13 @@ def test_controllers_are_added_described_and_removed(tmp_path: Path) -> None:
     asyncio.run(scenario())
     directory = tmp_path / "node-1" / "__cluster_metadata-0"
     [snapshot] = directory.glob("*.checkpoint")
-    told = tools.run("dump-log", "--cluster-metadata-decoder", "--files", str(snapshot)).out
-    assert 'KRaftVersion {"version":0,"kRaftVersion":1}' in told
-    assert re.search(r'KRaftVoters \{.*"voterId":1\b', told)
-    assert "SnapshotFooter" in told
-    assert '"type":"REGISTER_BROKER_RECORD"' in told
+    output = tools.run("dump-log", "--cluster-metadata-decoder", "--files", str(snapshot)).out
+    assert 'KRaftVersion {"version":0,"kRaftVersion":1}' in output
+    assert re.search(r'KRaftVoters \{.*"voterId":1\b', output)
+    assert "SnapshotFooter" in output
+    assert '"type":"REGISTER_BROKER_RECORD"' in output
     logs = ",".join(map(str, sorted(directory.glob("*.log"))))
-    told = tools.run("dump-log", "--cluster-metadata-decoder", "--files", logs).out
-    assert len(re.findall(r"KRaftVoters \{", told)) >= 2  # voter 2 was added and removed
-    assert '"type":"TOPIC_RECORD"' in told
-    assert not re.search(r"Could not|exception|unknown", told, re.IGNORECASE)
+    output = tools.run("dump-log", "--cluster-metadata-decoder", "--files", logs).out
+    assert len(re.findall(r"KRaftVoters \{", output)) >= 2  # voter 2 was added and removed
+    assert '"type":"TOPIC_RECORD"' in output
+    assert not re.search(r"Could not|exception|unknown", output, re.IGNORECASE)

@@ -86,7 +86,7 @@ def addresses() -> Iterator[dict[str, str]]:
 @pytest.mark.parametrize(
     ("name", "options"), [("TLS", CA), ("MUTUAL", {**CA, "ssl_certfile": str(TLS / "client.pem")})]
 )
-def test_records_travel_by_tls(addresses: dict[str, str], name: str, options: dict[str, Any]) -> None:
+def test_clients_produce_and_consume_over_tls(addresses: dict[str, str], name: str, options: dict[str, Any]) -> None:
     topic = f"by-{name}"
     with Producer(addresses[name], **options) as producer:
         producer.send(topic, b"1").result(60)
@@ -96,7 +96,7 @@ def test_records_travel_by_tls(addresses: dict[str, str], name: str, options: di
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("listener", ["SASL", "SASLTLS"])
-def test_records_travel_after_sasl(addresses: dict[str, str], listener: str, mechanism: str) -> None:
+def test_clients_produce_and_consume_with_sasl(addresses: dict[str, str], listener: str, mechanism: str) -> None:
     topic, options = f"after-{listener}-{mechanism}", sasl_options(listener, mechanism)
     with Producer(addresses[listener], **options) as producer:
         producer.send(topic, b"1").result(60)
@@ -106,7 +106,7 @@ def test_records_travel_after_sasl(addresses: dict[str, str], listener: str, mec
         assert [record.value for record in consumer.poll(60)] == [b"1"]
 
 
-def test_sessions_that_end_soon_lose_no_record(addresses: dict[str, str]) -> None:
+def test_short_sasl_sessions_lose_no_record(addresses: dict[str, str]) -> None:
     """The broker closes a connection with a request after the end of its session, which is 6 s."""
     until, sent = time.monotonic() + 8, 0
     with Producer(addresses["SASL"], **sasl_options("SASL", "PLAIN")) as producer:
@@ -138,7 +138,7 @@ def test_sessions_that_end_soon_lose_no_record(addresses: dict[str, str]) -> Non
         ("SASL", {**sasl_options("SASL", "OAUTHBEARER"), "sasl_oauth_token_provider": lambda: "a.b.c"}, "was refused"),
     ],
 )
-def test_cause_that_waiting_cannot_mend_is_raised_at_once(
+def test_permanent_connection_error_is_raised_at_once(
     addresses: dict[str, str], name: str, options: dict[str, Any], says: str
 ) -> None:
     with Admin(addresses[name], default_api_timeout_ms=3_600_000, **options) as admin:
@@ -159,7 +159,7 @@ def test_demand_for_a_client_certificate_by_tls_1_2_is_raised_at_once(addresses:
 
 
 @pytest.mark.parametrize("name", ["PLAINTEXT", "SASL"])
-def test_tls_to_a_port_without_it_says_so(addresses: dict[str, str], name: str) -> None:
+def test_tls_to_a_plaintext_port_raises_a_clear_error(addresses: dict[str, str], name: str) -> None:
     with (
         Admin(addresses[name], default_api_timeout_ms=2_000, **CA) as admin,
         pytest.raises(

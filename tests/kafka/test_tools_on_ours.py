@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, of two releases, take our broker for a Kafka."""
+"""Kafka's own command-line tools, of two releases, work with our broker as with a Kafka."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_topics_are_created_described_grown_and_deleted(ours: str, version: str,
     assert topic not in names
 
 
-def test_a_topic_that_cannot_be_is_refused_with_kafkas_reason(ours: str, version: str, topic: str) -> None:
+def test_invalid_topic_is_refused_with_kafkas_reason(ours: str, version: str, topic: str) -> None:
     at = ("--bootstrap-server", ours, "--create", "--topic")
     attempts = {
         "InvalidReplicationFactorException": (topic, "--replication-factor", "3"),
@@ -148,7 +148,7 @@ def test_the_perf_tools_run(ours: str, version: str, topic: str) -> None:
     assert sorted(offsets.split()) == [f"{topic}-{codec}:0:{count}" for codec in codecs]
 
 
-def test_the_versions_tool_understands_what_we_offer(ours: str, version: str) -> None:
+def test_versions_tool_reads_our_api_versions(ours: str, version: str) -> None:
     told = tools.run("api-versions", "--bootstrap-server", ours, version=version).out
     assert re.search(r"Fetch\(1\): 4 to 18", told)
     assert re.search(r"JoinGroup\(11\): 0 to 9", told)

@@ -33,7 +33,7 @@ def ours() -> Iterator[EmbeddedCluster]:
 
 
 def tool(ours: EmbeddedCluster, name: str, *arguments: str) -> str:
-    """What a tool says, which has to succeed."""
+    """Return the output of a tool, which has to succeed."""
     server = ("--bootstrap-server", ours.bootstrap_servers)
     given = (*server, *arguments) if name in _BEFORE_THE_COMMAND else (*arguments, *server)
     return tools.run(name, *given).out
@@ -55,12 +55,12 @@ def write(ours: EmbeddedCluster, topic: str, records: int) -> None:
 
 
 def test_quorum_and_features_are_described(ours: EmbeddedCluster) -> None:
-    told = tool(ours, "metadata-quorum", "describe", "--status")
-    assert re.search(rf"LeaderId:\s+{ours.controller_id}\b", told)
-    assert re.search(rf"ClusterId:\s+{re.escape(ours.cluster_id)}\b", told)
-    assert {int(each) for each in re.findall(r'"id": ?(\d)', told.partition("CurrentVoters")[2])} == {1, 2, 3}
-    told = tool(ours, "metadata-quorum", "describe", "--replication")
-    rows = [line.split() for line in told.splitlines()[1:]]
+    output = tool(ours, "metadata-quorum", "describe", "--status")
+    assert re.search(rf"LeaderId:\s+{ours.controller_id}\b", output)
+    assert re.search(rf"ClusterId:\s+{re.escape(ours.cluster_id)}\b", output)
+    assert {int(each) for each in re.findall(r'"id": ?(\d)', output.partition("CurrentVoters")[2])} == {1, 2, 3}
+    output = tool(ours, "metadata-quorum", "describe", "--replication")
+    rows = [line.split() for line in output.splitlines()[1:]]
     assert sorted(int(row[0]) for row in rows) == [1, 2, 3]
     assert sorted(row[-1] for row in rows) == ["Follower", "Follower", "Leader"]
     assert re.search(
@@ -72,8 +72,8 @@ def test_voters_of_a_dynamic_quorum_are_described_and_removed() -> None:
     skip_without_kafka()
     with EmbeddedCluster(1, controllers=1, dynamic_quorum=True) as growing:
         added = growing.add_controller()
-        told = tool(growing, "metadata-quorum", "describe", "--status")
-        assert re.findall(r'"id": ?(\d+)', told.partition("CurrentVoters")[2].partition("CurrentObservers")[0]) == [
+        output = tool(growing, "metadata-quorum", "describe", "--status")
+        assert re.findall(r'"id": ?(\d+)', output.partition("CurrentVoters")[2].partition("CurrentObservers")[0]) == [
             "3000",
             str(added.id),
         ]
@@ -92,10 +92,10 @@ def test_metadata_log_and_snapshots_are_dumped(ours: EmbeddedCluster, topic: str
     directory = Path(ours.brokers[0].data_dir) / "__cluster_metadata-0"
     wait_until(lambda: [*directory.glob("0*.checkpoint")] != [], "no snapshot is written")
     files = ",".join(str(file) for file in (*directory.glob("0*.checkpoint"), *directory.glob("*.log")))
-    told = tools.run("dump-log", "--cluster-metadata-decoder", "--files", files).out
-    assert '"type":"TOPIC_RECORD"' in told
-    assert '"type":"REGISTER_BROKER_RECORD"' in told
-    assert "SnapshotFooter" in told
+    output = tools.run("dump-log", "--cluster-metadata-decoder", "--files", files).out
+    assert '"type":"TOPIC_RECORD"' in output
+    assert '"type":"REGISTER_BROKER_RECORD"' in output
+    assert "SnapshotFooter" in output
 
 
 def test_preferred_leader_is_elected(ours: EmbeddedCluster, topic: str) -> None:
@@ -104,8 +104,8 @@ def test_preferred_leader_is_elected(ours: EmbeddedCluster, topic: str) -> None:
     ours.wait_isr(topic, 0, 3)
     assert ours.leader_of(topic, 0) != 2
     chosen = ("--topic", topic, "--partition", "0")
-    told = tool(ours, "leader-election", "--election-type", "preferred", *chosen)
-    assert f"Successfully completed leader election (PREFERRED) for partitions {topic}-0" in told
+    output = tool(ours, "leader-election", "--election-type", "preferred", *chosen)
+    assert f"Successfully completed leader election (PREFERRED) for partitions {topic}-0" in output
     wait_until(lambda: ours.leader_of(topic, 0) == 2, "the preferred broker does not lead")
 
 
@@ -118,8 +118,8 @@ def test_unclean_leader_is_elected_on_demand_only(ours: EmbeddedCluster, topic: 
     try:
         ours.start(3)
         assert "Leader: none" in tool(ours, "topics", "--describe", "--topic", topic, "--unavailable-partitions")
-        told = tool(ours, "leader-election", "--election-type", "unclean", "--topic", topic, "--partition", "0")
-        assert "Successfully completed leader election (UNCLEAN)" in told
+        output = tool(ours, "leader-election", "--election-type", "unclean", "--topic", topic, "--partition", "0")
+        assert "Successfully completed leader election (UNCLEAN)" in output
         wait_until(lambda: ours.leader_of(topic, 0) == 3, "no leader was elected")
         under = tool(ours, "topics", "--describe", "--topic", topic, "--under-replicated-partitions")
         assert re.search(r"Leader: 3\s+Replicas: 2,3\s+Isr: 3\b", under)
@@ -133,8 +133,8 @@ def test_partitions_are_reassigned_with_a_throttle(ours: EmbeddedCluster, topic:
     plan = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [2, 3]}]}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     chosen = ("--reassignment-json-file", str(tmp_path / "plan.json"))
-    told = tool(ours, REASSIGN, *chosen, "--execute", "--throttle", "1000000")
-    assert f"Successfully started partition reassignment for {topic}-0" in told
+    output = tool(ours, REASSIGN, *chosen, "--execute", "--throttle", "1000000")
+    assert f"Successfully started partition reassignment for {topic}-0" in output
     limits = tool(ours, "configs", "--entity-type", "brokers", "--entity-name", "3", "--describe")
     assert "follower.replication.throttled.rate=" in limits
     said: list[str] = []

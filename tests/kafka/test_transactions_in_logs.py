@@ -15,7 +15,7 @@ from tests.kafka.test_files import COMPLAINTS, dump
 
 ROUNDS = 300
 STARTS_OF_SEGMENTS = re.compile(r"^Non-consecutive offsets in .*\n(  -1 is followed by \d+\n?)+", re.MULTILINE)
-"""What the tool says of every segment that does not begin at offset 0."""
+"""The tool's output for every segment that does not begin at offset 0."""
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +42,12 @@ def test_dump_log_reads_our_markers_and_our_index_of_aborted_transactions(writte
     files = [path for kind in kinds for path in sorted(folder.glob(f"*.{kind}"))]
     assert len({path.suffix for path in files}) == len(kinds)
     assert len(list(folder.glob("*.txnindex"))) > 1, "the test wants several segments"
-    told = dump(files, "--deep-iteration", "--print-data-log", version=version)
-    assert "isvalid: false" not in told
-    told = STARTS_OF_SEGMENTS.sub("", told.replace("isvalid", ""))
-    assert not COMPLAINTS.search(told), told[-2000:]
+    output = dump(files, "--deep-iteration", "--print-data-log", version=version)
+    assert "isvalid: false" not in output
+    output = STARTS_OF_SEGMENTS.sub("", output.replace("isvalid", ""))
+    assert not COMPLAINTS.search(output), output[-2000:]
     for kind in ("COMMIT", "ABORT"):
-        assert len(re.findall(rf"endTxnMarker: {kind} coordinatorEpoch: 0", told)) == ROUNDS
-    aborted = re.findall(r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", told)
+        assert len(re.findall(rf"endTxnMarker: {kind} coordinatorEpoch: 0", output)) == ROUNDS
+    aborted = re.findall(r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", output)
     # each round is four offsets: a record of 1, one of 2, the end of 2 while 1 is still open, the end of 1
     assert [tuple(map(int, row)) for row in aborted] == [(2, n + 1, n + 2, n) for n in range(0, 4 * ROUNDS, 4)]

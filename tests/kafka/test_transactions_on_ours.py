@@ -74,23 +74,23 @@ def test_kafkas_producer_and_consumer_transact(ours: str, version: str, topic: s
     assert "CompleteCommit" in described.out
 
 
-def test_kafkas_tool_looks_at_transactions_and_ends_them(ours: str, version: str, topic: str) -> None:
+def test_kafkas_tool_describes_and_aborts_transactions(ours: str, version: str, topic: str) -> None:
     name = f"tool-{version}"
     silent = producer(ours, name)
     transact(silent, topic, b"never committed")
     at = ("--bootstrap-server", ours)
 
-    def told(*arguments: str) -> str:
+    def tool(*arguments: str) -> str:
         return tools.run("transactions", *at, *arguments, version=version).out
 
-    assert [line.split()[3] for line in told("list").splitlines() if line.startswith(name)] == ["Ongoing"]
-    described = told("describe", "--transactional-id", name)
+    assert [line.split()[3] for line in tool("list").splitlines() if line.startswith(name)] == ["Ongoing"]
+    described = tool("describe", "--transactional-id", name)
     assert "Ongoing" in described
     assert f"{topic}-0" in described
-    rows = told("describe-producers", "--topic", topic, "--partition", "0").splitlines()
+    rows = tool("describe-producers", "--topic", topic, "--partition", "0").splitlines()
     assert rows[1].split()[-1] == "0"  # the start of the transaction
-    assert topic not in told("find-hanging", "--broker-id", "1")
-    told("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    assert topic not in tool("find-hanging", "--broker-id", "1")
+    tool("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
     after = producer(ours, f"after-{version}")
     transact(after, topic, b"committed")
     after.commit_transaction(PATIENCE)

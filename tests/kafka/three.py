@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 OURS: Final = "ours"
 KINDS: Final = ("kafka", OURS)
-"""Whose three nodes a test runs on."""
+"""The broker that a test's three nodes run."""
 
 _NODES: Final = (1, 2, 3)
 _RACK: Final = "broker.rack"
@@ -45,27 +45,27 @@ class OurThree:
         return self._cluster.bootstrap_servers
 
     def runs(self, node: int) -> bool:
-        """Whether the node was neither killed nor stopped."""
+        """Return True if the node was neither killed nor stopped."""
         return self._cluster.node(node).alive
 
     def pause(self, node: int) -> None:
-        """Stop a node in its tracks (SIGSTOP)."""
+        """Freeze a node (SIGSTOP)."""
         self._cluster.pause(node)
 
     def resume(self, node: int) -> None:
-        """Let a paused node go on."""
+        """Resume a paused node."""
         self._cluster.resume(node)
 
     def kill(self, node: int) -> None:
-        """End a node at once (SIGKILL)."""
+        """Kill a node (SIGKILL)."""
         self._cluster.kill(node)
 
     def stop(self, node: int) -> None:
-        """End a node as an operator would."""
+        """Shut a node down cleanly."""
         self._cluster.stop(node)
 
     def restart(self, node: int) -> None:
-        """Start a node again that was killed or stopped, and wait until it serves."""
+        """Start a killed or stopped node, and wait until it serves."""
         self._cluster.start(node)
 
 

@@ -65,7 +65,7 @@ def _properties(option: str, verb: str, properties: Mapping[str, str]) -> list[s
 
 
 class Output(NamedTuple):
-    """What a tool said."""
+    """The output of a tool."""
 
     code: int
     out: str
@@ -83,7 +83,7 @@ def command(tool: str, *arguments: str, version: str = VERSIONS[0], jvm: tuple[s
 def start(
     tool: str, *arguments: str, version: str = VERSIONS[0], jvm: tuple[str, ...] = _QUICK
 ) -> subprocess.Popen[str]:
-    """A tool that runs beside the test."""
+    """Start a tool, and return its process."""
     pipe = subprocess.PIPE
     return subprocess.Popen(
         command(tool, *arguments, version=version, jvm=jvm), stdin=pipe, stdout=pipe, stderr=pipe, text=True

@@ -30,9 +30,9 @@ def wait_until(reached: Callable[[], bool], what: str, seconds: float = PATIENCE
 def create(servers: str, *topics: NewTopic) -> None:
     """Makes topics that every node of `servers` knows and whose leaders lead when it returns.
 
-    Kafka answers CreateTopics once its controller has decided, and its nodes hear of that one after the other: who asks
-    one of them at once may be told that there is no such topic, or that the leader does not lead. A client asks again;
-    a test that asks once, or has set itself a short time limit, fails on a busy machine.
+    Kafka answers CreateTopics once its controller has decided, and its nodes hear of that one after the other: one of
+    them that is asked at once may answer that there is no such topic, or that the leader does not lead. A client asks
+    again; a test that asks once, or has a short time limit, fails on a busy machine.
     """
     with Admin(servers) as admin:
         admin.create_topics(list(topics))
@@ -59,12 +59,12 @@ def delete(servers: str, name: str) -> None:
 
 
 def _serves(node: RawConnection, address: str, names: list[str]) -> bool:
-    """Whether the node at that address knows a leader of every partition, and serves those that it leads itself."""
+    """Return True if the node knows a leader of every partition, and serves those that it leads itself."""
     asked = [MetadataRequestTopic(name=name) for name in names]
-    told = node.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 4)
-    own_ids = [broker.node_id for broker in told.brokers if f"{broker.host}:{broker.port}" == address]
+    answer = node.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 4)
+    own_ids = [broker.node_id for broker in answer.brokers if f"{broker.host}:{broker.port}" == address]
     mine = []
-    for topic in told.topics:
+    for topic in answer.topics:
         if topic.error_code or any(partition.error_code for partition in topic.partitions):
             return False
         led = [part.partition_index for part in topic.partitions if part.leader_id in own_ids]
@@ -87,5 +87,5 @@ def leaders_of(servers: str, topic: str) -> list[int]:
         found[:] = [partition.leader for partition in partitions]
         return True
 
-    wait_until(known, f"nobody knows {topic}")
+    wait_until(known, f"no node knows {topic}")
     return found

@@ -85,7 +85,7 @@ def test_id_and_secret_are_encoded_if_the_server_wants_it(run: Any, server: Iden
     run(scenario())
 
 
-def test_server_in_trouble_is_asked_again(run: Any, server: IdentityServer) -> None:
+def test_overloaded_server_is_asked_again(run: Any, server: IdentityServer) -> None:
     answers: list[tuple[int, Any]] = [(503, b"<html>"), (429, {}), (500, b""), (200, {"access_token": "abc"})]
 
     async def scenario() -> None:
@@ -113,7 +113,7 @@ def test_server_in_trouble_is_asked_again(run: Any, server: IdentityServer) -> N
         (200, {"access_token": "a b"}, "the token is not of the characters that RFC 6750 allows"),
     ],
 )
-def test_failure_that_lasts_is_told_at_once(
+def test_permanent_failure_is_raised_at_once(
     run: Any, server: IdentityServer, status: int, body: Any, says: str
 ) -> None:
     async def scenario() -> None:
@@ -127,7 +127,7 @@ def test_failure_that_lasts_is_told_at_once(
     run(scenario())
 
 
-def test_server_that_stays_in_trouble_is_named_after_the_timeout(run: Any, server: IdentityServer) -> None:
+def test_server_that_stays_overloaded_is_named_after_the_timeout(run: Any, server: IdentityServer) -> None:
     async def scenario() -> None:
         server.answer = lambda _: (503, {"error": "temporarily_unavailable"})
         options = oidc(f"{server.url}/token", socket_connection_setup_timeout_ms=300, sasl_login_retry_backoff_ms=20)
@@ -200,7 +200,7 @@ def test_authorities_that_cannot_be_read_are_named(name: str, value: str) -> Non
     ("url", "warned"),
     [("http://identity.test/token", True), ("http://127.0.0.1/token", False), ("https://identity.test/token", False)],
 )
-def test_secret_that_others_can_read_is_warned_of(url: str, warned: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_secret_sent_without_tls_is_warned_of(url: str, warned: bool, caplog: pytest.LogCaptureFixture) -> None:
     options: dict[str, Any] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
     Authenticator(ClientConfig(bootstrap_servers=("localhost:1",), **oidc(url), **options), SYSTEM_CLOCK)
     assert ("can be read on their way" in caplog.text) is warned
@@ -286,7 +286,7 @@ def test_token_of_a_file_is_replaced_when_the_file_changes(run: Any, tmp_path: P
             await open_one()
         assert "hunter2" not in str(caught.value)
         write(second)
-        with pytest.raises(ConnectionFailed, match=r"the token that is to be sent ended 1\d\d s ago"):
+        with pytest.raises(ConnectionFailed, match=r"the token expired 1\d\d s ago"):
             await open_one()
         broker.stop()
 

@@ -106,7 +106,7 @@ def test_wrong_passwords_and_other_files_are_named(tmp_path: Path) -> None:
     assert "holds no certificate of an authority" in problem(ssl_cafile=key, ssl_truststore_type="PEM")
 
 
-def test_jks_is_refused_with_the_way_out() -> None:
+def test_jks_is_refused_with_the_command_that_converts_it() -> None:
     with pytest.raises(errors.ConfigError, match="keytool -importkeystore"):
         ClientConfig(bootstrap_servers=("localhost:1",), security_protocol="SSL", ssl_truststore_type="JKS")
     with pytest.raises(errors.ConfigError, match=r"ssl\.keystore\.type is JKS .*-deststoretype PKCS12"):

@@ -333,7 +333,7 @@ def test_token_is_kept_until_it_is_due_and_then_replaced(run: Any, caplog: pytes
             clock.seconds = 1915
             await open_one()
             assert calls[3:] == [1915]
-        assert "the last token is used" in caplog.text
+        assert "using the last token" in caplog.text
         clock.seconds = 2100
         with pytest.raises(ConnectionFailed, match="sasl_oauth_token_provider failed with IndexError"):
             await open_one()

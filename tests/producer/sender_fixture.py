@@ -52,7 +52,7 @@ class SenderFixture:
         """Return the requests that are sent now, on one connection."""
         self.now += seconds
         for settlement in self.sender.begin(self.now):
-            settlement.tell()
+            settlement.notify()
         sent = []
         while (work := self.sender.drain(node, self.now, link)) is not None:
             assert work.link == link
@@ -76,12 +76,12 @@ class SenderFixture:
             for batch in work.batches
         }
         for settlement in self.sender.answered(work, answers, throttle_ms, self.now):
-            settlement.tell()
+            settlement.notify()
 
     def lose(self, name, written=True):
         error = errors.ConnectionFailed("the connection broke")
         for settlement in self.sender.lost(self.works.pop(name), error, written=written, now=self.now):
-            settlement.tell()
+            settlement.notify()
 
     def numbers(self, name):
         batch = next(batch for batch in self.names if self.names[batch] == name)

@@ -134,11 +134,11 @@ def test_number_of_unknown_outcome_may_arrive_until_a_later_confirmation():
     sequence, _ = begun()
     sequence.gave_up(7)
     sequence.gave_up(4)
-    assert sequence.haunted
+    assert sequence.may_still_arrive
     sequence.confirmed(5)  # an older batch, which was on its way when that one was given up
-    assert sequence.haunted
+    assert sequence.may_still_arrive
     sequence.confirmed(8)
-    assert not sequence.haunted
+    assert not sequence.may_still_arrive
 
 
 def test_sequences_wrap_as_kafkas_do():

@@ -132,10 +132,10 @@ def test_purge_leaves_batches_in_flight():
     (waiting,) = fixture.batch("b")
     fixture.drain()
     for settlement in fixture.sender.abort(errors.ClosedError("purged"), on_wire=False):
-        settlement.tell()
+        settlement.notify()
     assert waiting.done() and not sent.done() and not waiting.exception(0).maybe_persisted
     fixture.answer("a")
     assert sent.result(0).offset == 0
     for settlement in fixture.sender.abort(errors.ClosedError("closed")):
-        settlement.tell()
+        settlement.notify()
     assert fixture.accumulator.pool.available == 100_000

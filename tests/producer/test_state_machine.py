@@ -134,7 +134,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     def _tell(self, settlements: list[Settlement]):
         for settlement in settlements:
-            settlement.tell()
+            settlement.notify()
 
     def _step(self):
         self._tell(self.sender.begin(self.now))

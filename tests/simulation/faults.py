@@ -1,4 +1,4 @@
-"""What happens to a simulated cluster: kills, cuts, stalls, slow links, in an order that the seed decides."""
+"""The faults of a simulated cluster: kills, cuts, stalls, slow links, in an order that the seed decides."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Nemesis:
             self.cluster.world.after(self.rng.uniform(0.05, 2.0), node.start)
 
     def _is_whole(self) -> bool:
-        """Tell whether all nodes run and are in sync in what they know now."""
+        """Return True if all nodes run and are in sync in what they know now."""
         brokers = [broker for _node, broker in self.cluster.running()]
         if any(not _is_unfenced(broker) for broker in brokers):
             return False
@@ -181,7 +181,7 @@ class Nemesis:
             self.cluster.world.after(self.rng.uniform(0.1, 5.0), each.process.resume)
         self.copiers.append(each.successor())
 
-    def doom(self, copier: Copying) -> None:
+    def kill_in_rebalance(self, copier: Copying) -> None:
         """Kill a copier, and all its successors, as soon as a rebalance takes or gives it partitions."""
         world = self.cluster.world
 
@@ -197,7 +197,7 @@ class Nemesis:
             if not copier.is_succeeded:
                 following = copier.successor()
                 self.copiers.append(following)
-                self.doom(following)
+                self.kill_in_rebalance(following)
 
         copier.on_rebalance = lambda: world.after(self.rng.choice((0.0, 0.005, 0.05)), kill)
 
@@ -206,7 +206,7 @@ class Nemesis:
 
 
 def _is_unfenced(broker: BrokerNode) -> bool:
-    """Tell whether the controller has registered this life of a broker, and unfenced it."""
+    """Return True if the controller has registered this life of a broker, and unfenced it."""
     lifecycle = None if broker.membership is None else broker.membership.lifecycle
     return lifecycle is not None and lifecycle.lifecycle.state is BrokerState.RUNNING
 

@@ -22,7 +22,7 @@ END: Final = 26
 MARKERS: Final = 27
 OFFSETS: Final = 28
 _REPEATED: Final = (ADD_PARTITIONS, END, MARKERS, MARKERS, OFFSETS)
-"""What may come twice where each transaction has its epoch: markers more often, as there are so many of them."""
+"""Requests that may arrive twice where each transaction has its epoch, mostly markers, of which there are many."""
 
 _KEPT: Final = 20
 _LENGTH: Final = struct.Struct(">ih")

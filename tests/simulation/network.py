@@ -77,7 +77,7 @@ class Network:
                 each.resend()
 
     def deliver(self, process: Process, host: str, port: int, data: bytes) -> bool:
-        """Send bytes over a connection of their own, whose answer nobody reads; False if no process listens there."""
+        """Send bytes over a connection of their own, whose answer is not read; False if no process listens there."""
         listener = self.listeners.get((host, port))
         if listener is None:
             return False
@@ -359,7 +359,7 @@ class Connecting:
 
         def answer(listener: ListeningSocket | None) -> None:
             if back in network.cuts:
-                return  # the connection stays half open at the other host, which nobody uses
+                return  # the connection stays half open at the other host, where nothing uses it
             delay = network.delay(*back)
             if listener is None:
                 network.world.after(delay, refuse)

@@ -39,7 +39,7 @@ _FAULTS: Final = 6
 
 @dataclass
 class Outcome:
-    """What a seed has led to."""
+    """The outcome of a seed."""
 
     seed: int
     seconds: float
@@ -69,20 +69,20 @@ class Outcome:
         )
 
 
-def simulate(seed: int, *, faults: int = _FAULTS, doomed: bool = False) -> Outcome:
+def simulate(seed: int, *, faults: int = _FAULTS, kill_in_rebalances: bool = False) -> Outcome:
     """Run a cluster through random faults, heal it, read everything, and check what happened.
 
-    With `doomed` there are copiers, one of which is killed whenever a rebalance begins.
+    With `kill_in_rebalances` there are copiers, one of which is killed whenever a rebalance begins.
     """
     world = World(seed)
     with _errors_of_the_log(world):
-        return _Simulation(seed, world, doomed=doomed).run(faults)
+        return _Simulation(seed, world, kill_in_rebalances=kill_in_rebalances).run(faults)
 
 
 class _Simulation:
-    def __init__(self, seed: int, world: World, *, doomed: bool) -> None:
+    def __init__(self, seed: int, world: World, *, kill_in_rebalances: bool) -> None:
         self.seed = seed
-        self.doomed = doomed
+        self.kill_in_rebalances = kill_in_rebalances
         self.world = world
         self.history = History()
         self.rng = Random(seed)
@@ -185,11 +185,11 @@ class _Simulation:
         for client in clients:
             client.start()
         self.clients = clients
-        if rng.random() < 0.2 or self.doomed:
+        if rng.random() < 0.2 or self.kill_in_rebalances:
             protocol = rng.choice(self.protocols)
             self.nemesis.copiers = [Copying(cluster, history, f"copier-{number}", protocol) for number in (1, 2)]
-            if rng.random() < 0.3 or self.doomed:
-                self.nemesis.doom(self.nemesis.copiers[0])
+            if rng.random() < 0.3 or self.kill_in_rebalances:
+                self.nemesis.kill_in_rebalance(self.nemesis.copiers[0])
             for each in (self.copied, *self.nemesis.copiers):
                 each.start()
 

@@ -33,7 +33,7 @@ def test_no_seed_violates_anything(group: int) -> None:
 def test_copier_that_is_killed_in_every_rebalance_copies_exactly_once() -> None:
     killed = 0
     for seed in range(2):
-        outcome = simulate(seed, faults=FAULTS, doomed=True)
+        outcome = simulate(seed, faults=FAULTS, kill_in_rebalances=True)
         assert not outcome.violations, outcome.report()
         killed += outcome.killed_in_rebalances
     assert killed >= 2

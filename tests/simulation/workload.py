@@ -204,7 +204,7 @@ class Transacting(Client):
             try:
                 await producer.abort_transaction(DELIVERY_SECONDS)
             finally:
-                self._end(name, FAIL)  # nobody has asked for its commit
+                self._end(name, FAIL)  # its commit was not requested
             return
         self._current = (name, INFO)
         try:

@@ -18,7 +18,7 @@ CONNECT = (
     "protobuf==7.36.2",
     "pyyaml==6.0.4",
 )
-"""What Spark Connect and declarative pipelines need: `pip install 'pyspark[pipelines]'`."""
+"""The packages for Spark Connect and declarative pipelines: `pip install 'pyspark[pipelines]'`."""
 
 CACHE = Path.home() / ".cache" / "pyclient-kafka"
 ROOT = Path(__file__).parents[2]

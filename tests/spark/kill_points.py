@@ -33,7 +33,7 @@ QUERY_FAILURES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be killed how often, for one query."""
+    """The processes to kill, and how often, for one query."""
 
     seed: int
     kills: int

@@ -1,4 +1,4 @@
-"""What a worker's clients are made of: fetches that suit a range, and collections that leave out what is loaded."""
+"""The clients of workers: fetches that suit a range, and garbage collections without loaded modules."""
 
 from __future__ import annotations
 

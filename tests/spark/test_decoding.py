@@ -67,7 +67,7 @@ pieces = st.lists(
 @pytest.mark.parametrize("name", WRITTEN)
 @settings(max_examples=40)
 @given(data=st.data())
-def test_what_was_written_is_decoded(name: FormatName, data: st.DataObject) -> None:
+def test_decoder_returns_the_encoded_values(name: FormatName, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | orders, max_size=5))
     write = WRITTEN[name]
     made = decoder(name, permissive=False)
@@ -115,7 +115,7 @@ def test_the_first_malformed_value_is_named_or_null(name: FormatName, damaged: b
 
 
 @pytest.mark.parametrize("permissive", [False, True])
-def test_missing_package_is_no_malformed_value(permissive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_raises_its_own_error(permissive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     made = decoder("avro", permissive=permissive)
     monkeypatch.setattr(decoding, "_avro_reader", lambda _schema: import_module("no_such_package"))
     with pytest.raises(ModuleNotFoundError):

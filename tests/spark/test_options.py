@@ -162,7 +162,7 @@ def test_formats_are_in_the_schema() -> None:
         ({"valueFormat": "json", "valueSchema": "id long", "columns": "key"}, "which the option columns leaves out"),
     ],
 )
-def test_what_is_wrong_with_a_format_is_said(given: dict[str, str], said: str) -> None:
+def test_invalid_format_options_are_refused(given: dict[str, str], said: str) -> None:
     assert said in problems({**SUBSCRIBED, **given})
 
 

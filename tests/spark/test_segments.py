@@ -141,7 +141,7 @@ def test_batches_that_are_larger_than_a_read(cluster: EmbeddedCluster) -> None:
     assert [len(value) for value in by_segments(cluster)["value"].to_pylist()] == [9_000_000, 1]
 
 
-def test_what_is_not_possible_is_said(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_invalid_arguments_raise_clear_errors(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     create(cluster)
     fill(cluster)
     with pytest.raises(errors.UnknownTopicOrPartition, match="the cluster has no topic nothing"):
@@ -191,7 +191,7 @@ def test_batches_that_cannot_be_found_are_an_error(cluster: EmbeddedCluster, dam
 class TestInSpark:
     pytestmark = needs_java
 
-    def test_equals_what_the_source_reads(self, spark: Any, cluster: EmbeddedCluster) -> None:
+    def test_rows_equal_those_of_the_source(self, spark: Any, cluster: EmbeddedCluster) -> None:
         create(cluster)
         fill(cluster)
         df = topic_to_dataframe(spark, cluster, "t")

@@ -1,4 +1,4 @@
-"""What tasks know about themselves, in Spark and in engines that say less."""
+"""The context of tasks, in Spark and in engines without one."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _CHECKED_FIRST: Final = "hardcode"
 
 
 class Decision(NamedTuple):
-    """Whether something is allowed, and by what: an ACL, or the name of a rule."""
+    """Return True if something is allowed, and by what: an ACL, or the name of a rule."""
 
     allowed: bool
     rule: str

@@ -33,7 +33,7 @@ class Authority:
     """Keeps its key and all certificates as files in `directory`, which only this user can read."""
 
     def __init__(self, directory: str) -> None:
-        """Make the authority, or take the one that is there. Raises `ConfigError` if its files cannot be read."""
+        """Create the authority, or load the existing one. Raises `ConfigError` if its files cannot be read."""
         self._directory = directory
         self.certificate_path = self._path("ca.pem")
         key_path = self._path("ca.key")
@@ -68,7 +68,7 @@ class Authority:
         return self._issue("broker.pem", name, hosts)
 
     def of_user(self, user: str) -> str:
-        """Return the path of a user's certificate, with its key; it is made when it is first asked for."""
+        """Return the path of a user's certificate, with its key; it is created on first use."""
         file = f"user-{quote(user, safe='')}.pem"
         path = self._path(file)
         return path if os.path.exists(path) else self._issue(file, user, ())
@@ -142,7 +142,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def write_private(path: str, content: bytes) -> None:
-    """Write a file that nobody else may read, under a name that is whole at any time."""
+    """Write a file that only this user can read; replace an older one atomically."""
     temporary = f"{path}.{os.getpid()}.tmp"
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)

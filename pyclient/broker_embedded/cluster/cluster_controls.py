@@ -288,7 +288,7 @@ ENDPOINTS: Final[tuple[ClusterEndpoint, ...]] = (
     ClusterEndpoint("POST", "/cluster/add-broker", "start one more broker", {"rack": "its rack"}, _add_broker),
     ClusterEndpoint("POST", "/cluster/remove-broker", "drain a broker, stop and unregister it", _NODE, _remove_broker),
     ClusterEndpoint("POST", "/cluster/add-controller", "start a controller and make it a voter", {}, _add_controller),
-    ClusterEndpoint("POST", "/cluster/remove-controller", "have a voter leave the quorum", _NODE, _remove_controller),
+    ClusterEndpoint("POST", "/cluster/remove-controller", "remove a voter from the quorum", _NODE, _remove_controller),
     ClusterEndpoint(
         "POST", "/time/advance", "advance the clocks of all nodes", {"seconds": "by how many seconds"}, _advance
     ),

@@ -1,4 +1,4 @@
-"""Whole clusters over HTTP: `/clusters` beside the other controls creates and destroys them, in milliseconds each.
+"""Whole clusters over HTTP: requests to `/clusters` create and destroy them, in milliseconds each.
 
 They run in this process (or, with `processes`, in processes of it), on ports of their own, and end with the controls.
 """

@@ -1,4 +1,4 @@
-"""The controllers of a cluster with a dynamic quorum, in a file of its directory, for the next cluster on it."""
+"""Keeps the controllers of a dynamic quorum in a file of the cluster's directory, for the next cluster on it."""
 
 from __future__ import annotations
 

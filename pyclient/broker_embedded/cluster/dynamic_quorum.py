@@ -1,4 +1,4 @@
-"""The voters of a cluster whose metadata log has them (KIP-853): the first snapshot, and changes."""
+"""The voters of a dynamic quorum (KIP-853): the first snapshot, which names them, and changes of them."""
 
 from __future__ import annotations
 
@@ -60,14 +60,17 @@ def directory_id(directory: str) -> uuid.UUID:
 
 
 class VoterChanges:
-    """Adds and removes voters by Kafka's own requests to a broker; `address` returns that of one that runs."""
+    """Adds and removes voters by AddRaftVoter and RemoveRaftVoter requests.
+
+    `address` returns the `host:port` of a running broker.
+    """
 
     def __init__(self, address: Callable[[], str], timeout: float) -> None:
         self._address = address
         self._timeout = timeout
 
     def add(self, node_id: int, directory: str, address: str) -> None:
-        """Make a controller a voter, as soon as it has the log. Raises a `BrokerError`, or `ClientError`."""
+        """Make a controller a voter when it has caught up with the log. Raises a `BrokerError`, or `ClientError`."""
         host, port = parse_address(address)
 
         def ask(broker: str) -> tuple[int, str | None]:
@@ -96,7 +99,10 @@ class VoterChanges:
         self._until_done(ask, f"removing controller {node_id}", VoterNotFound.code)
 
     def _until_done(self, ask: Callable[[str], tuple[int, str | None]], what: str, done: int) -> None:
-        """Repeat a request that may be repeated; after a lost answer the error `done` says that it was carried out."""
+        """Repeat a request until it succeeds, fails for good, or the time is over.
+
+        For a repeated request the error code `done` means that an earlier one has succeeded.
+        """
         end, is_repeated = time.monotonic() + self._timeout, False
         while True:
             lost: ClientError | None = None

@@ -324,14 +324,14 @@ class EmbeddedCluster:
         return node
 
     def remove_controller(self, node: int, timeout: float = 60.0) -> None:
-        """Make a controller, also the active one, a voter no more. One that is no broker is stopped; its files stay.
+        """Remove a controller from the voters, also the active one. Stop it unless it is a broker; its files stay.
 
         Raises a `BrokerError` for the last voter.
         """
         self._check_dynamic("remove_controller")
         leaving = self.node(node)
         if node not in self._layout.voters:
-            raise ConfigError(f"node {node} is no voter: the voters are {', '.join(map(str, self._layout.voters))}")
+            raise ConfigError(f"node {node} is not a voter: the voters are {', '.join(map(str, self._layout.voters))}")
         self._voter_changes(timeout).remove(node, leaving.data_dir)
         self._layout = self._layout.without_voter(node)
         self._configs.voters_changed(self._layout)

@@ -1,4 +1,4 @@
-"""Clusters that are still open when the interpreter exits: they are closed after the clients."""
+"""Closes the clusters that are still open when the interpreter exits, after the clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def close_at_exit(cluster: EmbeddedCluster) -> None:
 
 
 def closed(cluster: EmbeddedCluster) -> None:
-    """Take note that a cluster needs no closing at the exit."""
+    """Do not close a cluster at the exit: it is closed."""
     _live.discard(cluster)
 
 

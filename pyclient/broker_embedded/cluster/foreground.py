@@ -1,6 +1,6 @@
 """A broker in the foreground of a process: it serves until a signal, or until its parent has ended.
 
-A cluster of several brokers is in the foreground, too, while each of its brokers has a process of its own.
+A cluster of several brokers is served by one process for each broker, which this process starts and watches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_LOOK_SECONDS: Final = 0.5  # between two searches for brokers that have crashed
+_LOOK_SECONDS: Final = 0.5  # between two checks for crashed brokers
 _FULL: Final = 2  # the oldest generation
 _LONG_COLLECTION: Final = 0.005  # seconds of CPU time
 
@@ -102,7 +102,7 @@ def serve(
 
 
 def _has_users(security: str, settings: Mapping[str, str]) -> bool:
-    """Return True unless all listeners are PLAINTEXT, where nobody says who it is."""
+    """Return True unless all listeners are PLAINTEXT, which has no authentication."""
     texts = (security, settings.get("listeners", ""), settings.get("listener.security.protocol.map", ""))
     return any(protocol in text.upper() for text in texts for protocol in PROTOCOLS[1:])
 

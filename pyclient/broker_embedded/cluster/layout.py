@@ -61,9 +61,9 @@ class Layout:
     voters: tuple[int, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    """The options of single nodes by their ids; their `log.dirs` are more directories beside the node's own one."""
+    """The options of single nodes by their ids; their `log.dirs` are added to the node's own directory."""
     dynamic: bool = False
-    """True if the metadata log has the voters (KIP-853); `voters` are then those of the moment."""
+    """True if the metadata log has the voters (KIP-853); `voters` are then the current ones."""
 
     @property
     def is_one_node(self) -> bool:
@@ -128,13 +128,13 @@ class Layout:
         return replace(self, nodes=(*brokers, *others), voters=tuple(ids))
 
     def with_controller(self, data_dir: str) -> tuple[Layout, NodePlan]:
-        """Return the layout with one more controller, and that; no directory in the cluster's has its id."""
+        """Return the layout with one more controller, and that controller. Its id has no directory yet."""
         known = [FIRST_CONTROLLER - 1, *(each.node_id for each in self.nodes), *_directories(data_dir)]
         node = _controller(max(known) + 1)
         return replace(self, nodes=(*self.nodes, node), voters=(*self.voters, node.node_id)), node
 
     def without_voter(self, node_id: int) -> Layout:
-        """Return the layout in which a node is no voter."""
+        """Return the layout in which a node is not a voter."""
         return replace(self, voters=tuple(each for each in self.voters if each != node_id))
 
     def without(self, node_id: int) -> Layout:

@@ -1,7 +1,8 @@
 """The network between nodes for tests: TCP proxies whose directions can be cut, delayed and limited.
 
-A `Flow` is what happens to bytes from one node to another. A `Proxy` forwards the connections that a node makes to one
-listener of another node; its two directions follow the flows of these nodes. `Links` keeps them, on a loop of its own.
+A `Flow` delays, limits or cuts the bytes from one node to another. A `Proxy` forwards the connections that a node makes
+to one listener of another node; its two directions follow the flows of these nodes. `Links` keeps them, on a loop of
+its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _CALL_SECONDS: Final = 30.0
 
 
 class Flow:
-    """What happens to the bytes from one node to another: all pass, late and at a rate, or none."""
+    """The flow of bytes from one node to another: all pass, late and at a rate, or none."""
 
     def __init__(self) -> None:
         self._passing = asyncio.Event()

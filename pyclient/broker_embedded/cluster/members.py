@@ -1,4 +1,4 @@
-"""The nodes of a cluster, and what goes with each of them: faults, logged requests, links, the advance of its clock."""
+"""The nodes of a cluster, with the faults, logged requests, links and clock advances of each."""
 
 from __future__ import annotations
 

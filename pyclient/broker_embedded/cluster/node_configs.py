@@ -82,9 +82,9 @@ class NodeConfigs:
 
     @staticmethod
     def _known_ports(layout: Layout, data_dir: str) -> dict[int, int]:
-        """Return the ports of the controllers of a cluster whose log has the voters; empty if it is new.
+        """Return the ports of the controllers of a dynamic quorum; empty for a new cluster.
 
-        Raises `ConfigError` if the directory has a cluster of the other kind.
+        Raises `ConfigError` if the directory's cluster has static voters and this one a dynamic quorum, or vice versa.
         """
         ports = read_controllers(data_dir)
         if ports and not layout.dynamic:
@@ -105,7 +105,7 @@ class NodeConfigs:
         return self._controller_addresses()[node_id]
 
     def config(self, layout: Layout, node: NodePlan) -> BrokerConfig:
-        """Return the configuration of a node, when `open` was called."""
+        """Return the configuration of a node; `open` must have been called."""
         if layout.is_one_node:
             return self._build(layout, node, self._data_dir, self._port)
         if node.is_broker and node.node_id not in self._listeners:
@@ -127,7 +127,7 @@ class NodeConfigs:
         return ",".join(f"{voter}@{self.controller_address(voter)}" for voter in sorted(self._controllers))
 
     def controller_address(self, node_id: int) -> str | None:
-        """Return the `host:port` of a node's controller listener; None if it is no voter, or alone."""
+        """Return the `host:port` of a node's controller listener; None if it is not a voter, or alone."""
         reserved = self._controllers.get(node_id)
         return None if reserved is None else format_address(self.host, reserved.port)
 
@@ -200,21 +200,21 @@ class NodeConfigs:
 
 
 def _new_id() -> str:
-    """Return a random cluster id; its text does not begin with a dash, like a command-line option."""
+    """Return a random cluster id without a leading dash, which command lines would take for an option."""
     while (text := uuid_text(uuid.UUID(int=random.getrandbits(128), version=4))).startswith("-"):
         pass
     return text
 
 
 class ReservedPort:
-    """A port that no program is given by chance until `release`; a node, in any process, can listen on it.
+    """A port that the system assigns to no other program until `release`; a node in any process can listen on it.
 
     The socket that keeps it is bound and does not listen: on Linux another socket with SO_REUSEADDR may be bound to the
     port, too, and while none listens there connections are refused. Elsewhere the port is only looked up.
     """
 
     def __init__(self, host: str, port: int = 0) -> None:
-        """Reserve `port`, 0: any free one. Raises `ConfigError` if it is taken or the address is not this machine's."""
+        """Reserve `port`; 0 is any free one. Raise `ConfigError` if it is taken, or for another machine's address."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:

@@ -61,7 +61,7 @@ class NodeLinks:
         return found
 
     def joined(self) -> None:
-        """Tell the nodes of one that has joined."""
+        """Send all nodes their addresses, after a node has joined."""
         if self._links is not None:
             self._tell()
 

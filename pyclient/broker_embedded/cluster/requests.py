@@ -146,7 +146,7 @@ class Requests:
         while len(found := self.query(api, **wanted)) < count:
             if time.monotonic() >= end:
                 raise KafkaTimeout(f"not within {timeout:g} s: the brokers have {len(found)} of {count} such requests")
-            time.sleep(LOOK_AGAIN)  # the brokers log for themselves: no one of them knows the sum
+            time.sleep(LOOK_AGAIN)  # each broker has its own log, so that the sum is polled
         return found[count - 1]
 
     def _reachable(self) -> list[Broker]:

@@ -28,7 +28,7 @@ _JWKS: Final = "sasl.oauthbearer.jwks.endpoint.url"
 class ClusterSecurity:
     """One protocol for all listeners of a cluster, and its users.
 
-    Names without passwords: with `SSL`, clients show a certificate that names one, with SASL a token.
+    Users without passwords authenticate by a certificate that names them (`SSL`), or by a token (SASL).
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class ClusterSecurity:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether connections are encrypted."""
+        """Return True if connections are encrypted."""
         return self.protocol in ("SSL", "SASL_SSL")
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether clients log in by SASL."""
+        """Return True if clients log in by SASL."""
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     def node_users(self, *, several: bool) -> dict[str, str]:
@@ -80,7 +80,7 @@ class ClusterSecurity:
         return by_password
 
     def mechanisms(self, *, several: bool) -> dict[str, Any]:
-        """Return the option of the mechanisms if users have tokens; several nodes connect to each other by PLAIN."""
+        """Return `sasl.enabled.mechanisms` for users with tokens; several nodes connect to each other by PLAIN."""
         if not self._by_token:
             return {}
         return {"sasl.enabled.mechanisms": f"PLAIN,{OAUTHBEARER}" if several else OAUTHBEARER}
@@ -91,13 +91,13 @@ class ClusterSecurity:
             return {}
         users = [str(given["super.users"])] if given.get("super.users") else []
         if not self.users:
-            raise ConfigError("acls are given without users: nobody could say who it is")
+            raise ConfigError("acls are given without users: without users no client can authenticate; give users, too")
         return {AUTHORIZER: STANDARD_AUTHORIZER, "super.users": ";".join((*users, f"User:{INTER_BROKER_USER}"))}
 
     def options(self, data_dir: str, host: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of nodes for TLS and tokens. Make what certificates and keys are missing, in `data_dir`.
+        """Return the nodes' options for TLS and tokens. Create missing certificates and keys in `data_dir`.
 
-        Certificates and keys that are `given` take the place of the cluster's own.
+        None are created for options that are `given`.
         """
         return {**self._tls_options(data_dir, host, given), **self._token_options(data_dir, given)}
 
@@ -142,7 +142,7 @@ class ClusterSecurity:
             raise ConfigError(f"user {user!r} is not one of this cluster's, which are {sorted(self.users)}")
         options: dict[str, Any] = {} if self.protocol == "PLAINTEXT" else {"security_protocol": self.protocol}
         if self.uses_tls and self._authority is None:
-            raise ClosedError("the cluster has its certificates once it was started: use `with` or start() first")
+            raise ClosedError("the cluster has certificates only after its start: use `with` or start() first")
         if self._authority is not None:
             options["ssl_cafile"] = self._authority.certificate_path
             if self.protocol == "SSL" and user is not None:
@@ -158,8 +158,8 @@ class ClusterSecurity:
     def _tokens_of(self, user: str) -> UserTokens:
         if self._token_key is None:
             raise ClosedError(
-                "the cluster has its key of tokens once it was started, if sasl.enabled.mechanisms has OAUTHBEARER and "
-                f"{_JWKS} is not given"
+                "the cluster signs tokens only after its start, if sasl.enabled.mechanisms has OAUTHBEARER and config "
+                f"has no {_JWKS}: use `with` or start() first"
             )
         from pyclient.broker_embedded.cluster.token_key import UserTokens
 

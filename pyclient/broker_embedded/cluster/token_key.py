@@ -31,7 +31,7 @@ class TokenKey:
     """Keeps the key pair as files in `directory`, which only this user can read."""
 
     def __init__(self, directory: str) -> None:
-        """Make the key, or take the one that is there. Raises `ConfigError` if its file cannot be read."""
+        """Create the key, or load the existing one. Raises `ConfigError` if its file cannot be read."""
         path = os.path.join(directory, f"{CERTIFICATES}tokens.key")
         try:
             if os.path.exists(path):
@@ -43,15 +43,15 @@ class TokenKey:
             keys_path = os.path.join(directory, f"{CERTIFICATES}tokens.jwks")
             write_private(keys_path, json.dumps(public).encode())
         except (OSError, ValueError) as error:
-            raise ConfigError(f"the key of tokens in {directory} cannot be used: {error}") from error
+            raise ConfigError(f"the key that signs tokens in {directory} cannot be used: {error}") from error
         self.keys_url = Path(os.path.abspath(keys_path)).as_uri()
-        """The URL of the public key, as a broker takes it."""
+        """The URL of the public key, for `sasl.oauthbearer.jwks.endpoint.url`."""
 
     def __repr__(self) -> str:
         return f"<TokenKey {self.keys_url}>"
 
     def sign(self, user: str) -> tuple[str, float]:
-        """Return a token of a user, and when it ends, in seconds since 1970."""
+        """Return a token for a user, and its expiry in seconds since 1970."""
         now = int(time.time())
         claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": user, "iat": now, "exp": now + _SECONDS}
         token: str = jwt.encode({"alg": _ALGORITHM, "kid": self._key.thumbprint()}, claims, self._key)

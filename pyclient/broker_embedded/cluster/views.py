@@ -1,4 +1,4 @@
-"""What a cluster of several brokers says of topics and groups, from what each broker says."""
+"""The topics and groups of a cluster of several brokers, merged from the answers of each broker."""
 
 from __future__ import annotations
 

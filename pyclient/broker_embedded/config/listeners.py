@@ -32,7 +32,7 @@ _LOOPBACK: Final = re.compile(r"127\.\d+\.\d+\.\d+|::1|localhost")
 
 
 class Place(NamedTuple):
-    """Where a listener is, or is said to be."""
+    """The address of a listener, bound or advertised."""
 
     host: str
     port: int
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 class ListenerConfig:
     """One listener. `options` has its values of the options of TLS and SASL, `logins` its login modules by mechanism.
 
-    `advertised` is the address that clients are told; None: the one that it has.
+    `advertised` is the address that clients get; None for the bound one.
     """
 
     name: str
@@ -56,17 +56,17 @@ class ListenerConfig:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether connections are encrypted."""
+        """Return True if connections are encrypted."""
         return self.protocol in ("SSL", "SASL_SSL")
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether clients authenticate themselves by SASL."""
+        """Return True if clients authenticate themselves by SASL."""
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     @property
     def is_open(self) -> bool:
-        """Whether another machine can connect to it without authenticating itself."""
+        """Return True if another machine can connect to it without authenticating itself."""
         anyone = not self.uses_sasl and (not self.uses_tls or self.options["ssl.client.auth"] != "required")
         return anyone and _LOOPBACK.fullmatch(self.host) is None
 
@@ -237,7 +237,7 @@ def _check(listener: ListenerConfig) -> None:
 
 
 def _check_keys(listener: ListenerConfig) -> None:
-    """Raise `ConfigError` if the keys of tokens are to come from where somebody could exchange them."""
+    """Raise `ConfigError` if the keys for tokens are to be fetched over a connection that can be tampered with."""
     name = "sasl.oauthbearer.jwks.endpoint.url"
     url = listener.of_mechanism(OAUTHBEARER, name)
     if not url:

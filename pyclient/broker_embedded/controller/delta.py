@@ -45,7 +45,7 @@ class MetadataDelta:
         )
 
     def __bool__(self) -> bool:
-        """Tell whether anything changed."""
+        """Return True if anything changed."""
         topics = self.created_topics or self.deleted_topics or self.partitions
         return bool(topics or self.brokers or self.configs or self.features)
 

@@ -57,7 +57,7 @@ def as_active_controller(handler: Callable[[Any, RequestContext], Any]) -> Calla
 
 
 def _is_of_this_node(request: Any) -> bool:
-    """Tell whether a request is only about log levels, which each node has of its own."""
+    """Return True if a request is only about log levels, which each node has of its own."""
     resources = getattr(request, "resources", ())
     return bool(resources) and all(each.resource_type == LOGGER_RESOURCE for each in resources)
 

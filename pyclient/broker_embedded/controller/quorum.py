@@ -331,7 +331,7 @@ class Quorum:
     # The disk
 
     def _flush(self) -> bool:
-        """Sync the log. Return True if it is on the disk already; the core then knows."""
+        """Sync the log. Return True if that is done and the Raft core notified, False if it goes on in background."""
         end = self._writer.flush(self.raft.state.log.flushed_end)
         if end is None:
             return False

@@ -53,7 +53,7 @@ class MetadataApplier:
         return delta
 
     def installed(self, snapshot: OffsetAndEpoch, replay: MetadataReplay) -> None:
-        """Go on behind a snapshot, which has replaced the contents of the image."""
+        """Continue after a snapshot, which has replaced the contents of the image."""
         self.position, self.replay = snapshot, replay
 
     def is_up_to_date(self, epoch: int, *, leads: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The log of a quorum's node on the disk: carries out what the Raft core decides about it, and syncs it."""
+"""The log of a quorum's node on the disk: applies the Raft core's effects to it, and syncs it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class QuorumLog:
         assert written.base_offset == offset, (written, offset)
 
     def replaced(self) -> None:
-        """Take note that what a flush under way syncs is no longer in the log: no later flush waits for it."""
+        """Ignore a flush in progress, whose records are no longer in the log: the next flush does not wait for it."""
         self._flushing_to = 0
 
     def flush(self, known: int) -> int | None:

@@ -204,7 +204,7 @@ def check(epoch: int, leader_id: int | None, voters: Container[int]) -> None:
     if not -1 <= epoch < _MOST_EPOCHS:
         raise MalformedMessage(f"epoch {epoch} of the metadata quorum is impossible")
     if leader_id is not None and leader_id not in voters:
-        raise MalformedMessage(f"node {leader_id} is said to lead the metadata quorum, and is no voter")
+        raise MalformedMessage(f"node {leader_id} is named as the leader of the metadata quorum, but is not a voter")
 
 
 def _only(topics: Sequence[Any], what: str) -> Any:

@@ -69,7 +69,7 @@ def _in_version(record: Any, version: int) -> Any:
 
 
 def is_no_op(value: bytes | memoryview) -> bool:
-    """Tell whether a record is a NoOpRecord, which only moves the log's end."""
+    """Return True if a record is a NoOpRecord, which only moves the log's end."""
     _frame, position = decode_uvarint(value)
     return decode_uvarint(value, position)[0] == _NO_OP
 

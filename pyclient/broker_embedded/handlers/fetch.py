@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
-    from pyclient.broker_embedded.replication.fetch_reading import Told
+    from pyclient.broker_embedded.replication.fetch_reading import Answers
     from pyclient.broker_embedded.replication.fetch_sessions import FetchSession, Wanted
     from pyclient.broker_embedded.services import BrokerServices
 
-    Respond = Callable[[Told], IncrementalTask[FetchResponse]]
+    Respond = Callable[[Answers], IncrementalTask[FetchResponse]]
 
 _FEW: Final = 16  # a request of so many partitions is served in one step
 
@@ -126,7 +126,7 @@ def _response_limit(context: RequestContext) -> int:
 
 
 def _within_quota(
-    respond: Respond, session_id: int, context: RequestContext, answers: Told
+    respond: Respond, session_id: int, context: RequestContext, answers: Answers
 ) -> IncrementalTask[FetchResponse]:
     """Return the response; if the client exceeds its quota, an empty one, and mute its connection (KIP-219).
 
@@ -149,7 +149,7 @@ def _within_quota(
     return response
 
 
-def _full(answers: Told, session_id: int = NO_SESSION) -> IncrementalTask[FetchResponse]:
+def _full(answers: Answers, session_id: int = NO_SESSION) -> IncrementalTask[FetchResponse]:
     """Return a response with every partition; adjacent partitions of one topic share an entry."""
     topics: list[FetchableTopicResponse] = []
     last: Wanted | None = None
@@ -165,7 +165,7 @@ def _full(answers: Told, session_id: int = NO_SESSION) -> IncrementalTask[FetchR
 
 
 def _open_session(
-    context: RequestContext, wanted: list[Wanted], by_id: bool, answers: Told
+    context: RequestContext, wanted: list[Wanted], by_id: bool, answers: Answers
 ) -> IncrementalTask[FetchResponse]:
     """Return the first response of a session, without one if there is no capacity or the client has disconnected."""
     services = context.services
@@ -181,7 +181,7 @@ def _open_session(
     return (yield from _full(answers, session.id))
 
 
-def _continue_session(session: FetchSession, epoch: int, answers: Told) -> IncrementalTask[FetchResponse]:
+def _continue_session(session: FetchSession, epoch: int, answers: Answers) -> IncrementalTask[FetchResponse]:
     """Return a response with the changed partitions of a session."""
     if session.epoch != epoch:  # another request of the session was served while this one waited
         _release(answers)
@@ -194,6 +194,6 @@ def _continue_session(session: FetchSession, epoch: int, answers: Told) -> Incre
     return (yield from _full(changed, session.id))
 
 
-def _release(answers: Told) -> None:
+def _release(answers: Answers) -> None:
     """Release the file regions of records that are not sent."""
     release_regions([answer.records or b"" for _wanted, answer in answers])

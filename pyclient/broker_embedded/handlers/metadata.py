@@ -3,7 +3,7 @@
 Null topics (v0: an empty list) are all topics. An unknown topic is created if the request and
 auto.create.topics.enable allow it, and the response already has its partitions. Topics may be requested by id from v12.
 v13's top-level error (REBOOTSTRAP_REQUIRED) is never sent.
-A client without the right to describe a topic is not told whether it exists.
+A client without the right to describe a topic does not learn whether it exists.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def cluster_operations(context: RequestContext) -> int:
 
 
 def _denied(wanted: MetadataRequestTopic, context: RequestContext) -> MetadataResponseTopic | None:
-    """Return the answer about a topic that the client may not describe, which does not tell whether it exists."""
+    """Return the answer about a topic that the client may not describe, which does not reveal whether it exists."""
     by_id = wanted.topic_id != ZERO_UUID
     name = context.services.image.topic_name(wanted.topic_id) if by_id else wanted.name
     if name is None or context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):

@@ -216,7 +216,7 @@ class LogManager:
         opened = yield from self._load(partition, self.topic_id_for(partition), self.config_for(topic))
         opened.config = self.config_for(topic)  # it may have changed meanwhile
         if opened.replicated and not self.is_replicated(partition):
-            opened.set_replicated(False)  # which nobody knew when it began
+            opened.set_replicated(False)  # which was not known when it began
 
     def _load(
         self, partition: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig

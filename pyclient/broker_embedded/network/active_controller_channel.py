@@ -115,7 +115,7 @@ class ActiveControllerChannel:
 
 
 def _is_refused(response: Any) -> bool:
-    """Tell whether a node has answered that it is not the active controller, for the whole or for a topic."""
+    """Return True if a node has answered that it is not the active controller, for the whole or for a topic."""
     if getattr(response, "error_code", 0) == errors.NotController.code:
         return True
     topics = getattr(response, "topics", ())

@@ -26,12 +26,12 @@ _SECONDS: Final = 10.0
 
 
 class NoKeys(Exception):
-    """The keys could not be had; the text says why."""
+    """The keys are not available; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPlace:
-    """Where the keys are, after how many seconds they are fetched again, and the waits after a failure."""
+    """The URL of the keys, the seconds between two fetches, and the backoff after a failure."""
 
     url: str
     refresh: float
@@ -50,7 +50,7 @@ class KeyPlace:
 
 
 class JwksKeys:
-    """The keys of one URL. Those of a file are read again when it has changed."""
+    """The keys of one URL. A file is read again when it has changed."""
 
     def __init__(self, place: KeyPlace, clock: Clock) -> None:
         self._place = place
@@ -68,7 +68,7 @@ class JwksKeys:
         return f"<JwksKeys {shown(self._place.url)} {'fetched' if self._keys is not None else 'not fetched'}>"
 
     async def get(self) -> KeySet:
-        """Return the keys; while old ones are fetched again these are returned. Raise `NoKeys` if there are none."""
+        """Return the keys: the old ones while newer ones are fetched. Raise `NoKeys` if there are none."""
         now, is_file = self._clock.monotonic(), self._path is not None
         if self._keys is None:
             return await self._fetched(now)
@@ -82,9 +82,9 @@ class JwksKeys:
         return self._keys
 
     async def renewed(self) -> KeySet:
-        """Return newer keys, since a token names another one. Raise `NoKeys` if they were fetched a moment ago.
+        """Fetch and return newer keys, for a token with an unknown key. Raise `NoKeys` if they were just fetched.
 
-        Tokens of strangers must not make a broker ask again and again: the longest backoff lies between two times.
+        Invalid tokens must not cause a fetch each: there is one in `retry.backoff.max.ms` at most.
         """
         now = self._clock.monotonic()
         if self._path is not None or now - self._fetched_at < self._place.longest_backoff:
@@ -124,7 +124,7 @@ class JwksKeys:
         return keys
 
     def _failed(self, reason: str) -> NoKeys:
-        """Return the error, and fetch nothing until a pause is over, which doubles each time."""
+        """Return the error, and fetch nothing during the backoff, which doubles each time."""
         place = self._place
         self._failure = f"the keys cannot be fetched: {reason}"
         self._backoff = min(place.longest_backoff, self._backoff * 2 or place.backoff)

@@ -1,4 +1,4 @@
-"""Decide whether a token is accepted, and as whose: its signature, its time, its issuer and audience. No I/O."""
+"""Validate a token: its signature, times, issuer and audience. No I/O."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "Ed25519"),
 )
-"""Signatures by a private key. With `none` and HMAC anybody could sign who knows the public keys."""
+"""Algorithms that sign with a private key. `none` and HMAC would accept tokens made from public data alone."""
 
 
 class InvalidToken(Exception):
@@ -106,14 +106,14 @@ def _keys_of(given: Any) -> list[Any]:
 
 
 def accept(token: str, keys: KeySet, rules: TokenRules, now: float) -> Accepted:
-    """Return whose token it is, at `now` (seconds since 1970). Raise `InvalidToken`, or `UnknownKey`."""
+    """Return the user of a token that is valid at `now` (seconds since 1970). Raise `InvalidToken`, or `UnknownKey`."""
     claims = _signed_claims(token, keys)
     until = _time(claims, "exp")
     _time(claims, "iat")
     if now - rules.skew >= until:
-        raise InvalidToken(f"it ended {now - until:.0f} s ago")
+        raise InvalidToken(f"it expired {now - until:.0f} s ago")
     if "nbf" in claims and (begins := _time(claims, "nbf")) > now + rules.skew:
-        raise InvalidToken(f"it begins in {begins - now:.0f} s only")
+        raise InvalidToken(f"it is not valid before {begins - now:.0f} s from now")
     _check_origin(claims, rules)
     user = claims.get(rules.sub_claim)
     if not isinstance(user, str) or not user.strip():
@@ -125,7 +125,7 @@ def accept(token: str, keys: KeySet, rules: TokenRules, now: float) -> Accepted:
 
 
 def _signed_claims(token: str, keys: KeySet) -> dict[str, Any]:
-    """Return the claims of a token whose signature is right."""
+    """Return the claims of a token. Raise `InvalidToken` unless its signature is valid."""
     if len(token) > LONGEST:
         raise InvalidToken(f"it has {len(token)} characters, more than {LONGEST}")
     registry = jws.JWSRegistry(algorithms=_ALGORITHMS, strict_check_header=False)
@@ -144,7 +144,7 @@ def _signed_claims(token: str, keys: KeySet) -> dict[str, Any]:
         raise InvalidToken("its claims are no JSON object")
     signature = token.rpartition(".")[2]
     if base64.urlsafe_b64encode(base64.urlsafe_b64decode(signature + "==")).decode().rstrip("=") != signature:
-        raise InvalidToken("its signature has bits that stand for nothing")  # another text for the same signature
+        raise InvalidToken("its signature has unused bits that are not zero")  # a second text of the same signature
     return claims
 
 

@@ -253,7 +253,7 @@ class BoundListener:
         )
 
     def address_for(self, connection: BrokerConnection) -> tuple[str, int]:
-        """Return the address that a client on `connection` is told."""
+        """Return the address that a client on `connection` gets."""
         config = self.config
         if config.advertised is not None:
             return config.advertised

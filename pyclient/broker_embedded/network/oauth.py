@@ -23,7 +23,7 @@ _BEARER: Final = re.compile(r"bearer +([-_~+/.A-Za-z0-9]+=*)", re.IGNORECASE)
 
 
 class Proved(NamedTuple):
-    """What a message has proved: the user, and the seconds that the token is still valid. `data` is the answer."""
+    """The user that a message has authenticated, the seconds until its token expires, and the answer (`data`)."""
 
     data: bytes
     user: str | None = None
@@ -43,7 +43,7 @@ class TokenValidator:
         return f"<TokenValidator {self._keys!r}>"
 
     async def validate(self, token: str) -> Accepted:
-        """Return whose token it is. Raise `InvalidToken`, also if there are no keys to verify it with."""
+        """Return the user of a token. Raise `InvalidToken`, also if there are no keys to verify it with."""
         try:
             try:
                 return accept(token, await self._keys.get(), self._rules, self.now())
@@ -70,7 +70,7 @@ class OAuthServer:
         self._was_refused = False
 
     async def next(self, message: bytes) -> Proved:
-        """Return the user, or what a refusal is answered with; raise `SaslAuthenticationFailed` with Kafka's words."""
+        """Return the user, or the answer that refuses the token; raise `SaslAuthenticationFailed` in Kafka's words."""
         if self._was_refused:
             raise errors.SaslAuthenticationFailed(_REFUSED)
         token, identity = _read(message)

@@ -35,9 +35,9 @@ _SECONDS: Final = 30.0
 
 
 class Step(NamedTuple):
-    """The outcome of one message of a client: `data` to send, and `user` once it is proved.
+    """The outcome of one message of a client: `data` to send, and `user` once it is authenticated.
 
-    `seconds` is how long a token is still valid; None: what proves the user does not end.
+    `seconds` is the time until the token expires; None for credentials that do not expire.
     """
 
     data: bytes = b""
@@ -46,7 +46,7 @@ class Step(NamedTuple):
 
 
 class Users:
-    """What a node knows of users: passwords for PLAIN, the metadata log's credentials for SCRAM, the keys of tokens."""
+    """The credentials of users: passwords for PLAIN, those in the metadata log for SCRAM, the keys for tokens."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class SaslSession:
         if self._user not in (None, step.user):
             text = f"Cannot change principals during re-authentication from User:{self._user} to User:{step.user}"
             raise errors.SaslAuthenticationFailed(text)
-        if step.seconds is not None:  # the shorter of the two, as in Kafka; the token may have ended just now
+        if step.seconds is not None:  # the shorter of the two, as in Kafka; the token may have expired just now
             self._lifetime = max(0.001, min(step.seconds, self._lifetime or step.seconds))
         self._begin(step.user)
         return step.data, round(self._lifetime * 1000)

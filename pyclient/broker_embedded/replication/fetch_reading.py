@@ -40,7 +40,7 @@ _READS_FOLLOWERS: Final = 11
 """The first version in which a consumer may read from a follower (KIP-392)."""
 _NAMES_LEADER: Final = 16  # from this version on, a response that is not the leader's names the leader (KIP-951)
 
-Told = list[tuple["Wanted", PartitionData]]
+Answers = list[tuple["Wanted", PartitionData]]
 _A_STEP: Final = 16  # partitions
 _MOST_COPIED: Final = 1 << 20
 """Bytes of one response that are read, instead of sent from their files, while responses hold too many files open."""
@@ -63,7 +63,7 @@ class Reading:
         *,
         version: int,
         most: int,
-        respond: Callable[[Told], IncrementalTask[FetchResponse]],
+        respond: Callable[[Answers], IncrementalTask[FetchResponse]],
         endpoints: Callable[[], Iterable[tuple[int, str, int, str | None]]] = lambda: (),
     ) -> None:
         self._wanted = wanted
@@ -100,7 +100,7 @@ class Reading:
         self._unopened: set[TopicPartition] = set()
         self._leaders: set[int] = set()
         self._has_noted = False
-        """True after the first attempt, which takes note of a follower's fetch offsets."""
+        """True after the first attempt, which records a follower's fetch offsets."""
 
     @property
     def logs(self) -> Iterable[UnifiedLog]:
@@ -138,20 +138,20 @@ class Reading:
 
     def attempt(self, last: bool) -> IncrementalTask[FetchResponse | None]:
         """Return the response; None if there is too little data and this is not the `last` attempt."""
-        answers: Told = []
+        answers: Answers = []
         try:
             return (yield from self._attempt(last, answers))
         except BaseException:
             _release(answers)
             raise
 
-    def _attempt(self, last: bool, answers: Told) -> IncrementalTask[FetchResponse | None]:
+    def _attempt(self, last: bool, answers: Answers) -> IncrementalTask[FetchResponse | None]:
         self._size, self._must_answer = 0, False
         self._copied = self._listed_size = 0
         self._found.clear()
         self._unopened.clear()
         self._leaders.clear()
-        missing: Told = []
+        missing: Answers = []
         for number, wanted in enumerate(self._wanted, 1):
             log = self._log_of(wanted, missing)
             if log is not None:
@@ -174,7 +174,7 @@ class Reading:
         _release(answers)
         return None
 
-    def _log_of(self, wanted: Wanted, missing: Told) -> UnifiedLog | None:
+    def _log_of(self, wanted: Wanted, missing: Answers) -> UnifiedLog | None:
         topic = wanted.topic
         try:
             if self._by_id:
@@ -287,8 +287,8 @@ class Reading:
                 if not is_throttled and hosted.partition.needs_check(self._replica, request.fetch_offset):
                     log.read_bytes(request.fetch_offset, request.partition_max_bytes)
                 replicas.follower_fetched(hosted, self._follower_fetch(wanted))
-            # The follower learns of these offsets at once (KIP-1166). A throttled one is behind in any case, so that it
-            # would get one answer without records after the other.
+            # The follower learns of these offsets at once (KIP-1166). A throttled one lags anyway, and would get
+            # one empty answer after the other.
             if not is_throttled and request.high_watermark < log.high_watermark:
                 self._must_answer = True
             if 0 <= request.log_start_offset < log.start_offset:
@@ -334,7 +334,7 @@ class Reading:
         return None
 
 
-def _release(answers: Told) -> None:
+def _release(answers: Answers) -> None:
     """Release the file regions of answers that are not sent."""
     release_regions([answer.records or b"" for _wanted, answer in answers])
 

@@ -26,7 +26,7 @@ TOPIC_IDS_SINCE: Final = 13
 STALE_SECONDS: Final = 120.0
 """A session that was unused for this time gives way to any new one; another one only to one of more partitions.
 
-One whose connection is closed as well ends: nobody will resume it.
+One whose connection is closed ends as well: it will not be resumed.
 """
 
 MOST_PARTITIONS: Final = 100_000

@@ -82,7 +82,7 @@ class Following:
 
     @property
     def is_in_sync(self) -> bool:
-        """Return True if everything that was committed at the last answer is here. A throttle spares such a replica."""
+        """Return True if everything that was committed at the last answer is here. It is not throttled."""
         return self.lag is not None and self.lag <= 0
 
     def fenced(self) -> None:

@@ -127,7 +127,7 @@ class Partitions:
         return self._logs.create(at.topic, topic_id, at.partition, self.configure(at.topic))
 
     def _is_replicated(self, at: TopicPartition) -> bool:
-        """Tell whether other nodes have, or may have, copies: a node that starts reads its logs before the metadata."""
+        """Return True if other nodes have or may have copies: a starting node reads its logs before the metadata."""
         partition = self._image.partition(*at)
         return not self.alone and (partition is None or len(partition.replicas) > 1)
 

@@ -392,7 +392,7 @@ class ReplicaFetcherManager:
             windows=env.config.integer("replication.quota.window.num"),
             seconds=env.config.integer("replication.quota.window.size.seconds"),
         )
-        """Of all leaders together."""
+        """Counts the bytes from all leaders together."""
 
     def __repr__(self) -> str:
         return f"<ReplicaFetcherManager {list(self._fetchers.values())}>"
@@ -442,12 +442,12 @@ class ReplicaFetcherManager:
             fetcher.resume()
 
     def throttle_changed(self) -> None:
-        """Take note that a limit or a list of throttled replicas may have changed."""
+        """Retry throttled fetches: a limit or a list of throttled replicas may have changed."""
         for fetcher in self._fetchers.values():
             fetcher.throttle_changed()
 
     def broker_changed(self, node_id: int) -> None:
-        """Take note that the registration of a broker has changed."""
+        """Connect to a leader again whose registration has changed."""
         fetcher = self._fetchers.get(node_id)
         if fetcher is not None:
             fetcher.leader_changed()

@@ -73,7 +73,7 @@ class ReplicaCallbacks(NamedTuple):
     """What a node does when its replicas change."""
 
     leadership_changed: Callable[[TopicPartition, int | None], None]
-    """Called with the leader epoch when this node begins to lead a partition, with None when it leads it no more."""
+    """Called with the leader epoch when this node begins to lead a partition, with None when it stops leading it."""
     fail_directory: Callable[[DataDirectory, str], bool]
     """Takes a log directory offline and reports it; returns False if this node has not registered yet."""
     run_in_background: Callable[[str, IncrementalTask[object]], None]
@@ -81,7 +81,7 @@ class ReplicaCallbacks(NamedTuple):
 
 
 class ReplicaManager:
-    """The partitions that this node has copies of, and that other nodes have copies of, too.
+    """The replicated partitions of which this node has a replica.
 
     `connect` makes the channels to the other nodes.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 _FLUSH_SECONDS: Final = 1.0
-_SESSION_SECONDS: Final = 60.0  # between two searches for fetch sessions that nobody uses
+_SESSION_SECONDS: Final = 60.0  # between two searches for unused fetch sessions
 _RECOVERY_PAUSE: Final = 0.05
 """Seconds between two logs that no request waits for (docs/measurements.md, "Opening and recovery of logs")."""
 _SHORTEST_BACKOFF: Final = 0.01  # seconds between two searches for logs to compact

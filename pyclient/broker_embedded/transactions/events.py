@@ -105,7 +105,7 @@ class SendMarkers:
 
 @dataclass(frozen=True, slots=True)
 class CompleteLater:
-    """The write of the end failed: after a pause give `MarkersWritten` without partitions, which tries it again."""
+    """Writing the completion failed: after a pause, pass `MarkersWritten` without partitions, which retries it."""
 
     prepared: TransactionMetadata
 

@@ -170,7 +170,7 @@ def _printable(text: str) -> str:
 
 
 class Session:
-    """The time of an authentication: ahead of its end the connection authenticates again, and other requests wait."""
+    """An authenticated session. Before it expires the connection authenticates again, while other requests wait."""
 
     SHARE: Final = 0.85
     """Of the session's time; Java's client takes 85 to 95 %."""
@@ -200,14 +200,14 @@ class Session:
     async def _run(self) -> None:
         connection, seconds = self._connection, self._authenticator.timeout
         try:
-            await self._authenticator.prepare()  # it has a limit of its own; the last token may do if it fails
+            await self._authenticator.prepare()  # has its own timeout; if it fails, the last token may still be valid
             async with asyncio.timeout(seconds):
                 connection.hold()
                 lifetime = await self._authenticator.authenticate(connection)
         except TimeoutError:
             connection.end(f"it could not authenticate again within {seconds:g} s")
             return
-        except Exception as error:  # also a bug: it must not hold the requests back for ever
+        except Exception as error:  # also for a bug: held requests must not wait for ever
             connection.end(f"it could not authenticate again: {error}")
             return
         connection.release()

@@ -1,4 +1,4 @@
-"""What a client sends and expects, for each SASL mechanism. No I/O: the caller carries the messages."""
+"""The client side of each SASL mechanism. No I/O: the caller sends and receives the messages."""
 
 from __future__ import annotations
 

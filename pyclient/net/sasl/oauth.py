@@ -1,4 +1,4 @@
-"""A client's OAuth token: asked for when it is needed, kept, and replaced ahead of its end."""
+"""A client's OAuth token: requested on demand, kept, and replaced before it expires."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Token(NamedTuple):
 
 
 class TokenFailure(ConnectionFailed):
-    """There is no token. The text has nothing secret: it is of this package."""
+    """No token is available. The text contains no secret."""
 
 
 class TokenSource:
@@ -54,7 +54,7 @@ class TokenSource:
     ) -> None:
         """`timeout` is the number of seconds that the provider may take.
 
-        `is_outdated` tells that another token is there before the kept one ends.
+        `is_outdated` returns True if a newer token is available before the kept one expires.
         """
         self._provider = provider
         self._clock = clock
@@ -82,7 +82,7 @@ class TokenSource:
             last = self._token
             if last is None or last.until is None or last.until <= now:
                 raise
-            log.warning("%s; the last token is used, which ends in %.0f s", error, last.until - now)
+            log.warning("%s; using the last token, which expires in %.0f s", error, last.until - now)
             self._refresh_at = max(self._refresh_at, self._clock.time_ms() / 1000 + _AGAIN)
             return last
         return token
@@ -105,7 +105,7 @@ class TokenSource:
             raise ConnectionFailed(f"sasl_oauth_token_provider: {error}") from None
         now = self._clock.time_ms() / 1000
         if token.until is not None and token.until <= now:
-            raise ConnectionFailed(f"the token that is to be sent ended {now - token.until:.0f} s ago")
+            raise ConnectionFailed(f"the token expired {now - token.until:.0f} s ago")
         self._token = token
         self._refresh_at = now if token.until is None else now + (token.until - now) * _REFRESH_AT
         return token

@@ -87,7 +87,7 @@ class TokenEndpoint:
         while True:
             try:
                 return await self._ask(max(0.001, until - self._clock.monotonic()))
-            except _OutOfTime as failure:  # the one before says more: a last attempt may have had no time at all
+            except _OutOfTime as failure:  # raise the failure before it: the last attempt may have had no time
                 raise (last or failure) from None
             except TokenFailure as failure:
                 last = failure

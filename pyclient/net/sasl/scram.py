@@ -26,7 +26,7 @@ _LONGEST: Final = 64 * 1024
 
 
 class Keys(NamedTuple):
-    """What verifies a password without containing it."""
+    """The keys that verify a password without containing it."""
 
     stored_key: bytes
     server_key: bytes

@@ -68,7 +68,7 @@ def connected(links: Links, echo: Echo) -> socket.socket:
 
 
 def ended(sock: socket.socket) -> bool:
-    """Whether the connection ends, by an end or a reset (waits for it)."""
+    """Return True if the connection ends, by an end or a reset (waits for it)."""
     try:
         return sock.recv(1) == b""
     except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""Changes of metadata and of groups on a disk that is slow: answered when they are there, and nobody else waits."""
+"""Changes of metadata and of groups on a slow disk: answered when they are on it, and no other request waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction keeps the last value of each key under its own offset, and loses nothing that somebody still needs."""
+"""Compaction keeps the last value of each key under its own offset, and loses nothing that is still needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flush.messages` on a node: what is answered is on the disk, and nobody else waits for the disk."""
+"""`flush.messages` on a node: answered records are on the disk, and no other request waits for the disk."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def has_answer(client: Any) -> bool:
 
 
 def waits(node: Restarted, client: Any) -> bool:
-    """Whether the connection's request is there and unanswered."""
+    """Return True if the connection's request is there and unanswered."""
     port = client.socket.getsockname()[1]
     [connection] = [each for each in node.node.connections.values() if each.stream.peername.endswith(f":{port}")]
     return "waiting" in repr(connection)

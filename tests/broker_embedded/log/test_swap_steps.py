@@ -1,4 +1,4 @@
-"""The swap of compaction takes many steps: whatever comes between two of them, nobody finds anything else."""
+"""The swap of compaction takes many steps: reads between any two of them find the same records."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ AT: Final = TopicPartition(TOPIC, 0)
 
 
 _metadata_log: Final[Callable[[BrokerNode], Any]] = attrgetter("services.metadata")
-"""Nobody else appends what is chosen here."""
+"""Nothing else appends what is chosen here."""
 
 
 @dataclass

@@ -140,7 +140,7 @@ def test_transaction_over_three_leaders(tmp_path: Path, commit: bool) -> None:
 
 
 def test_offsets_at_a_former_coordinator_of_the_group_are_refused_as_such(tmp_path: Path) -> None:
-    """By any other error the producer would not look for the new one, and ask the former one for ever."""
+    """With any other error the producer would retry at the former coordinator for ever."""
 
     async def scenario(nodes: Nodes) -> None:
         writer = await prepared(nodes)
@@ -189,7 +189,7 @@ def test_decision_that_the_replicas_do_not_get_is_not_answered(tmp_path: Path) -
 
 
 def test_decision_that_the_replicas_get_too_late_is_superseded(tmp_path: Path) -> None:
-    """The commit is in the log, but not committed there in time: the producer learns that, and aborts."""
+    """The commit is in the log, but not committed there in time: the producer gets the error, and aborts."""
 
     async def scenario(nodes: Nodes) -> None:
         writer = await prepared(nodes, timeout_ms=3_000)

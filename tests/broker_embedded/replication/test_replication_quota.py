@@ -56,7 +56,7 @@ def test_windows_expire() -> None:
     assert made.rate(16.0) == 0.0
 
 
-def test_limit_of_nothing_lets_one_answer_pass_when_the_windows_are_empty() -> None:
+def test_zero_limit_lets_one_answer_pass_when_windows_are_empty() -> None:
     made = quota(0)
     assert made.wait(0.0) == 0.0
     made.record(1, 0.0)

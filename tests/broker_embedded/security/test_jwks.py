@@ -112,7 +112,7 @@ def test_failure_is_named_and_tried_again_after_a_pause_that_doubles(status: int
         asyncio.run(scenario(server))
 
 
-def test_former_keys_are_used_while_no_new_ones_can_be_had(caplog: pytest.LogCaptureFixture) -> None:
+def test_former_keys_stay_in_use_while_the_server_fails(caplog: pytest.LogCaptureFixture) -> None:
     clock = Moved()
 
     async def scenario(server: IdentityServer) -> None:
@@ -130,7 +130,7 @@ def test_former_keys_are_used_while_no_new_ones_can_be_had(caplog: pytest.LogCap
         asyncio.run(scenario(server))
 
 
-def test_nothing_that_listens_is_named() -> None:
+def test_refused_connection_to_the_server_is_named() -> None:
     async def scenario() -> None:
         with IdentityServer() as server:
             url = f"{server.url}/keys"

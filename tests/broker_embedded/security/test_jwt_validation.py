@@ -1,4 +1,4 @@
-"""Which tokens are accepted: signatures, times, issuer, audience, user, and tokens that were changed."""
+"""Validation of tokens: signatures, times, issuer, audience, user, and tokens that were changed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_claims_that_are_accepted(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"exp": NOW - 40}, "it ended"),
+        ({"exp": NOW - 40}, "it expired"),
         ({"exp": None}, "'exp', a time, is missing"),
         ({"exp": "soon"}, "'exp', a time, is missing or no number"),
         ({"exp": True}, "'exp', a time, is missing or no number"),
@@ -88,7 +88,7 @@ def test_claims_that_are_accepted(changes: dict[str, Any]) -> None:
         ({"exp": -1}, "no time in seconds"),
         ({"exp": float("nan")}, "'exp', a time, is missing or no number"),
         ({"iat": None}, "'iat', a time, is missing"),
-        ({"nbf": NOW + 100}, "it begins in"),
+        ({"nbf": NOW + 100}, "it is not valid before"),
         ({"nbf": "now"}, "'nbf', a time, is missing or no number"),
         ({"aud": None}, "its audience is None"),
         ({"aud": "others"}, "its audience is 'others'"),
@@ -118,10 +118,10 @@ def test_skew_moves_both_ends() -> None:
     now = int(NOW)
     token = SIGNER.token(nbf=now, exp=now + 10)
     assert accept(token, KEYS, strict, now).user == "alice"
-    assert "it begins" in refused(token, strict, now=now - 1)
-    assert "it ended" in refused(token, strict, now=now + 10)
+    assert "it is not valid before" in refused(token, strict, now=now - 1)
+    assert "it expired" in refused(token, strict, now=now + 10)
     assert accept(token, KEYS, RULES, now + 39).user == "alice"
-    assert "it ended" in refused(token, now=now + 40)
+    assert "it expired" in refused(token, now=now + 40)
 
 
 def test_unsigned_token_is_refused() -> None:
@@ -132,7 +132,7 @@ def test_unsigned_token_is_refused() -> None:
         assert "cannot be verified" in refused(unsigned + TOKEN.rpartition(".")[2])
 
 
-def test_public_key_is_no_password_of_hmac() -> None:
+def test_hmac_with_the_public_key_is_refused() -> None:
     signer = Signer(RSA, "first", "RS256")
     signed = f"{encoded({'alg': 'HS256', 'kid': 'first'})}.{encoded(claims_of())}"
     for text in (RSA.as_pem(private=False), json.dumps(signer.public).encode()):
@@ -177,7 +177,7 @@ def test_every_truncation_is_refused() -> None:
 
 
 def test_signature_has_one_text_only() -> None:
-    """The last letter of a signature has bits that stand for nothing; decoders ignore them."""
+    """The last letter of a signature has unused bits, which decoders ignore."""
     head, _, signature = TOKEN.rpartition(".")
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     raw = base64.urlsafe_b64decode(signature + "==")

@@ -181,7 +181,7 @@ def test_every_client_logs_in_by_its_token_provider(cluster: EmbeddedCluster, cl
 
 
 @pytest.mark.parametrize("client", [by_pyclient, by_confluent], ids=lambda client: client.__name__)
-def test_clients_are_told_that_the_token_is_invalid(cluster: EmbeddedCluster, client: Any) -> None:
+def test_client_raises_an_error_for_an_invalid_token(cluster: EmbeddedCluster, client: Any) -> None:
     with pytest.raises((errors.ClusterUnreachable, confluent_kafka.KafkaException), match="invalid_token"):
         client(cluster.bootstrap_servers, Signer().token(), "t")
 
@@ -272,7 +272,7 @@ def test_refused_token_is_answered_in_two_steps(raw: RawClient, make_token: Call
     assert is_closed(raw)
 
 
-def test_good_token_after_a_refused_one_is_too_late(raw: RawClient) -> None:
+def test_valid_token_after_a_refused_one_is_refused(raw: RawClient) -> None:
     log_in(raw, "bad")
     good = f"n,,\x01auth=Bearer {SIGNER.token()}\x01\x01".encode()
     assert ask(raw, SaslAuthenticateRequest(auth_bytes=good), 2).error_code == errors.SaslAuthenticationFailed.code
@@ -430,14 +430,14 @@ def test_tokens_of_another_cluster_are_refused() -> None:
         ("keys.json", "not an https:, http: or file: URL"),
     ],
 )
-def test_place_of_keys_that_cannot_be_trusted_is_refused(url: str, says: str) -> None:
+def test_untrusted_url_of_keys_is_refused(url: str, says: str) -> None:
     config = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": url}
     with pytest.raises(errors.ConfigError, match=says) as caught:
         EmbeddedCluster(security="SASL_PLAINTEXT", config=config)
     assert "sasl.oauthbearer.jwks.endpoint.url" in str(caught.value)
 
 
-def test_missing_place_of_keys_is_named() -> None:
+def test_missing_url_of_keys_is_named() -> None:
     cluster = EmbeddedCluster(security="SASL_PLAINTEXT", config={"sasl.enabled.mechanisms": "OAUTHBEARER"})
     with pytest.raises(errors.ConfigError, match=r"sasl\.oauthbearer\.jwks\.endpoint\.url is missing"):
         cluster.start()

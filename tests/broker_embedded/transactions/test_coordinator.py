@@ -143,7 +143,7 @@ def pass_slowly(node: Node, seconds: int) -> None:
         node.pass_time(1)
 
 
-def test_timeouts_are_looked_for_in_their_interval(node: Node) -> None:
+def test_timeouts_are_checked_at_their_interval(node: Node) -> None:
     node.config = TransactionConfig(
         transaction_abort_timed_out_transaction_cleanup_interval_ms=30_000,
         transaction_remove_expired_transaction_cleanup_interval_ms=2_000,

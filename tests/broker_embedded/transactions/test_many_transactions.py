@@ -52,7 +52,7 @@ def calls_for(ids: int) -> int:
     return calls
 
 
-def test_coordinators_work_grows_with_the_number_of_ids_only() -> None:
+def test_coordinator_work_is_linear_in_the_number_of_ids() -> None:
     few, many = calls_for(50), calls_for(400)
     assert many < 8.5 * few
 

@@ -29,7 +29,7 @@ def has_valid_crc(value, name):
     return body.startswith(name.encode() + b" ") and int(crc, 16) == zlib.crc32(body)
 
 
-def test_a_pooled_buffer_is_never_reused_while_its_request_is_under_way(make, cluster, topic, network):
+def test_pooled_buffer_is_not_reused_while_its_request_is_in_flight(make, cluster, topic, network):
     """Guarantee 1: Produce to A stalls past the delivery timeout while B goes on through a tiny pool; released, every
     value in A and B carries its own topic's CRC, and the pool is full again."""
     a, b = f"{topic}-a", f"{topic}-b"

@@ -58,7 +58,7 @@ class Elections:
         state.effects.append(Answer(token, VoteResponse(error, state.epoch, state.leader_id, granted)))
 
     def grants(self, request: Vote) -> bool:
-        """Tell whether a valid request of this epoch gets the vote, or would get it."""
+        """Return True if a valid request of this epoch gets the vote, or would get it."""
         role = self.state.role
         # A repeated request is compared again: the candidate may have lost the end of its log in a crash meanwhile.
         if request.last.order < self.state.log.end.order:

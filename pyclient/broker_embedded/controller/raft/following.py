@@ -84,7 +84,7 @@ class Following:
     # Answers
 
     def on_fetch_response(self, node: int, request: Fetch, response: FetchResponse, now: float) -> bool:
-        """Take records, a truncation or a snapshot id from the leader; return False if the node was asked in vain."""
+        """Take records, a truncation or a snapshot id from the leader; return False if the response was of no use."""
         state = self.state
         state.learn(response.epoch, response.leader_id, now)
         role = state.role
@@ -123,7 +123,7 @@ class Following:
     def on_snapshot_response(
         self, node: int, request: FetchSnapshot, response: FetchSnapshotResponse, now: float
     ) -> bool:
-        """Take a piece of a snapshot; return False if the node was asked in vain."""
+        """Take a piece of a snapshot; return False if the response was of no use."""
         state = self.state
         state.learn(response.epoch, response.leader_id, now)
         role = state.role

@@ -65,7 +65,7 @@ class Leading:
     # Requests from replicas
 
     def on_fetch(self, token: Token, request: Fetch, now: float) -> None:
-        """Answer a replica's Fetch, or park it until there is something to tell."""
+        """Answer a replica's Fetch, or park it until there is something to answer."""
         state = self.state
         error = self._refusal(request.epoch)
         if not error and (request.offset < 0 or request.last_epoch < 0 or request.last_epoch > request.epoch):
@@ -146,7 +146,7 @@ class Leading:
             self.answer_parked()
 
     def answer_parked(self) -> None:
-        """Answer the parked fetches that have something to be told."""
+        """Answer the parked fetches for which there is something to answer."""
         state = self.state
         parked, self._parked = self._parked, []
         for waiting in parked:

@@ -261,7 +261,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshotPiece:
-    """Write a piece of a snapshot that is being fetched at `position` (0 starts it anew)."""
+    """Write a piece of a snapshot that is being fetched at `position` (0 restarts it)."""
 
     snapshot: OffsetAndEpoch
     position: int

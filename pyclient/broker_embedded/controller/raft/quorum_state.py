@@ -142,7 +142,7 @@ class QuorumState:
 
     @property
     def is_voter(self) -> bool:
-        """Tell whether this replica may campaign: it is a voter, or its removal is not known to be committed.
+        """Return True if this replica may campaign: it is a voter, or its removal is not known to be committed.
 
         Until then the others may need its longer log to get the removal (Ongaro, section 4.2.2). Its own vote does not
         count.

@@ -28,11 +28,11 @@ class Ballot:
         (self.granted if granted else self.rejected).add(voter)
 
     def is_won(self, voters: VoterSet) -> bool:
-        """Tell whether a majority granted its vote."""
+        """Return True if a majority granted its vote."""
         return len(self.granted.intersection(voters.ids)) >= voters.majority
 
     def is_lost(self, voters: VoterSet) -> bool:
-        """Tell whether the voters that have not rejected are no majority any more."""
+        """Return True if the voters that have not rejected are no majority any more."""
         return len(voters) - len(self.rejected.intersection(voters.ids)) < voters.majority
 
     def unanswered(self, voters: VoterSet) -> list[int]:
@@ -42,7 +42,7 @@ class Ballot:
 
 @dataclass(slots=True)
 class Unattached:
-    """Knows the epoch and perhaps its leader, but follows nobody: waits for a leader until `election_at`."""
+    """Knows the epoch and perhaps its leader, but follows no leader: waits for a leader until `election_at`."""
 
     epoch: int
     election_at: float

@@ -79,7 +79,7 @@ class VoterSet:
         return self._voters.get(node)
 
     def __contains__(self, key: ReplicaKey) -> bool:
-        """Tell whether the replica is a voter. A static voter has no directory id and is known by its node id."""
+        """Return True if the replica is a voter. A static voter has no directory id and is known by its node id."""
         voter = self._voters.get(key.id)
         return voter is not None and voter.key.directory_id in (key.directory_id, ZERO_UUID)
 
@@ -154,7 +154,7 @@ class VoterSetHistory:
         del self._offsets[index:], self._sets[index:]
 
     def restart(self, offset: int, voters: VoterSet | None) -> None:
-        """Begin anew with the set of the snapshot that ends at `offset`, None if it has none."""
+        """Start again with the set of the snapshot that ends at `offset`, None if it has none."""
         self._offsets, self._sets = ([offset - 1], [voters]) if voters is not None else ([], [])
 
     def trim(self, start_offset: int) -> None:
