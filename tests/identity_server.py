@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
-from joserfc import jws
+from joserfc import jws, jwt
+from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, Key
 
 ISSUER: Final = "https://identity.test"
+JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+CLIENT_ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 def encoded(part: Any) -> str:
@@ -61,6 +64,51 @@ class Asked(NamedTuple):
 
     authorization: str | None
     form: dict[str, str]
+
+
+class KnownClient:
+    """Answers requests for tokens as a server that knows a client by its public key (RFC 7523, 3)."""
+
+    def __init__(self, server: IdentityServer, key: Key, algorithm: str, name: str = "alice") -> None:
+        """`name` is both issuer and subject of the client's assertions."""
+        self._server = server
+        self._key = key
+        self._registry = jws.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
+        self._name = name
+        self.headers: list[dict[str, Any]] = []
+        self.claims: list[dict[str, Any]] = []
+        """Of the assertions that were accepted."""
+
+    def __call__(self, asked: Asked) -> tuple[int, Any]:
+        form = asked.form
+        is_grant = form.get("grant_type") == JWT_BEARER
+        if asked.authorization is not None or "client_secret" in form:
+            return 400, {"error": "invalid_request", "error_description": "two ways to authenticate"}
+        if not is_grant and (form["grant_type"], form.get("client_assertion_type")) != (
+            "client_credentials",
+            CLIENT_ASSERTION,
+        ):
+            return 400, {"error": "unsupported_grant_type"}
+        if form.get("client_id", self._name) != self._name:
+            return 401, {"error": "invalid_client", "error_description": "client_id is not the subject"}
+        try:
+            found = jwt.decode(
+                form["assertion" if is_grant else "client_assertion"], self._key, registry=self._registry
+            )
+            one = {"essential": True, "value": self._name}
+            audience = {"essential": True, "value": f"{self._server.url}/token"}
+            jwt.JWTClaimsRegistry(iss=one, sub=one, aud=audience, exp={"essential": True}).validate(found.claims)
+        except JoseError as error:
+            return (400 if is_grant else 401), {
+                "error": "invalid_grant" if is_grant else "invalid_client",
+                "error_description": f"{error.error}: {form.get('assertion', form.get('client_assertion'))}",
+            }
+        used = [claims["jti"] for claims in self.claims if "jti" in claims]
+        if found.claims.get("jti") in used:
+            return 401, {"error": "invalid_client", "error_description": "this assertion was used"}
+        self.headers.append(found.header)
+        self.claims.append(found.claims)
+        return 200, {"access_token": self._server.signer.token(self._name), "token_type": "Bearer", "expires_in": 600}
 
 
 class IdentityServer:

@@ -9,6 +9,7 @@ import pytest
 from pyclient.admin.config import AdminConfig
 from pyclient.backoff import Backoff
 from pyclient.config import ClientConfig, ClientOptions, option, options_of, parse_address, resolve
+from pyclient.config.assertion import AssertionSettings
 from pyclient.config.fields import read
 from pyclient.config.options import FOREIGN, REFUSED
 from pyclient.config.unsupported import COMMON, OWN, UNSUPPORTED
@@ -140,7 +141,8 @@ def test_unsupported_kafka_options_are_refused_with_advice():
 
 SCRAM = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
-OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+OAUTH_PACKAGE = "org.apache.kafka.common.security.oauthbearer"
+OAUTH_MODULE = f"{OAUTH_PACKAGE}.OAuthBearerLoginModule"
 TOKEN_URL = "sasl_oauthbearer_token_endpoint_url"
 OIDC = {
     "security_protocol": "SASL_SSL",
@@ -148,6 +150,17 @@ OIDC = {
     TOKEN_URL: "https://identity.test/token",
     "sasl_oauthbearer_client_id": "c",
     "sasl_oauthbearer_client_secret": "hunter2",
+}
+ASSERTION = "sasl_oauthbearer_assertion"
+KEY_FILE = f"{ASSERTION}_private_key_file"
+CLIENT_ID = "sasl_oauthbearer_client_id"
+RETRIEVER = "sasl_oauthbearer_jwt_retriever_class"
+JWT_BEARER = {RETRIEVER: "JwtBearerJwtRetriever"}
+SIGNED = {
+    **OIDC,
+    "sasl_oauthbearer_client_secret": None,
+    KEY_FILE: "key.pem",
+    f"{ASSERTION}_private_key_passphrase": "hunter2",
 }
 
 
@@ -201,6 +214,74 @@ def test_client_credentials_of_other_clients_are_understood(given):
     assert "hunter2" not in repr((config, found))
 
 
+@pytest.mark.parametrize(
+    ("given", "by_jwt_bearer"),
+    [
+        (
+            {
+                "sasl.jaas.config": f"{OAUTH_MODULE} required ;",
+                "sasl.oauthbearer.jwt.retriever.class": f"{OAUTH_PACKAGE}.JwtBearerJwtRetriever",
+                "sasl.oauthbearer.assertion.template.file": "t.json",
+            },
+            True,
+        ),
+        ({"sasl.oauthbearer.assertion.template.file": "t.json"}, False),
+        (
+            {
+                "sasl.oauthbearer.jwt.retriever.class": f"{OAUTH_PACKAGE}.DefaultJwtRetriever",
+                "sasl.oauthbearer.assertion.template.file": "t.json",
+            },
+            False,
+        ),
+        (
+            {
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+                "sasl.oauthbearer.assertion.jwt.template.file": "t.json",
+            },
+            True,
+        ),
+        (
+            {
+                "sasl.oauthbearer.grant.type": "client_credentials",
+                "sasl.oauthbearer.assertion.jwt.template.file": "t.json",
+            },
+            False,
+        ),
+    ],
+    ids=["Java, jwt-bearer", "Java", "Java, default", "librdkafka, jwt-bearer", "librdkafka"],
+)
+def test_assertions_of_other_clients_are_understood(given, by_jwt_bearer):
+    options = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": "https://identity.test/token",
+        "sasl.oauthbearer.assertion.algorithm": "es256",
+        "sasl.oauthbearer.assertion.private.key.file": "key.pem",
+        "sasl.oauthbearer.assertion.private.key.passphrase": "hunter2",
+        "sasl.oauthbearer.assertion.claim.aud": "a",
+        "sasl.oauthbearer.assertion.claim.iss": "i",
+        "sasl.oauthbearer.assertion.claim.sub": "s",
+        "sasl.oauthbearer.assertion.claim.exp.seconds": "7",
+        "sasl.oauthbearer.assertion.claim.nbf.seconds": "8",
+        "sasl.oauthbearer.assertion.claim.jti.include": "true",
+    }
+    config = resolve(SampleConfig, BASE, {**options, **given})
+    found = config.oidc
+    assert found.by_jwt_bearer is by_jwt_bearer
+    assert found.assertion == AssertionSettings(
+        key_file="key.pem",
+        passphrase="hunter2",
+        template_file="t.json",
+        claims={"aud": "a", "iss": "i", "sub": "s"},
+        algorithm="ES256",
+        seconds=7,
+        early=8,
+        has_id=True,
+    )
+    assert "hunter2" not in repr((config, found))
+
+
 def test_quotes_in_a_jaas_configuration_may_be_escaped():
     entry = f'{SCRAM_MODULE} required\n  username="a\\"b"\n  password="c;\\\\d=e" ;'
     assert resolve(SampleConfig, {**BASE, **SCRAM, "sasl_jaas_config": entry}).login == ('a"b', "c;\\d=e")
@@ -221,6 +302,39 @@ def test_quotes_in_a_jaas_configuration_may_be_escaped():
         ({"ssl_cafile": "x", "security_protocol": "SASL_PLAINTEXT"}, "security_protocol is SASL_PLAINTEXT: set"),
         ({**SCRAM, "sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider"),
         ({**OIDC, "sasl_oauthbearer_client_secret": None}, "needs sasl_oauthbearer_client_id and sasl_oauthbearer_cl"),
+        (
+            {**OIDC, "sasl_oauthbearer_client_secret": None},
+            "assertion_private_key_file or sasl_oauthbearer_assertion_f",
+        ),
+        ({**OIDC, f"{ASSERTION}_file": "f"}, f"client_secret and {ASSERTION}_file are both given: drop one"),
+        (
+            {**SIGNED, f"{ASSERTION}_file": "f"},
+            f"{ASSERTION}_private_key_file is not used with {ASSERTION}_file, which has a ready assertion: drop one",
+        ),
+        ({**SIGNED, KEY_FILE: None}, f"{ASSERTION}_private_key_passphrase needs {KEY_FILE}, the key that signs the"),
+        ({**SIGNED, f"{ASSERTION}_private_key_pem": "hunter2"}, f"{KEY_FILE} and {ASSERTION}_private_key_pem are both"),
+        ({**SIGNED, KEY_FILE: ""}, f"{KEY_FILE}='' is not possible: it takes the path of a file"),
+        ({**SIGNED, f"{ASSERTION}_algorithm": "HS256"}, "it takes RS256 or ES256"),
+        ({**SIGNED, f"{ASSERTION}_claim_exp_seconds": 86_401}, "it takes a whole number from 0 to 86400"),
+        ({**SIGNED, f"{ASSERTION}_claim_nbf_seconds": -1}, "it takes a whole number from 0 to 3600"),
+        ({**SIGNED, TOKEN_URL: "file:///token"}, f"{KEY_FILE} is not used with a token from a file"),
+        ({**SIGNED, "sasl_oauth_token_provider": str}, f"sasl_oauth_token_provider and {KEY_FILE} are both given"),
+        ({**SIGNED, "sasl_mechanism": "PLAIN"}, f"{KEY_FILE} is not used by sasl_mechanism PLAIN: drop it"),
+        (
+            {**SIGNED, RETRIEVER: "JwtBearerJwtRetriever"},
+            "client_secret are not used with JwtBearerJwtRetriever, which",
+        ),
+        (
+            {**SIGNED, **dict.fromkeys([KEY_FILE, f"{ASSERTION}_private_key_passphrase", CLIENT_ID]), **JWT_BEARER},
+            f"{RETRIEVER} JwtBearerJwtRetriever needs {KEY_FILE}, or {ASSERTION}_file with a ready assertion",
+        ),
+        (
+            {**OIDC, RETRIEVER: "FileJwtRetriever"},
+            f"{RETRIEVER} is FileJwtRetriever, and {TOKEN_URL} is no file: URL: change one, or drop {RETRIEVER}",
+        ),
+        ({**OIDC, TOKEN_URL: "file:///token", **JWT_BEARER}, f"{TOKEN_URL} is a file: URL: change one, or drop"),
+        ({**OIDC, RETRIEVER: "com.test.MyRetriever"}, "it takes DefaultJwtRetriever, ClientCredentialsJwtRetriever, "),
+        ({**OIDC, RETRIEVER: 7}, "it takes DefaultJwtRetriever"),
         ({**OIDC, "sasl_oauth_token_provider": str}, "sasl_oauthbearer_token_endpoint_url are both given"),
         ({**OIDC, "sasl_oauthbearer_method": "default"}, "sasl_oauthbearer_method is default"),
         ({**OIDC, "sasl_oauthbearer_method": "other"}, "it takes default or oidc"),

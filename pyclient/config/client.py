@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypedDict
 
 from pyclient.config import oidc
 from pyclient.config.addresses import addresses
+from pyclient.config.assertion import Algorithm, checked_path
 from pyclient.config.fields import option, options_of, read
 from pyclient.config.options import INT_MAX
 from pyclient.config.sasl import BY_PASSWORD, SaslMechanism, checked_jaas, read_jaas, read_token_provider
@@ -251,6 +252,64 @@ class ClientConfig:
         False,
         doc="Whether client id and secret are URL-encoded for the token endpoint, as in RFC 6749.",
     )
+    sasl_oauthbearer_jwt_retriever_class: str | None = option(
+        None,
+        doc="How tokens are got at the token endpoint: JwtBearerJwtRetriever sends an assertion (the jwt-bearer grant, "
+        "KIP-1139), ClientCredentialsJwtRetriever the client's id with a secret or an assertion (KIP-1258). "
+        "DefaultJwtRetriever, as None, is FileJwtRetriever for a file: URL, else ClientCredentialsJwtRetriever.",
+        convert=oidc.read_retriever,
+        allowed="DefaultJwtRetriever, ClientCredentialsJwtRetriever, JwtBearerJwtRetriever or FileJwtRetriever, with "
+        "or without Kafka's package",
+    )
+    sasl_oauthbearer_assertion_file: str | None = option(
+        None,
+        doc="File with a ready assertion, a JWT that another program replaces; it is read for each request.",
+        convert=checked_path,
+        allowed="the path of a file",
+    )
+    sasl_oauthbearer_assertion_private_key_file: str | None = option(
+        None,
+        doc="PEM file with the private key that signs assertions; it is read for each request.",
+        convert=checked_path,
+        allowed="the path of a file",
+    )
+    sasl_oauthbearer_assertion_private_key_pem: str | None = option(
+        None,
+        doc="The private key as a PEM text, in place of sasl_oauthbearer_assertion_private_key_file.",
+        secret=True,
+    )
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None = option(
+        None, doc="The passphrase of the private key that signs assertions, if it is encrypted.", secret=True
+    )
+    sasl_oauthbearer_assertion_algorithm: Algorithm = option(
+        "RS256", doc="How assertions are signed: RS256 by an RSA key, ES256 by an elliptic curve key (P-256)."
+    )
+    sasl_oauthbearer_assertion_template_file: str | None = option(
+        None,
+        doc='JSON file with more of assertions, {"header": {"kid": ...}, "payload": {...}}; it is read for each '
+        "request. Its claims replace those of options, but not exp, iat and nbf.",
+        aliases=("sasl_oauthbearer_assertion_jwt_template_file",),
+        convert=checked_path,
+        allowed="the path of a file",
+    )
+    sasl_oauthbearer_assertion_claim_aud: str | None = option(
+        None, doc="The audience (aud) of assertions: often the token endpoint's URL."
+    )
+    sasl_oauthbearer_assertion_claim_iss: str | None = option(
+        None, doc="The issuer (iss) of assertions: often this client's id."
+    )
+    sasl_oauthbearer_assertion_claim_sub: str | None = option(
+        None, doc="The subject (sub) of assertions: often this client's id."
+    )
+    sasl_oauthbearer_assertion_claim_exp_seconds: int = option(
+        300, doc="For how many seconds an assertion is valid (exp).", minimum=0, maximum=86_400
+    )
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int = option(
+        60, doc="How many seconds before it is made an assertion becomes valid (nbf).", minimum=0, maximum=3_600
+    )
+    sasl_oauthbearer_assertion_claim_jti_include: bool = option(
+        False, doc="Whether each assertion has an id of its own (jti), so that a server can refuse a second use."
+    )
     sasl_login_retry_backoff_ms: int = option(
         100, doc="How long to wait before the token endpoint is asked again; doubles each time it fails.", minimum=1
     )
@@ -407,6 +466,19 @@ class ClientOptions(TypedDict, total=False):
     sasl_oauthbearer_scope: str | None
     sasl_oauthbearer_extensions: str | None
     sasl_oauthbearer_header_urlencode: bool
+    sasl_oauthbearer_jwt_retriever_class: str | None
+    sasl_oauthbearer_assertion_file: str | None
+    sasl_oauthbearer_assertion_private_key_file: str | None
+    sasl_oauthbearer_assertion_private_key_pem: str | None
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None
+    sasl_oauthbearer_assertion_algorithm: Algorithm
+    sasl_oauthbearer_assertion_template_file: str | None
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    sasl_oauthbearer_assertion_claim_exp_seconds: int
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    sasl_oauthbearer_assertion_claim_jti_include: bool
     sasl_login_retry_backoff_ms: int
     sasl_login_retry_backoff_max_ms: int
     https_ca_location: str | None

@@ -8,32 +8,47 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from pyclient.config import assertion
+from pyclient.config.assertion import AssertionSettings
 from pyclient.config.sasl import read_jaas
 
 if TYPE_CHECKING:
     from pyclient.config.client import ClientConfig
 
-OPTIONS: Final = (
-    "sasl_oauth_token_provider",
-    "sasl_oauthbearer_method",
-    "sasl_oauthbearer_token_endpoint_url",
-    "sasl_oauthbearer_client_id",
-    "sasl_oauthbearer_client_secret",
+_URL: Final = "sasl_oauthbearer_token_endpoint_url"
+_RETRIEVER: Final = "sasl_oauthbearer_jwt_retriever_class"
+_ID: Final = "sasl_oauthbearer_client_id"
+_SECRET: Final = "sasl_oauthbearer_client_secret"
+_OF_SERVERS: Final = (
+    _RETRIEVER,
+    _ID,
+    _SECRET,
     "sasl_oauthbearer_scope",
     "sasl_oauthbearer_extensions",
+    *assertion.OPTIONS,
     "https_ca_location",
     "https_ca_pem",
 )
+_OF_FILES: Final = (_RETRIEVER, "sasl_oauthbearer_extensions", "sasl_jaas_config")
+
+OPTIONS: Final = ("sasl_oauth_token_provider", "sasl_oauthbearer_method", _URL, *_OF_SERVERS)
 """The options that OAUTHBEARER alone uses, and that have no value by default."""
 
-_OF_SERVERS: Final = OPTIONS[3:]
-_URL: Final = "sasl_oauthbearer_token_endpoint_url"
+JWT_BEARER: Final = "JwtBearerJwtRetriever"
+CLIENT_CREDENTIALS: Final = "ClientCredentialsJwtRetriever"
+_FILE: Final = "FileJwtRetriever"
+_BY_URL: Final = "DefaultJwtRetriever"
+_RETRIEVERS: Final = {name.casefold(): name for name in (JWT_BEARER, CLIENT_CREDENTIALS, _FILE, _BY_URL)}
+_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer."
 _EXTENSION: Final = re.compile(r"([A-Za-z]+)=([\x21-\x2b\x2d-\x7e][\x20-\x2b\x2d-\x7e]*)")
 
 
 @dataclass(frozen=True, slots=True)
 class OidcSettings:
-    """Where tokens come from: the URL of a token endpoint, or of a file. Times are in seconds."""
+    """Where tokens come from: the URL of a token endpoint, or of a file. Times are in seconds.
+
+    An `assertion` takes the place of the secret, or with `by_jwt_bearer` is what a token is given for.
+    """
 
     url: str
     client_id: str = ""
@@ -45,11 +60,27 @@ class OidcSettings:
     ca_pem: str | None = field(default=None, repr=False)
     backoff: float = 0.1
     longest_backoff: float = 10.0
+    assertion: AssertionSettings | None = None
+    by_jwt_bearer: bool = False
 
     @property
     def is_file(self) -> bool:
         """Return True if the token is in a file."""
         return urlsplit(self.url).scheme == "file"
+
+
+def read_retriever(value: Any) -> str | None:
+    """Return the name, without its package, of the class of Kafka that gets tokens.
+
+    Return None for `DefaultJwtRetriever`, which chooses by the URL. Raise `ValueError` for any other class.
+    """
+    if not isinstance(value, str):
+        raise ValueError
+    name = value.strip()
+    known = _RETRIEVERS.get(name.removeprefix(_PACKAGE).casefold())
+    if known is None:
+        raise ValueError
+    return None if known == _BY_URL else known
 
 
 def read_extensions(value: Any) -> str:
@@ -84,6 +115,8 @@ def settings_of(config: ClientConfig) -> OidcSettings | None:
         config.https_ca_pem,
         config.sasl_login_retry_backoff_ms / 1000,
         config.sasl_login_retry_backoff_max_ms / 1000,
+        assertion.settings_of(config),
+        config.sasl_oauthbearer_jwt_retriever_class == JWT_BEARER,
     )
 
 
@@ -116,14 +149,35 @@ def _of_url(config: ClientConfig, url: str, given: list[str]) -> Iterator[str]:
     if config.sasl_jaas_config is not None and "OAUTHBEARER" not in read_jaas(config.sasl_jaas_config).mechanisms:
         yield "sasl_jaas_config has another login module than OAuthBearerLoginModule, sasl_mechanism is OAUTHBEARER"
         return
-    if urlsplit(url).scheme == "file":
+    is_file, retriever = urlsplit(url).scheme == "file", config.sasl_oauthbearer_jwt_retriever_class
+    if retriever is not None and is_file != (retriever == _FILE):
+        kind = "a file: URL" if is_file else "no file: URL"
+        yield f"{_RETRIEVER} is {retriever}, and {_URL} is {kind}: change one, or drop {_RETRIEVER}"
+    elif is_file:
         for name in given:
-            if name not in ("sasl_oauthbearer_extensions", "sasl_jaas_config"):
+            if name not in _OF_FILES:
                 yield f"{name} is not used with a token from a file ({_URL} is a file: URL): drop it"
-        return
+    else:
+        yield from _of_server(config)
+
+
+def _of_server(config: ClientConfig) -> Iterator[str]:
     login = settings_of(config)
     assert login is not None
-    if not login.client_id or not login.client_secret:
-        yield f"{_URL} needs sasl_oauthbearer_client_id and sasl_oauthbearer_client_secret, as the server knows them"
+    if login.by_jwt_bearer:
+        if login.client_id or login.client_secret:
+            yield f"{_ID} and {_SECRET} are not used with {JWT_BEARER}, which sends an assertion alone: drop them"
+        if login.assertion is None:
+            yield f"{_RETRIEVER} {JWT_BEARER} needs {assertion.KEY_FILE}, or {assertion.FILE} with a ready assertion"
+    elif login.assertion is not None:
+        if login.client_secret:
+            yield f"{_SECRET} and {assertion.given_options(config)[0]} are both given: drop one"
+    elif not login.client_id or not login.client_secret:
+        yield (
+            f"{_URL} needs {_ID} and {_SECRET}, as the server knows them, or in place of the secret "
+            f"{assertion.KEY_FILE} or {assertion.FILE}"
+        )
+    if login.assertion is not None:
+        yield from assertion.conflicts(config)
     if config.https_ca_location is not None and config.https_ca_pem is not None:
         yield "https_ca_location and https_ca_pem are both given: drop one"

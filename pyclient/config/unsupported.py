@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from pyclient.config.oidc import CLIENT_CREDENTIALS, JWT_BEARER
 from pyclient.config.options import FOREIGN, REFUSED, STRING, Option, table_of
 
 _YES: Final = ("true", "1", "yes")
@@ -21,6 +22,7 @@ _BY_PROVIDER: Final = (
     "give sasl_oauth_token_provider, a function that returns a token, or sasl_oauthbearer_token_endpoint_url"
 )
 _NO_SASL: Final = "of SASL, PLAIN, SCRAM and OAUTHBEARER are supported"
+_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
 _TLS_CONTEXT: Final = "set it in an ssl_context of your own"
 _NO_METRICS_PLUGINS: Final = "pyclient has no metrics plug-ins; client.health() returns a client's state"
@@ -54,16 +56,13 @@ COMMON: Final[Mapping[str, Option]] = MappingProxyType(
             _BY_PROVIDER,
             accepts=tuple(f"{_OAUTH}{where}OAuthBearerLoginCallbackHandler".casefold() for where in ("", "secured.")),
         ),
-        _refused(
-            "sasl_oauthbearer_jwt_retriever_class",
-            _BY_PROVIDER,
-            accepts=tuple(
-                f"{_OAUTH}{kind}JwtRetriever".casefold() for kind in ("Default", "ClientCredentials", "File")
-            ),
-        ),
         _refused("sasl_oauthbearer_config", _BY_PROVIDER, accepts=_NOTHING),
         _refused("sasl_kerberos_service_name", _NO_SASL),
         _foreign("oauth_cb", _BY_PROVIDER),
+        _foreign(
+            "sasl_oauthbearer_grant_type",
+            f"it takes client_credentials or {_JWT_BEARER}, as sasl_oauthbearer_jwt_retriever_class chooses",
+        ),
         _refused("ssl_endpoint_identification_algorithm", "use ssl_check_hostname=False to accept any host name"),
         _refused("ssl_protocol", _TLS_CONTEXT, accepts=("tls", "tlsv1.3")),
         _refused("ssl_enabled_protocols", _TLS_CONTEXT, accepts=("tlsv1.2,tlsv1.3", "tlsv1.3,tlsv1.2")),
@@ -225,6 +224,10 @@ TRANSLATED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyTyp
         "ssl_endpoint_identification_algorithm": (
             "ssl_check_hostname",
             {"https": True, **dict.fromkeys(_NOTHING, False)},
+        ),
+        "sasl_oauthbearer_grant_type": (
+            "sasl_oauthbearer_jwt_retriever_class",
+            {"client_credentials": CLIENT_CREDENTIALS, _JWT_BEARER: JWT_BEARER},
         ),
     }
 )

@@ -16,6 +16,7 @@ from urllib.parse import quote_plus
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
+from joserfc.jwk import RSAKey
 
 from pyclient import Admin, Consumer, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
@@ -202,6 +203,51 @@ def test_tokens_and_client_secrets_are_printed_nowhere(output: Output, tmp_path:
             fail(output, servers, "HTTP status 401", **oidc)
             server.answer = lambda asked: (200, f"{keep(signer.token())} is no JSON".encode())
             fail(output, servers, "no JSON", **oidc)
+            add_cluster(output, cluster)
+
+
+@pytest.mark.parametrize("grant", ["ClientCredentialsJwtRetriever", "JwtBearerJwtRetriever"])
+def test_assertions_and_their_keys_are_printed_nowhere(output: Output, tmp_path: Path, grant: str) -> None:
+    key, signer, ready = RSAKey.generate_key(2048), Signer(), tmp_path / "assertion"
+    pem = key.as_pem(private=True, password=PASSWORD).decode()
+    output.secrets += [key.as_dict(private=True)["d"], "".join(pem.splitlines()[1:-1])[:60]]
+    refuses = False
+
+    def answer(asked: Asked) -> tuple[int, Any]:
+        sent = asked.form["assertion" if grant.startswith("JwtBearer") else "client_assertion"]
+        token = signer.token()
+        output.secrets += [sent, sent.rpartition(".")[2], token, token.rpartition(".")[2]]
+        return (401, {"error": f"not {sent}"}) if refuses else (200, {"access_token": token})
+
+    with IdentityServer(signer) as server:
+        server.answer = answer
+        config = {
+            **OPTIONS,
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": f"{server.url}/keys",
+        }
+        with EmbeddedCluster(security="SASL_PLAINTEXT", config=config) as cluster:
+            cluster.requests.start()
+            servers = cluster.bootstrap_servers
+            oidc: dict[str, Any] = {
+                "security_protocol": "SASL_PLAINTEXT",
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauthbearer_token_endpoint_url": f"{server.url}/token",
+                "sasl_oauthbearer_jwt_retriever_class": grant,
+            }
+            signed = {
+                **oidc,
+                "sasl_oauthbearer_assertion_private_key_pem": pem,
+                "sasl_oauthbearer_assertion_private_key_passphrase": PASSWORD,
+                "sasl_oauthbearer_assertion_claim_iss": "client",
+            }
+            use(output, servers, **signed)
+            wrong = {**signed, "sasl_oauthbearer_assertion_private_key_passphrase": WRONG}
+            fail(output, servers, "private_key_passphrase must be that of the key", **wrong)
+            ready.write_text(Signer().token())
+            use(output, servers, **oidc, sasl_oauthbearer_assertion_file=str(ready))
+            refuses = True
+            fail(output, servers, "HTTP status 401: not <hidden>", **signed)
             add_cluster(output, cluster)
 
 

@@ -1,4 +1,4 @@
-"""Tokens from an identity server (OAuth 2.0 client credentials, KIP-768), or from a file (KIP-1139)."""
+"""Tokens from an identity server, by client credentials (KIP-768, KIP-1258) or an assertion (KIP-1139), or a file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pyclient.config.oidc import OidcSettings
 from pyclient.config.urls import is_readable_by_others
 from pyclient.errors import ConfigError
 from pyclient.net.http_request import HttpAnswer, Unreachable, path_of, request, shown
+from pyclient.net.sasl.assertion import AssertionSource
 from pyclient.net.sasl.oauth import Token, TokenFailure, end_of_jwt, read_token
 from pyclient.net.tasks import in_daemon_thread
 
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 _TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _HIDDEN: Final = "<hidden>"
+_JWT_BEARER_GRANT: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_JWT_BEARER_CLIENT: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 class TokenFile:
@@ -64,18 +67,23 @@ class _OutOfTime(TokenFailure):
 
 
 class TokenEndpoint:
-    """An identity server that this client asks with its id and secret."""
+    """An identity server that this client asks with its id and secret, or with an assertion."""
 
     def __init__(self, settings: OidcSettings, clock: Clock, rng: Rng, timeout: float) -> None:
-        """`timeout` is the number of seconds for one token, with retries. Raise `ConfigError` for bad authorities."""
+        """`timeout` is the number of seconds for one token, with retries.
+
+        Raise `ConfigError` for bad authorities, or if assertions cannot be signed.
+        """
         self._settings = settings
         self._clock = clock
         self._rng = rng
         self._timeout = timeout
         self._backoff = Backoff(settings.backoff, settings.longest_backoff)
         self._context = _context(settings)
+        self._assertions = None if settings.assertion is None else AssertionSource(settings.assertion)
         if is_readable_by_others(settings.url):
-            log.warning("%s is not https: the client secret and tokens can be read on their way", shown(settings.url))
+            text = "%s is not https: the client's secret or assertion, and tokens, can be read on their way"
+            log.warning(text, shown(settings.url))
 
     async def get(self) -> Token:
         """Return a new token. Raise `TokenFailure`, a `lasting` one if another attempt would end the same way.
@@ -99,9 +107,11 @@ class TokenEndpoint:
             await asyncio.sleep(delay)
 
     async def _ask(self, seconds: float) -> Token:
-        url, body, headers = self._settings.url, self._body(), self._headers()
+        url = self._settings.url
         try:
             async with asyncio.timeout(seconds):
+                assertion = await self._assertion()
+                body, headers = self._body(assertion), self._headers()
                 answer = await in_daemon_thread(
                     "pyclient-oauth-token",
                     lambda: request(url, timeout=seconds, body=body, headers=headers, context=self._context),
@@ -111,22 +121,37 @@ class TokenEndpoint:
         except Unreachable as error:
             raise TokenFailure(f"the identity server cannot be reached: {error}") from None
         if answer.status != 200:
-            raise self._refused(answer)
+            raise self._refused(answer, assertion)
         return self._token(answer.body)
 
-    def _body(self) -> bytes:
-        scope = {} if self._settings.scope is None else {"scope": self._settings.scope}
-        return urlencode({"grant_type": "client_credentials", **scope}).encode()
+    async def _assertion(self) -> str:
+        """Return an assertion for one request; "" if the client has a secret."""
+        source = self._assertions
+        if source is None:
+            return ""
+        now = self._clock.time_ms() / 1000
+        return await in_daemon_thread("pyclient-oauth-token", lambda: source.get(now))
+
+    def _body(self, assertion: str) -> bytes:
+        settings = self._settings
+        form = {"grant_type": "client_credentials"}
+        if settings.by_jwt_bearer:
+            form = {"grant_type": _JWT_BEARER_GRANT, "assertion": assertion}
+        elif assertion:
+            form |= {"client_assertion_type": _JWT_BEARER_CLIENT, "client_assertion": assertion}
+            form |= {"client_id": settings.client_id} if settings.client_id else {}
+        if settings.scope is not None:
+            form["scope"] = settings.scope
+        return urlencode(form).encode()
 
     def _headers(self) -> Mapping[str, str]:
+        headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+        if self._assertions is not None:
+            return headers
         names = self._settings.client_id, self._settings.client_secret
         if self._settings.encodes_header:
             names = quote_plus(names[0]), quote_plus(names[1])
-        return {
-            "Accept": "application/json",
-            "Authorization": "Basic " + base64.b64encode(":".join(names).encode()).decode(),
-            "Content-Type": "application/x-www-form-urlencoded",
-        }
+        return {**headers, "Authorization": "Basic " + base64.b64encode(":".join(names).encode()).decode()}
 
     def _token(self, body: bytes) -> Token:
         try:
@@ -144,25 +169,27 @@ class TokenEndpoint:
         except ValueError as error:
             raise self._failure(str(error), lasting=True) from None
 
-    def _refused(self, answer: HttpAnswer) -> TokenFailure:
+    def _refused(self, answer: HttpAnswer, assertion: str) -> TokenFailure:
         """Return the error of a status, with what the server says about it (RFC 6749, 5.2)."""
         text = f"HTTP status {answer.status}"
         if 300 <= answer.status < 400:
             text += ", a redirect, which is not followed: give the URL to which it leads"
         said = [each for name in ("error", "error_description") if (each := _field(answer.body, name))]
         if said:
-            text += f": {self._without_secret(', '.join(said))}"
+            text += f": {self._without_secrets(', '.join(said), assertion)}"
         return self._failure(text, lasting=answer.status not in _TRANSIENT)
 
-    def _without_secret(self, text: str) -> str:
-        """Return what a server says without the secret, if it quotes that."""
-        for form in (self._settings.client_secret, quote_plus(self._settings.client_secret)):
-            text = text.replace(form, _HIDDEN)
+    def _without_secrets(self, text: str, assertion: str) -> str:
+        """Return what a server says without the secret or the assertion, if it quotes them."""
+        secret = self._settings.client_secret
+        for form in (secret, quote_plus(secret), assertion, assertion.rpartition(".")[2]):
+            if form:
+                text = text.replace(form, _HIDDEN)
         return "".join(letter if letter.isprintable() else "?" for letter in text[:500])
 
     def _failure(self, reason: str, *, lasting: bool = False) -> TokenFailure:
-        text = f"{shown(self._settings.url)} gave no token to client {self._settings.client_id!r}: {reason}"
-        return TokenFailure(text, lasting=lasting)
+        client = f" to client {self._settings.client_id!r}" if self._settings.client_id else ""
+        return TokenFailure(f"{shown(self._settings.url)} gave no token{client}: {reason}", lasting=lasting)
 
 
 def _field(body: bytes, name: str) -> str:

@@ -16,6 +16,7 @@ import aiokafka.abc
 import confluent_kafka
 import kafka
 import pytest
+from joserfc.jwk import RSAKey
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pyclient import Admin, AsyncProducer, Consumer, Producer, errors
@@ -24,7 +25,7 @@ from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker_embedded.conftest import RawClient
-from tests.identity_server import ISSUER, IdentityServer, Signer, claims_of, encoded
+from tests.identity_server import ISSUER, JWT_BEARER, IdentityServer, KnownClient, Signer, claims_of, encoded
 
 ALL: Final = MetadataRequest(topics=None)
 DELAY: Final = {"connection.failed.authentication.delay.ms": "20"}
@@ -243,6 +244,72 @@ def test_client_credentials_are_exchanged_for_a_token(cluster: EmbeddedCluster, 
         for asked in server.asked:
             assert asked.authorization == "Basic " + base64.b64encode(b"alice:hunter2").decode()
             assert asked.form == {"grant_type": "client_credentials", "scope": "kafka"}
+
+
+# -- assertions in place of a secret
+
+CLASS: Final = "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever"
+
+
+def sync_producer(servers: str, config: dict[str, Any], is_grant: bool) -> None:
+    chosen = {"sasl.oauthbearer.jwt.retriever.class": CLASS} if is_grant else {}
+    with Producer(servers, config={**config, **chosen}) as producer:
+        producer.send("assertions", b"1").result(60)
+
+
+def async_producer(servers: str, config: dict[str, Any], is_grant: bool) -> None:
+    async def main() -> None:
+        chosen = {"sasl.oauthbearer.jwt.retriever.class": CLASS} if is_grant else {}
+        async with AsyncProducer(servers, config={**config, **chosen}) as producer:
+            await producer.send("assertions", b"1")
+
+    asyncio.run(main())
+
+
+def confluent_producer(servers: str, config: dict[str, Any], is_grant: bool) -> None:
+    """Sends the same, by librdkafka's name of the grant."""
+    assert is_grant
+    chosen = {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.grant.type": JWT_BEARER}
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, **config, **chosen})
+    producer.produce("assertions", b"1")
+    assert producer.flush(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("client", "is_grant"),
+    [
+        (sync_producer, False),
+        (sync_producer, True),
+        (async_producer, False),
+        (async_producer, True),
+        (confluent_producer, True),
+    ],
+    ids=lambda value: getattr(value, "__name__", {True: "jwt-bearer", False: "credentials"}.get(value)),
+)
+def test_assertions_are_exchanged_for_a_token(
+    cluster: EmbeddedCluster, tmp_path: Path, client: Any, is_grant: bool
+) -> None:
+    key, path = RSAKey.generate_key(2048), tmp_path / "key.pem"
+    path.write_bytes(key.as_pem(private=True))
+    with IdentityServer(SIGNER) as server:
+        known = server.answer = KnownClient(server, key, "RS256")
+        config = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": f"{server.url}/token",
+            "sasl.oauthbearer.assertion.private.key.file": str(path),
+            "sasl.oauthbearer.assertion.claim.aud": f"{server.url}/token",
+            "sasl.oauthbearer.assertion.claim.iss": "alice",
+            "sasl.oauthbearer.assertion.claim.sub": "alice",
+            "sasl.oauthbearer.assertion.claim.jti.include": True,
+        }
+        client(cluster.bootstrap_servers, config, is_grant)
+        assert known.claims
+        assert {asked.form["grant_type"] for asked in server.asked} == {
+            JWT_BEARER if is_grant else "client_credentials"
+        }
+        assert known.headers[0] == {"alg": "RS256", "typ": "JWT"}
+        assert known.claims[0].keys() == {"iss", "sub", "aud", "iat", "exp", "nbf", "jti"}
 
 
 # -- the answers
