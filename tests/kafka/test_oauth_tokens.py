@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
+from joserfc.jwk import ECKey, RSAKey
 
 from pyclient import Admin, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
@@ -28,7 +29,27 @@ def token(**changes: Any) -> str:
     return SIGNER.token(**{"exp": LATER, **changes})
 
 
+FIRST_RSA, SECOND_RSA = (Signer(RSAKey.generate_key(2048), kid, "RS256") for kid in ("1", "2"))
+P384: Final = Signer(ECKey.generate_key("P-384"), "384", "ES384")
+KEYS: Final = [
+    {**Signer(RSAKey.generate_key(2048), "secret").public, "use": "enc"},
+    {**FIRST_RSA.public, "use": "sig"},
+    P384.public,
+    SIGNER.public,
+    SECOND_RSA.public,
+]
+
+
+def without_id(signer: Signer) -> str:
+    return signer.sign(claims_of(exp=LATER), kid=None)
+
+
 TOKENS: Final = {
+    "EC without an id": without_id(SIGNER),
+    "EC without an id, other curve": without_id(P384),
+    "RSA without an id": without_id(FIRST_RSA),
+    "second RSA without an id": without_id(SECOND_RSA),
+    "second RSA": SECOND_RSA.token(exp=LATER),
     "good": token(),
     "several audiences": token(aud=["others", "kafka"]),
     "scopes": token(scope=["a", "b"]),
@@ -55,7 +76,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     """Address by kind of broker."""
     skip_without_kafka()
     path = tmp_path_factory.mktemp("keys") / "keys.json"
-    path.write_text(json.dumps({"keys": [SIGNER.public]}))
+    path.write_text(json.dumps({"keys": KEYS}))
     [port] = free_ports(1)
     oauth = {
         "sasl.oauthbearer.jwks.endpoint.url": path.as_uri(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -12,7 +13,7 @@ from pyclient.errors import ConfigError
 
 try:
     from joserfc import jws
-    from joserfc.errors import InvalidKeyIdError, JoseError
+    from joserfc.errors import JoseError
     from joserfc.jwk import KeySet
 except ImportError as error:
     raise ConfigError(
@@ -36,12 +37,17 @@ _ALGORITHMS: Final = (
 """Algorithms that sign with a private key. `none` and HMAC would accept tokens made from public data alone."""
 
 
+_KEY_TYPES: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+"""The type of key by the first letters of an algorithm."""
+_CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521", "Ed25519": "Ed25519"}
+
+
 class InvalidToken(Exception):
     """The token is refused; the text says why, without the token."""
 
 
 class UnknownKey(InvalidToken):
-    """No key of the set has the id that the token names; a newer set may have it."""
+    """No key of the set is the one that the token names or needs; a newer set may have it."""
 
 
 class Accepted(NamedTuple):
@@ -132,10 +138,10 @@ def _signed_claims(token: str, keys: KeySet) -> dict[str, Any]:
     registry.max_header_length, registry.max_payload_length = _LONGEST_HEADER, LONGEST
     registry.max_signature_length = _LONGEST_SIGNATURE
     try:
-        payload = jws.deserialize_compact(token, keys, registry=registry).payload
-        claims = json.loads(payload)
-    except InvalidKeyIdError:
-        raise UnknownKey("no known key has the id that its header names") from None
+        found = jws.deserialize_compact(token, lambda given: _key_for(given.headers(), keys), registry=registry)
+        claims = json.loads(found.payload)
+    except InvalidToken:
+        raise
     except JoseError as error:
         raise InvalidToken(f"its signature cannot be verified ({error.error or type(error).__name__})") from None
     except Exception as error:  # of the library, for bytes of a client
@@ -146,6 +152,30 @@ def _signed_claims(token: str, keys: KeySet) -> dict[str, Any]:
     if base64.urlsafe_b64encode(base64.urlsafe_b64decode(signature + "==")).decode().rstrip("=") != signature:
         raise InvalidToken("its signature has unused bits that are not zero")  # a second text of the same signature
     return claims
+
+
+def _key_for(header: Mapping[str, Any], keys: KeySet) -> Any:
+    """Return the key that Kafka takes for a token with that header. Raise `UnknownKey` if there is none.
+
+    Id, if the header has one, type and use must be right. Where several are, those for the algorithm and its curve are
+    preferred, and the first is taken: a token of another one needs the id.
+    """
+    name, algorithm = header.get("kid"), str(header["alg"])
+    found = [
+        key
+        for key in keys
+        if name in (None, key.kid)
+        and key.key_type == _KEY_TYPES[algorithm[:2]]
+        and key.get("use") in (None, "sig")
+        and "verify" in (key.get("key_ops") or ("verify",))
+    ]
+    for part, wanted in (("alg", algorithm), ("crv", _CURVES.get(algorithm))):
+        if len(found) > 1:
+            found = [key for key in found if key.get(part) in (None, wanted)]
+    if not found:
+        what = f"is for {algorithm}" if name is None else "has the id that its header names"
+        raise UnknownKey(f"no known key {what}")
+    return found[0]
 
 
 def _time(claims: dict[str, Any], name: str) -> float:

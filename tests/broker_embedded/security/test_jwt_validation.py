@@ -144,8 +144,67 @@ def test_another_key_is_refused_by_its_signature_or_its_id() -> None:
     assert "cannot be verified" in refused(Signer().token())
     with pytest.raises(UnknownKey):
         accept(Signer(kid="second").token(), KEYS, RULES, NOW)
-    with pytest.raises(UnknownKey):
-        accept(SIGNER.sign(claims_of(), kid=None), keys_of(SIGNER, Signer(kid="second")), RULES, NOW)
+
+
+def without_id(signer: Signer) -> str:
+    return signer.sign(claims_of(), kid=None)
+
+
+def set_of(*keys: tuple[Signer, dict[str, Any]]) -> Any:
+    """Return a set of public keys with more members than they have."""
+    documents = [{**signer.public, **members} for signer, members in keys]
+    return key_set_of(json.dumps({"keys": documents}).encode())
+
+
+FIRST_RSA, SECOND_RSA = (Signer(RSAKey.generate_key(2048), kid, "RS256") for kid in ("1", "2"))
+PS512: Final = Signer(FIRST_RSA.key, "1", "PS512")
+P384: Final = Signer(ECKey.generate_key("P-384"), "384", "ES384")
+ED: Final = Signer(OKPKey.generate_key("Ed25519"), "ed", "Ed25519")
+
+
+@pytest.mark.parametrize("signer", [FIRST_RSA, PS512, SIGNER, P384, ED], ids=lambda signer: signer.algorithm)
+def test_token_without_id_is_verified_by_the_key_of_its_kind(signer: Signer) -> None:
+    """As in Kafka, where jose4j chooses the key by its type, use, algorithm and curve."""
+    for keys in ([FIRST_RSA, SIGNER, P384, ED], [ED, P384, SIGNER, FIRST_RSA]):
+        assert accept(without_id(signer), keys_of(*keys), RULES, NOW).user == "alice"
+
+
+@pytest.mark.parametrize(
+    "others",
+    [{"use": "enc"}, {"key_ops": ["encrypt"]}, {"alg": "RS512"}, {"use": "enc", "alg": "RS256"}],
+    ids=["use", "operations", "algorithm", "use and algorithm"],
+)
+def test_token_without_id_is_not_verified_by_a_key_for_something_else(others: dict[str, Any]) -> None:
+    keys = set_of((SECOND_RSA, others), (FIRST_RSA, {}))
+    assert accept(without_id(FIRST_RSA), keys, RULES, NOW).user == "alice"
+
+
+def test_token_without_id_is_verified_by_the_first_of_equal_keys() -> None:
+    assert accept(without_id(FIRST_RSA), keys_of(FIRST_RSA, SECOND_RSA), RULES, NOW).user == "alice"
+    assert "cannot be verified" in refused(without_id(SECOND_RSA), keys=keys_of(FIRST_RSA, SECOND_RSA))
+    assert accept(SECOND_RSA.token(), keys_of(FIRST_RSA, SECOND_RSA), RULES, NOW).user == "alice"
+
+
+def test_of_keys_with_one_id_that_of_the_tokens_kind_is_taken() -> None:
+    elliptic = Signer(SIGNER.key, "1")
+    for keys in (keys_of(FIRST_RSA, elliptic), keys_of(elliptic, FIRST_RSA)):
+        for signer in (FIRST_RSA, elliptic):
+            assert accept(signer.token(), keys, RULES, NOW).user == "alice"
+
+
+@pytest.mark.parametrize(
+    ("signer", "keys"),
+    [
+        (FIRST_RSA, keys_of(SIGNER, P384)),
+        (FIRST_RSA, keys_of(SIGNER)),
+        (FIRST_RSA, set_of((FIRST_RSA, {"use": "enc"}))),
+        (FIRST_RSA, set_of((FIRST_RSA, {"alg": "RS512"}), (SECOND_RSA, {"alg": "PS256"}))),
+    ],
+    ids=["types", "type", "use", "algorithms"],
+)
+def test_token_without_id_and_without_a_key_of_its_kind_is_refused(signer: Signer, keys: Any) -> None:
+    with pytest.raises(UnknownKey, match="no known key is for RS256"):
+        accept(without_id(signer), keys, RULES, NOW)
 
 
 def test_header_cannot_bring_its_own_key() -> None:
