@@ -19,6 +19,11 @@ def printable(text: str) -> str:
     return shown if shown.isprintable() else repr(shown)[1:-1]
 
 
+def traceback_of(error: BaseException) -> BaseException | None:
+    """Return what a log line gives as `exc_info`: None for a foreseen error, such as a disk failure; else the error."""
+    return None if isinstance(error, errors.BrokerError | OSError) else error
+
+
 def code_of(error: Exception, what: str) -> int:
     """Return the error code for `error`, which happened while doing `what` (a text like "Produce to orders-3").
 

@@ -113,6 +113,8 @@ class Decoder:
             if count > 1:
                 half = count // 2
                 return [*self._decoded(values[:half], first), *self._decoded(values[half:], first + half)]
+            if isinstance(error, MemoryError):  # says nothing about the value, which must not become null
+                raise
             if not self.format.permissive:
                 raise Malformed(first, f"{error}" or type(error).__name__) from error
             return [pa.nulls(1, self.type)]

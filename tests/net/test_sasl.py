@@ -426,6 +426,32 @@ def test_second_authentication_has_a_deadline(run: Any) -> None:
     run(scenario())
 
 
+class Broken(Stuck):
+    """Has a bug."""
+
+    async def authenticate(self, connection: Connection) -> float:
+        raise KeyError("nonce")
+
+
+@pytest.mark.usefixtures("short_sessions")
+def test_bug_in_second_authentication_is_logged_and_ends_the_connection(
+    run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        broker = SaslServer(USERS).broker({MetadataRequest: METADATA})
+        connection = await connect(broker, "PLAIN")
+        session = Session(connection, Broken(), 0.01)
+        with pytest.raises(ConnectionFailed, match="could not authenticate again: 'nonce'"):
+            while True:
+                await connection.request(ALL_TOPICS)
+        session.end()
+        broker.stop()
+
+    run(scenario())
+    [logged] = [each for each in caplog.records if "authenticating again failed unexpectedly" in each.message]
+    assert logged.exc_info is not None
+
+
 @pytest.mark.usefixtures("short_sessions")
 def test_requests_are_sent_while_a_new_token_is_asked_for(run: Any) -> None:
     asked, release = threading.Event(), threading.Event()

@@ -122,6 +122,16 @@ def test_missing_package_raises_its_own_error(permissive: bool, monkeypatch: pyt
         decoded(made, [in_avro({"id": 1, "name": "a"})])
 
 
+def test_lack_of_memory_is_raised_instead_of_a_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(_value: bytes) -> Any:
+        raise MemoryError
+
+    made = decoder("avro", permissive=True)
+    monkeypatch.setattr(decoding, "_avro_reader", lambda _schema: read)
+    with pytest.raises(MemoryError):
+        decoded(made, [in_avro({"id": 1, "name": "a"}), None])
+
+
 def test_types_of_json() -> None:
     every = types.StructType(
         [

@@ -22,7 +22,10 @@ class _Call:
 
 
 def in_parallel(functions: Sequence[Callable[[], object]]) -> None:
-    """Call all functions, each in a thread; one alone in this thread. Raise the first error when all have returned."""
+    """Call all functions, each in a thread; one alone in this thread.
+
+    When all have returned, raise the first error; it has a note about each further one.
+    """
     if len(functions) == 1:
         functions[0]()
         return
@@ -31,6 +34,8 @@ def in_parallel(functions: Sequence[Callable[[], object]]) -> None:
         call.thread.start()
     for call in calls:
         call.thread.join()
-    for call in calls:
-        if call.error is not None:
-            raise call.error
+    failures = [call.error for call in calls if call.error is not None]
+    if failures:
+        for further in failures[1:]:
+            failures[0].add_note(f"another call failed, too: {further!r}")
+        raise failures[0]

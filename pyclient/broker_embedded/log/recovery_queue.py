@@ -85,7 +85,8 @@ class LogRecoveryQueue:
             if self._in_progress.get(partition) is not work:
                 continue  # the log was deleted, or opened by other code, while the last step waited for the disk
             if failure is not None:
-                log.error("%s cannot be opened: %s", partition, failure)
+                foreseen = isinstance(failure, errors.BrokerError | OSError)
+                log.error("%s cannot be opened: %s", partition, failure, exc_info=None if foreseen else failure)
             waited_for = waited_for or partition in self._requested
             self._complete(partition, failure)
             if self.pause is not None and not waited_for and not self._requested:

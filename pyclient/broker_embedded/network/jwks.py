@@ -116,6 +116,9 @@ class JwksKeys:
             raise self._failed(str(error)) from None
         except ValueError as error:
             raise self._failed(f"{shown(url)}: {error}") from None
+        except Exception as error:  # a bug, here or in the library: logins fail or use the former keys
+            log.exception("SASL OAUTHBEARER: fetching the keys from %s failed unexpectedly", shown(url))
+            raise self._failed(f"{shown(url)}: {type(error).__name__}") from error
         finally:
             self._fetching = None
         log.info("the keys of OAUTHBEARER were fetched from %s", shown(url))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyclient import errors
 from pyclient.broker_embedded import dispatch
 from pyclient.broker_embedded.dispatch import CloseConnection, RequestContext
+from pyclient.broker_embedded.failures import traceback_of
 from pyclient.broker_embedded.network.answer_cache import METADATA
 from pyclient.broker_embedded.scheduling.request_slices import LARGE_FRAME, SlicedRequest
 from pyclient.protocol import framing
@@ -454,7 +455,6 @@ class BrokerConnection:
             log.info("%s: closing the connection: %s", self.stream.peername, error)
             self.stream.close()
             return
-        foreseen = isinstance(error, errors.BrokerError | OSError)  # such as a disk failure: no bug, so no traceback
         log.log(
             logging.INFO if isinstance(error, errors.NotController) else logging.ERROR,  # the other one will be asked
             "%s: %s version %d failed: %s",
@@ -462,7 +462,7 @@ class BrokerConnection:
             route.name,
             header.api_version,
             error,
-            exc_info=None if foreseen else error,
+            exc_info=traceback_of(error),
         )
         answer = None
         if request is not None:

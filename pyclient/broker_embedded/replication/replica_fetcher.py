@@ -8,6 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
+from pyclient.broker_embedded.failures import traceback_of
 from pyclient.broker_embedded.replication.fetch_session_handler import FetchSessionHandler
 from pyclient.broker_embedded.replication.following import (
     Append,
@@ -299,7 +300,8 @@ class ReplicaFetcher:
                 case Ignore():
                     pass
         except Exception as error:  # the other partitions are fetched
-            log.error("%s: a fetch from broker %d failed: %s", following.at, self.leader, error)
+            text = "%s: a fetch from broker %d failed: %s"
+            log.error(text, following.at, self.leader, error, exc_info=traceback_of(error))
             following.failed(now, longest)
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -11,6 +12,7 @@ from pyclient.config import ClientConfig
 from pyclient.errors import (
     ConnectionFailed,
     IllegalSaslState,
+    KafkaError,
     KafkaTimeout,
     ProtocolError,
     SaslAuthenticationFailed,
@@ -29,6 +31,8 @@ from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 if TYPE_CHECKING:
     from pyclient.net.connection import Connection
+
+log = logging.getLogger(__name__)
 
 _NONCE_BYTES: Final = 24
 
@@ -208,6 +212,8 @@ class Session:
             connection.end(f"it could not authenticate again within {seconds:g} s")
             return
         except Exception as error:  # also for a bug: held requests must not wait for ever
+            if not isinstance(error, KafkaError):
+                log.exception("%r: authenticating again failed unexpectedly", connection)
             connection.end(f"it could not authenticate again: {error}")
             return
         connection.release()

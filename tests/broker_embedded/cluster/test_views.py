@@ -64,6 +64,16 @@ def test_calls_run_at_the_same_time_and_all_end_before_the_error_is_raised() -> 
     in_parallel([])
 
 
+def test_parallel_calls_raise_the_first_error_with_notes_of_the_others() -> None:
+    def call(number: int) -> None:
+        raise ValueError(f"node {number}")
+
+    with pytest.raises(ValueError, match="node 0") as caught:
+        in_parallel([lambda number=number: call(number) for number in range(3)])  # type: ignore[misc]
+    notes = [f"another call failed, too: ValueError('node {number}')" for number in (1, 2)]
+    assert caught.value.__notes__ == notes
+
+
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[list[Broker]]:
     """Two brokers that know nothing of each other."""

@@ -235,6 +235,23 @@ def steps_of(openings: LogRecoveryQueue) -> Iterator[None]:
         yield None
 
 
+def test_recovery_queue_logs_the_traceback_of_an_unexpected_error_only(caplog: pytest.LogCaptureFixture) -> None:
+    bug, full = TopicPartition("bug", 0), TopicPartition("full", 0)
+
+    def opening(partition: TopicPartition) -> Iterator[None]:
+        yield None
+        raise RuntimeError("a bug") if partition == bug else OSError("the disk is full")
+
+    queue = LogRecoveryQueue({bug: "a", full: "b"}, opening)  # type: ignore[arg-type]
+    queue.request_all()
+    for _ in steps_of(queue):
+        pass
+    assert {each.getMessage(): each.exc_info is not None for each in caplog.records} == {
+        "bug-0 cannot be opened: a bug": True,
+        "full-0 cannot be opened: the disk is full": False,
+    }
+
+
 def test_a_log_that_is_waited_for_is_opened_before_the_others(fixture: Any) -> None:
     manager = opened_manager(fixture, "a", "b", "c")
     manager.recovery_queue.request_all()

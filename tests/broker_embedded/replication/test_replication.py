@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyclient import errors
+from pyclient.broker_embedded.replication import replica_fetcher
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pyclient.protocol.messages.metadata_log import FenceBrokerRecord
 from pyclient.types import TopicPartition
@@ -26,6 +27,26 @@ def test_acks_all_waits_for_the_replicas(tmp_path: Path) -> None:
         assert nodes.bytes_of(1) == nodes.bytes_of(2) == nodes.bytes_of(3) != b""
 
     run(tmp_path, scenario)
+
+
+def test_follower_logs_an_unexpected_error_and_fetches_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    original = replica_fetcher.decide
+
+    def broken(*_given: object) -> None:
+        monkeypatch.setattr(replica_fetcher, "decide", original)
+        raise KeyError("a bug")
+
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2], min_isr=2)
+        monkeypatch.setattr(replica_fetcher, "decide", broken)
+        assert (await nodes.produce(1, b"value")).error_code == 0
+        assert nodes.end(2) == 1
+
+    run(tmp_path, scenario)
+    [logged] = [each for each in caplog.records if "a fetch from broker 1 failed: 'a bug'" in each.getMessage()]
+    assert logged.exc_info is not None
 
 
 def test_consumers_see_nothing_above_the_high_watermark(tmp_path: Path) -> None:

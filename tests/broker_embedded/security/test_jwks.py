@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pyclient.broker_embedded.network import jwks
 from pyclient.broker_embedded.network.jwks import JwksKeys, KeyPlace, NoKeys
 from tests.identity_server import IdentityServer, Signer
 
@@ -128,6 +129,31 @@ def test_former_keys_stay_in_use_while_the_server_fails(caplog: pytest.LogCaptur
 
     with caplog.at_level(logging.WARNING), IdentityServer() as server:
         asyncio.run(scenario(server))
+
+
+def test_unexpected_error_is_logged_and_the_former_keys_stay_in_use(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Moved()
+
+    def broken(_content: bytes) -> Any:
+        raise RuntimeError("a bug of the library")
+
+    async def scenario(server: IdentityServer) -> None:
+        keys = keys_from(f"{server.url}/keys", clock)
+        await keys.get()
+        monkeypatch.setattr(jwks, "key_set_of", broken)
+        clock.seconds = 3601
+        while "those fetched before stay in use" not in caplog.text:
+            assert kids(await keys.get()) == ["first"]
+            await asyncio.sleep(0)
+        with pytest.raises(NoKeys, match="/keys: RuntimeError"):
+            await keys.renewed()
+
+    with IdentityServer() as server:
+        asyncio.run(scenario(server))
+    [logged] = [each for each in caplog.records if "failed unexpectedly" in each.message]
+    assert logged.exc_info is not None
 
 
 def test_refused_connection_to_the_server_is_named() -> None:
