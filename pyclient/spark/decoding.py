@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 Check = Callable[[Any], None]
 """Raises `TypeError` for a value that Arrow would convert to a different one."""
 
-_ROW: Final = os.urandom(8).hex()
-"""The random name of the member with a value's row: a value that knew it could pass for several rows."""
-
+_BLANKS: Final = " \t\n\r"
+"""What JSON allows around a value."""
 
 _SCALARS: Final = {
     "boolean": pa.bool_(),
@@ -138,37 +137,45 @@ def _without_header(values: pa.Array) -> pa.Array:
     return pc.binary_slice(values, 5)
 
 
-def _from_json(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Read all values as one document with a line for each: `{"v": [VALUE], "<name>": ROW}`."""
+def _from_json(values: pa.Array, wanted: pa.StructType) -> pa.Array:
+    """Read all values as one text, with a newline after each.
+
+    A value that is no JSON by itself cannot pass as a part of its neighbours, or as several values. No string of JSON
+    contains a newline, so each newline is outside of strings. Values begin with { and end with }; between } and { JSON
+    allows blanks only where one object ends and the next begins. So every value is one object or more, and as many
+    rows as values leave one for each.
+    """
     import pyarrow.json
 
     count = len(values)
     if not count:
         return pa.array([], wanted)
-    values.cast(pa.string())  # raises unless it is UTF-8, which the reader does not check
-    rows = pa.array(range(count), pa.int64())
-    lines = pc.binary_join_element_wise(
-        b'{"v":[',
-        values.fill_null(b"null"),
-        f'\n],"{_ROW}":'.encode(),
-        rows.cast(pa.string()).cast(pa.binary()),
-        b"}\n",
-        b"",
-    )
+    texts = pc.ascii_trim(values.cast(pa.string()), _BLANKS)  # the cast raises unless it is UTF-8
+    absent = pc.equal(texts, "null").fill_null(True)
+    objects = pc.if_else(absent, "{}", texts)
+    if not pc.all(pc.and_(pc.starts_with(objects, "{"), pc.ends_with(objects, "}"))).as_py():
+        raise ValueError("it is no JSON object")
+    lines = pc.binary_join_element_wise(objects, "", "\n")
     size = pc.sum(pc.binary_length(lines)).as_py()
+    document = lines.buffers()[2].slice(0, size)
+    text = document.to_pybytes()
+    if b"\0" in text:  # where the reader would take the text to end
+        raise ValueError("it contains a zero byte")
+    if b"Inf" in text or b"NaN" in text:  # the reader takes Inf and -NaN for numbers, too
+        for value in objects.filter(pc.match_substring_regex(objects, "Inf|NaN")).to_pylist():
+            json.loads(value)
     readable = _readable(wanted)
     table = pyarrow.json.read_json(
-        pa.BufferReader(lines.buffers()[2].slice(0, size)),
+        pa.BufferReader(document),
         read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=size),
         parse_options=pyarrow.json.ParseOptions(
-            explicit_schema=pa.schema([("v", pa.list_(readable)), (_ROW, pa.int64())]),
-            unexpected_field_behavior="ignore",
+            explicit_schema=pa.schema(list(readable)), unexpected_field_behavior="ignore"
         ),
     ).combine_chunks()
-    read = table.column("v").chunk(0)
-    if not table.column(_ROW).chunk(0).equals(rows) or not pc.all(pc.equal(pc.list_value_length(read), 1)).as_py():
-        raise ValueError("it is not one JSON value")
-    found = read.flatten()
+    if table.num_rows != count:
+        raise ValueError("it is more than one JSON value")
+    columns = [column.chunk(0) for column in table.columns]
+    found = pa.StructArray.from_arrays(columns, fields=list(readable), mask=absent)
     return found if readable == wanted else found.cast(wanted)
 
 

@@ -7,13 +7,14 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from importlib import import_module
 from io import BytesIO
+from itertools import pairwise
 from typing import Any
 
 import msgpack
 import pyarrow as pa
 import pytest
 from fastavro import parse_schema, schemaless_writer
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types
 
@@ -58,7 +59,7 @@ orders = st.fixed_dictionaries(
 )
 pieces = st.lists(
     st.sampled_from(
-        [b"", b"{", b"}", b'{"id":1}', b'{"v":[', b"]", b"[", b",", b'"', b"1", b"\n", b"\xff", b"null", b"\\"]
+        [b"", b"{", b"}", b'{"id":1}', b'{"v":', b"]", b"[", b",", b'"', b"1", b"\n", b"\xff", b"null", b"\\", b"-Inf"]
     ),
     max_size=4,
 ).map(b"".join)
@@ -85,12 +86,87 @@ def test_damaged_values_change_no_other_row(name: FormatName, data: st.DataObjec
     assert decoded(made, values) == [decoded(made, [each])[0] for each in values]
 
 
+class Members(list[tuple[str, Any]]):
+    """The members of a JSON object in their order, repeated names among them."""
+
+
+def by_pythons_parser(value: bytes | None) -> dict[str, Any] | None:
+    """Return the order in a JSON text, None if it is none or if the text is malformed."""
+    try:
+        found = json.loads((value or b"").decode(), object_pairs_hook=Members)
+        json.dumps(found, ensure_ascii=False).encode()  # escapes can be halves of characters
+    except ValueError:
+        return None
+    if not isinstance(found, Members):
+        return None
+    order = {name: [each for given_name, each in found if given_name == name] or [None] for name in ("id", "name")}
+    [[number, *more_numbers], [name, *more_names]] = order.values()
+    fits = number is None or (type(number) is int and -(2**63) <= number < 2**63)
+    if more_numbers or more_names or not fits or not (name is None or isinstance(name, str)):
+        return None
+    return {"id": number, "name": name}
+
+
+inner_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["id", "x", "}{"]), inner, max_size=2),
+    max_leaves=4,
+)
+objects_in_json = st.builds(
+    lambda members, indent: json.dumps(members, indent=indent).encode(),
+    orders | st.dictionaries(st.sampled_from(["id", "name", "x", "y"]), inner_json, max_size=3),
+    st.none() | st.just(1),
+)
+between = st.sampled_from([b"", b"", b",", b"\n", b" ", b"]", b"[", b"}", b"{", b"},{", b'"', b"null", b"\0", b"}\0{"])
+
+
+@st.composite
+def cut_anywhere(draw: st.DrawFn) -> list[bytes]:
+    """Return a text of several JSON values, cut into pieces at any places."""
+    parts = draw(st.lists(st.tuples(objects_in_json, between), max_size=4))
+    text = b"".join(part for pair in parts for part in pair)
+    cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=4)))
+    return [text[start:stop] for start, stop in pairwise([0, *cuts, len(text)])]
+
+
+lists_of_texts = st.lists(
+    st.none() | objects_in_json | pieces | st.builds(bytes.__add__, objects_in_json, between), max_size=5
+)
+
+
+@settings(max_examples=300)
+@given(st.one_of(lists_of_texts, cut_anywhere()))
+@example([b'{"id":1}], "x":[{"id":2}'])
+@example([b'{"id":1}{"id":', b"2}"])
+@example([b'{"id":1}{"x":{}', b'{},"id":2}'])
+@example([b'{"id":1}', b'{"id":2}\0{}'])
+@example([b'{"id":1}{"id":2}', b'{"id":3}\0}'])
+@example([b'{"id":1}{"name":"}', b'{"}'])
+@example([b'{"id":1} null', b" "])
+def test_json_is_what_pythons_parser_finds_in_each_value(values: list[bytes | None]) -> None:
+    expected = [by_pythons_parser(each) for each in values]
+    assert decoded(decoder("json"), values) == expected
+    if None not in expected:
+        assert decoded(decoder("json", permissive=False), values) == expected
+
+
 @pytest.mark.parametrize(
     ("name", "damaged"),
     [
         ("json", b'{"id":'),
         ("json", b'{"id":1}{"id":2}'),
         ("json", b'{"id":1},{"id":2}'),
+        ("json", b'{"id":1}], "x":[{"id":2}'),
+        ("json", b'{"id":1}\x00{"id":2}'),
+        ("json", b'{"id":1}\n{"id":2}'),
+        ("json", b'{"id":1}}'),
+        ("json", b'\xef\xbb\xbf{"id":1}'),
+        ("json", b'{"id":1,"id":2}'),
+        ("json", b'{"name":"a\nb"}'),
+        ("json", b'{"name":"\\ud800"}'),
+        ("json", b'{"x":Inf}'),
+        ("json", b'{"x":-NaN}'),
+        ("json", b'{"id":1} // comment {}'),
         ("json", b'{"id":1.5}'),
         ("json", b'{"id":"1"}'),
         ("json", b'{"name":"\xe9"}'),
