@@ -7,16 +7,26 @@ from typing import TYPE_CHECKING
 from pyclient.lazy_names import importer
 
 if TYPE_CHECKING:
+    from pyclient.spark.progress import offsets_behind_latest
     from pyclient.spark.segments import SegmentGone, topic_to_dataframe
     from pyclient.spark.writer import foreach_batch, write, write_partition
     from pyclient.spark.writing import WriteFailed
 
-__all__ = ["SegmentGone", "WriteFailed", "foreach_batch", "topic_to_dataframe", "write", "write_partition"]
+__all__ = [
+    "SegmentGone",
+    "WriteFailed",
+    "foreach_batch",
+    "offsets_behind_latest",
+    "topic_to_dataframe",
+    "write",
+    "write_partition",
+]
 
 _MODULES = {
     "SegmentGone": "pyclient.spark.segments",
     "WriteFailed": "pyclient.spark.writing",
     "foreach_batch": "pyclient.spark.writer",
+    "offsets_behind_latest": "pyclient.spark.progress",
     "topic_to_dataframe": "pyclient.spark.segments",
     "write": "pyclient.spark.writer",
     "write_partition": "pyclient.spark.writer",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyclient.admin import Admin
-from pyclient.errors import KafkaError
+from pyclient.errors import ConfigError, KafkaError
 from pyclient.spark.clients import admin_options
 from pyclient.spark.offset_reader import OffsetReader
 from pyclient.spark.offsets import OffsetRange, Offsets, from_json, lag_of, limited, split, to_json
@@ -72,11 +72,16 @@ class Planner:
         return self._latest
 
     def end(self, start: Offsets, *, limited_batch: bool) -> Offsets:
-        """Return where the next micro-batch ends: `start` if it is to wait for more."""
-        latest, options = dict(self.latest()), self._options
-        for partition in start.keys() - latest.keys():
-            latest[partition] = start[partition]  # it is gone, or not known at the moment
-        starts = self._with_new(start, latest)
+        """Return where the next micro-batch ends: `start` if it is to wait for more.
+
+        Raise `DataLoss` for partitions that are gone or end before `start`, unless `failOnDataLoss` is false: then the
+        former are left out, and the latter go on at their end.
+        """
+        latest, options = self._latest_after(start), self._options
+        if options.fail_on_data_loss:  # now, as Spark writes what is returned to the checkpoint
+            self._check_loss(start, latest)
+        kept = {at: min(offset, latest[at]) for at, offset in start.items() if at in latest}
+        starts = self._with_new(kept, latest)
         waiting = sum(lag_of(starts, latest).values())
         if waiting == 0:
             return starts
@@ -87,28 +92,46 @@ class Planner:
         self._batch_since = now
         if limited_batch and options.max_offsets is not None:
             return limited(starts, latest, options.max_offsets)
-        return {partition: max(offset, starts.get(partition, 0)) for partition, offset in latest.items()}
+        return dict(latest)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
         """Return the ranges that tasks read for a micro-batch.
 
         Raise `DataLoss` for partitions that are gone or shorter than before, unless `failOnDataLoss` is false.
         """
+        self._check_loss(start, end)
+        starts = self._with_new(start, end)
+        whole = [OffsetRange(*partition, min(starts[partition], stop), stop) for partition, stop in sorted(end.items())]
+        return split(whole, self._options.min_partitions, self._options.max_records)
+
+    def _latest_after(self, start: Offsets) -> Offsets:
+        """Return the ends; ask again for ends before `start`, as a new leader may not know its end yet (KIP-207)."""
+        latest = self.latest()
+        for attempt in range(self._options.retries + 1):
+            if self._target is not None or all(latest.get(at, offset) >= offset for at, offset in start.items()):
+                break
+            sleep(self._options.retry_interval if attempt else 0)
+            self._latest_since = float("-inf")
+            latest = self.latest()
+        return latest
+
+    def _check_loss(self, start: Offsets, end: Offsets) -> None:
+        """Report the partitions between whose start and end records are lost."""
         gone = sorted(start.keys() - end.keys())
         if gone:
-            self._lost(f"partitions {', '.join(map(str, gone))} are gone: what was not read yet is lost")
-        starts = self._with_new(start, end)
-        whole = []
-        for partition in sorted(end):
-            first, stop = starts[partition], end[partition]
+            self._lost(
+                f"the query has read {', '.join(map(str, gone))} before, which it does not find any more: the topic "
+                "was deleted, the query reads other topics now, or its checkpointLocation is that of another query; "
+                "what was not read yet is lost"
+            )
+        for partition, stop in sorted(end.items()):
+            first = start.get(partition, stop)
             if stop < first:
                 self._lost(
-                    f"{partition} ended at offset {first} and ends at {stop} now: its topic was deleted and created "
-                    "again, or records that had been read were lost by a leader election"
+                    f"{partition} ends at offset {stop}, before the offset {first} at which the query goes on: the "
+                    "topic was deleted and created again, records were lost by a leader election, or startingOffsets "
+                    "is after the end"
                 )
-                first = stop
-            whole.append(OffsetRange(*partition, first, stop))
-        return split(whole, self._options.min_partitions, self._options.max_records)
 
     def _with_new(self, start: Offsets, end: Mapping[TopicPartition, int]) -> Offsets:
         """Return the start with the first offsets of partitions that are new since then."""
@@ -134,6 +157,17 @@ class Planner:
         log.warning("%s; the query goes on (failOnDataLoss=false)", text)
 
 
+def _of_checkpoint(given: Any) -> Offsets:
+    """Return offsets that Spark has from the checkpoint; raise `ConfigError` if they are no offsets of Kafka."""
+    try:
+        return from_json(given)
+    except ValueError as error:
+        raise ConfigError(
+            f"the offsets {given!r:.200} in the query's checkpoint are not those of a query that reads from Kafka "
+            f"({error}): give the query a checkpointLocation of its own"
+        ) from error
+
+
 class StreamReader(DataSourceStreamReader):
     """Reads micro-batches; the offsets are in the query's checkpoint, in the form of Spark's own Kafka source."""
 
@@ -154,7 +188,7 @@ class StreamReader(DataSourceStreamReader):
         if start is None:
             return to_json(self._plan.latest())
         limited_batch = ADMISSION_CONTROL and not isinstance(limit, ReadAllAvailable)
-        return to_json(self._plan.end(from_json(start), limited_batch=limited_batch))
+        return to_json(self._plan.end(_of_checkpoint(start), limited_batch=limited_batch))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """Return Spark's form of maxOffsetsPerTrigger and minOffsetsPerTrigger, which are applied here."""
@@ -170,7 +204,7 @@ class StreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return a range of offsets for each task."""
-        return [InputPartition(piece) for piece in self._plan.ranges(from_json(start), from_json(end))]
+        return [InputPartition(piece) for piece in self._plan.ranges(_of_checkpoint(start), _of_checkpoint(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range as Arrow batches."""

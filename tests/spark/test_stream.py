@@ -1,0 +1,99 @@
+"""Offsets of streaming queries, as Spark asks for them in the driver: checkpoints that do not fit, and the lag."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import pytest
+
+from pyclient import Producer, TopicPartition, errors
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.spark import offsets_behind_latest
+from pyclient.spark.offsets import OffsetRange
+from pyclient.spark.options import source_options
+from pyclient.spark.reading import DataLoss, RangeReader
+from pyclient.spark.stream import StreamReader, stream_reader
+from tests.waiting import until
+
+
+def stream(cluster: EmbeddedCluster, topic: str, **options: str) -> StreamReader:
+    """Return the reader of a streaming query."""
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic, **options}
+    return stream_reader(source_options(given, "stream"), RangeReader({}, (), 1.0, True))
+
+
+@pytest.fixture
+def filled(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> str:
+    with Producer(kafka_cluster.bootstrap_servers) as producer:
+        producer.send_many(kafka_topic, [b"a", b"b", b"c"])
+    return kafka_topic
+
+
+def test_checkpoint_of_another_query_fails_before_it_is_changed(kafka_cluster: EmbeddedCluster, filled: str) -> None:
+    reader = stream(kafka_cluster, filled)
+    with pytest.raises(DataLoss, match=r"has read other-0 before, .* checkpointLocation is that of another query"):
+        reader.latestOffset({"other": {"0": 5}})
+    reader.stop()
+
+
+def test_partitions_that_are_gone_are_left_out_on_request(kafka_cluster: EmbeddedCluster, filled: str) -> None:
+    reader = stream(kafka_cluster, filled, failOnDataLoss="false")
+    start = {filled: {"0": 1}, "deleted": {"0": 5}}
+    end = reader.latestOffset(start)
+    assert end == {filled: {"0": 3}}
+    assert [each.value for each in reader.partitions(start, end)] == [OffsetRange(filled, 0, 1, 3)]
+    reader.stop()
+
+
+def test_log_that_ends_before_the_start_fails_the_query(kafka_cluster: EmbeddedCluster, filled: str) -> None:
+    reader = stream(kafka_cluster, filled)
+    with pytest.raises(DataLoss, match="-0 ends at offset 3, before the offset 100 at which the query goes on"):
+        reader.latestOffset({filled: {"0": 100}})
+    reader.stop()
+
+
+def test_log_that_ends_before_the_start_goes_on_on_request(kafka_cluster: EmbeddedCluster, filled: str) -> None:
+    reader = stream(kafka_cluster, filled, failOnDataLoss="false")
+    start = {filled: {"0": 100}}
+    end = reader.latestOffset(start)
+    assert end == {filled: {"0": 3}}
+    assert reader.partitions(start, end) == []
+    with Producer(kafka_cluster.bootstrap_servers) as producer:
+        producer.send(filled, b"d")
+        producer.flush()
+    until(lambda: reader.latestOffset(end) == {filled: {"0": 4}})
+    reader.stop()
+
+
+@pytest.mark.parametrize("offsets", [{"rate": 5}, {"t": {"a": 1}}, [1]])
+def test_offsets_of_other_sources_are_no_start(kafka_cluster: EmbeddedCluster, filled: str, offsets: Any) -> None:
+    reader = stream(kafka_cluster, filled)
+    for call in (lambda: reader.latestOffset(offsets), lambda: reader.partitions(offsets, offsets)):
+        with pytest.raises(errors.ConfigError, match="give the query a checkpointLocation of its own"):
+            call()
+    reader.stop()
+
+
+def test_lag_is_that_of_all_kafka_sources() -> None:
+    def source(end: Any, latest: Any) -> dict[str, Any]:
+        return {"endOffset": end, "latestOffset": latest}
+
+    ours = source(json.dumps({"t": {"0": 7}}), json.dumps({"t": {"0": 10, "1": 4}}))
+    other, before_4_2 = source("7", "9"), source(json.dumps({"u": {"0": 7}}), "None")
+    progress = {"sources": [ours, other, before_4_2, source({"v": {"0": 1}}, {"v": {"0": 1}})]}
+    expected = {TopicPartition("t", 0): 3, TopicPartition("t", 1): 4, TopicPartition("v", 0): 0}
+    assert offsets_behind_latest(progress) == expected
+    assert offsets_behind_latest(None) == {}
+
+
+def test_cluster_that_does_not_answer_is_named_when_the_query_is_planned() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{held.getsockname()[1]}"
+        given = {"kafka.bootstrap.servers": servers, "subscribe": "t", "kafkaConsumer.pollTimeoutMs": "500"}
+        reader = stream_reader(source_options(given, "stream"), RangeReader({}, (), 1.0, True))
+        with pytest.raises(errors.KafkaError, match=rf"topic t does not exist, or no broker answers: .*{servers}"):
+            reader.initialOffset()
+        reader.stop()
