@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from pyclient.errors import ClientError, ConfigError
 from pyclient.spark.clients import ADMINS, resolved
-from pyclient.spark.writing import with_defaults
+from pyclient.spark.writing import IN_TRANSACTIONS, with_defaults
 from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from pyclient.producer import Producer
 
 log = logging.getLogger("pyclient.spark")
-
-TIMEOUT_MS: Final = 900_000
-"""transaction.timeout.ms of tasks unless it is given: the most that brokers allow by default, 15 minutes."""
 
 _PREFIX: Final = "pyclient-sink"
 _SUMMED: Final = ("value", "key")
@@ -122,7 +119,7 @@ class ExactlyOnceWriter:
         from pyclient.producer import Producer
 
         name = f"{_PREFIX}-{query}-{partition}"
-        options = {"transaction.timeout.ms": str(TIMEOUT_MS), **with_defaults(self.client), "transactional.id": name}
+        options = {**with_defaults(self.client, IN_TRANSACTIONS), "transactional.id": name}
         with Producer(config=resolved(options)) as producer:
             producer.init_transactions()  # fences older attempts and aborts what they left open
             written = self._committed(name)

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 from pyclient.errors import ConfigError
 from pyclient.spark.formats import DECODABLE, FORMATS, Format, ddl_of, with_formats
 from pyclient.spark.offsets import EARLIEST, LATEST, Bound, parse_offsets, parse_partitions
+from pyclient.spark.writing import problems_of_transactions
 from pyclient.types import TopicPartition
 
 T = TypeVar("T")
@@ -165,9 +166,9 @@ def source_options(given: Mapping[str, str], query: Query) -> SourceOptions:
         ending=ending,
         no_match_is_latest=options.choice("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
         fail_on_data_loss=options.flag("failOnDataLoss", True),
-        poll_timeout=(options.count("kafkaConsumer.pollTimeoutMs") or 120_000) / 1000,
-        retries=options.count("fetchOffset.numRetries", 0) if "fetchoffset.numretries" in given else 3,
-        retry_interval=(options.count("fetchOffset.retryIntervalMs", 0) or 10) / 1000,
+        poll_timeout=options.count("kafkaConsumer.pollTimeoutMs", 1, 120_000) / 1000,
+        retries=options.count("fetchOffset.numRetries", 0, 3),
+        retry_interval=options.count("fetchOffset.retryIntervalMs", 0, 10) / 1000,
         max_offsets=maximum,
         min_offsets=minimum,
         max_delay=options.duration("maxTriggerDelay", 900.0),
@@ -186,15 +187,15 @@ def source_options(given: Mapping[str, str], query: Query) -> SourceOptions:
 def sink_options(given: Mapping[str, str], query: Query) -> SinkOptions:
     """Return the options of a query that writes; raise one `ConfigError` with everything that is wrong with them."""
     options = _Options(given, SINK, _SINK_REFUSED)
-    flush_timeout = (options.count("flushTimeoutMs") or 150_000) / 1000
+    flush_timeout = options.count("flushTimeoutMs", 1, 150_000) / 1000
     exactly_once, write_id = options.flag("exactlyOnce", False), options.text("writeId")
     if write_id is not None and not _WRITE_ID.fullmatch(write_id):
         options.problem(f"writeId={write_id} is not possible: it takes up to 200 letters, digits, dots, _ and -")
     if exactly_once and query == "batch" and write_id is None:
         options.problem("exactlyOnce needs writeId for a batch: a name of this write, by which a repetition is known")
     write = SinkOptions(options.text("topic"), flush_timeout, exactly_once, write_id, options.client(None))
-    if exactly_once:
-        options.check_transactions(write)
+    for problem in problems_of_transactions(write.client, flush_timeout) if exactly_once else ():
+        options.problem(problem)
     options.raise_problems()
     return write
 
@@ -238,14 +239,14 @@ class _Options:
             return None
         return text.strip()
 
-    def count(self, name: str, lowest: int = 1) -> Any:
-        """Return an option that is an integer from `lowest`, None if it is missing or wrong."""
+    def count(self, name: str, lowest: int = 1, default: Any = None) -> Any:
+        """Return an option that is an integer from `lowest`, the default if it is missing or wrong."""
         text = self.text(name)
         if text is None:
-            return None
+            return default
         if not re.fullmatch(r"-?[0-9]{1,19}", text) or int(text) < lowest:
             self.problem(f"{name}={text} is not possible: it takes an integer from {lowest}")
-            return None
+            return default
         return int(text)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -335,18 +336,6 @@ class _Options:
                     end = ending.values.get(partition, start)
                     if 0 <= end < start:
                         self.problem(f"{partition} starts at {start}, after its end {end}")
-
-    def check_transactions(self, write: SinkOptions) -> None:
-        """Note options of the client that exclude transactions of the sink's own."""
-        for name in ("transactional.id", "transactional_id"):
-            if name in write.client:
-                self.problem(f"kafka.{name} is not accepted with exactlyOnce: each task has an id of its own")
-        timeout = write.client.get("transaction.timeout.ms", "900000")
-        if timeout.isascii() and timeout.isdigit() and int(timeout) <= write.flush_timeout * 1000:
-            self.problem(
-                f"kafka.transaction.timeout.ms={timeout} is too short for flushTimeoutMs="
-                f"{write.flush_timeout * 1000:.0f}: the coordinator would abort what a task still delivers"
-            )
 
     def check_same(self, what: str, bound: Bound, partitions: tuple[TopicPartition, ...]) -> None:
         """Note partitions that only one of two options names."""

@@ -11,7 +11,7 @@ from pyclient.errors import ConfigError
 from pyclient.producer.config import ProducerConfig
 from pyclient.spark.clients import hidden
 from pyclient.spark.rows import in_columns
-from pyclient.spark.writing import BatchWriter, deliver, with_defaults
+from pyclient.spark.writing import BatchWriter, deliver, problems_of_transactions, with_defaults
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,14 +136,16 @@ def foreach_batch(
 
     It takes every output mode, `update` of aggregations too, which Spark allows to no Python sink. At least once, or
     with `exactly_once` each row once to consumers that read committed records, under the conditions that docs/spark.md
-    gives for the sink: Spark must repeat a micro-batch with the same rows in the same partition.
+    gives for the sink: Spark must repeat a micro-batch with the same rows in the same partition. Raise `ConfigError` if
+    transactions would end (`transaction_timeout_ms`, 15 minutes by default) before `flush_timeout` seconds.
 
     Example:
         counts.writeStream.outputMode("update").foreachBatch(foreach_batch(topic="t", bootstrap_servers="host:9092"))
     """
     given = _options("foreach_batch", bootstrap_servers, flush_timeout, options)
-    if exactly_once and {"transactional_id", "transactional.id"} & given.keys():
-        raise ConfigError("transactional_id is not accepted with exactly_once: each task has an id of its own")
+    problems = list(problems_of_transactions(given, flush_timeout)) if exactly_once else []
+    if problems:
+        raise ConfigError(*problems)
     return BatchFunction(topic, flush_timeout, exactly_once, given)
 
 

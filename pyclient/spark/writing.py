@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -20,15 +20,31 @@ if TYPE_CHECKING:
 BULK: Final = {"batch.size": "262144", "linger.ms": "5", "client.id": "pyclient-spark"}
 """Defaults of the producers of tasks, which have many rows to send."""
 
+IN_TRANSACTIONS: Final = {**BULK, "transaction.timeout.ms": "900000"}
+"""Defaults where rows are written exactly once: transactions of 15 minutes, the most that brokers allow by default."""
+
 
 class WriteFailed(ClientError):
     """Rows of a task were not delivered; the task fails, and Spark retries it."""
 
 
-def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a producer with those in `BULK` that are not given, by either form of their names."""
+def with_defaults(options: Mapping[str, Any], defaults: Mapping[str, str] = BULK) -> dict[str, Any]:
+    """Return the options of a producer with the defaults that are not given, by either form of their names."""
     given = {name.replace("_", ".") for name in options}
-    return {**{name: value for name, value in BULK.items() if name not in given}, **options}
+    return {**{name: value for name, value in defaults.items() if name not in given}, **options}
+
+
+def problems_of_transactions(options: Mapping[str, Any], flush_timeout: float) -> Iterator[str]:
+    """Yield what keeps a producer with these options from writing rows exactly once; `flush_timeout` is in seconds."""
+    given = {name.replace("_", "."): str(value) for name, value in with_defaults(options, IN_TRANSACTIONS).items()}
+    if "transactional.id" in given:
+        yield "transactional.id is not accepted where rows are written exactly once: each task has an id of its own"
+    timeout = given["transaction.timeout.ms"]
+    if timeout.isascii() and timeout.isdigit() and int(timeout) <= flush_timeout * 1000:
+        yield (
+            f"transaction.timeout.ms={timeout} is too short for a task that may deliver for {flush_timeout * 1000:.0f} "
+            "ms (flush_timeout, flushTimeoutMs): the coordinator would abort what is still being delivered"
+        )
 
 
 def deliver(options: Mapping[str, Any], flush_timeout: float, send: Callable[[Producer], int]) -> int:

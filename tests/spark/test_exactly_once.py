@@ -70,6 +70,15 @@ def test_options_of_exactly_once() -> None:
             sink_options({**SERVERS, **given_options}, query)  # type: ignore[arg-type]
 
 
+def test_foreach_batch_refuses_what_excludes_its_transactions() -> None:
+    options = {"topic": "t", "bootstrap_servers": "h:1", "exactly_once": True}
+    with pytest.raises(errors.ConfigError, match=r"transaction\.timeout\.ms=60000 is too short .* 150000 ms"):
+        foreach_batch(**options, transaction_timeout_ms=60_000)
+    with pytest.raises(errors.ConfigError, match="an id of its own"):
+        foreach_batch(**options, transactional_id="mine")
+    foreach_batch(**options, transaction_timeout_ms=60_000, flush_timeout=59.0)
+
+
 @pytest.fixture
 def servers(kafka_cluster: EmbeddedCluster) -> str:
     return kafka_cluster.bootstrap_servers

@@ -59,6 +59,11 @@ def test_every_option_is_read() -> None:
     assert read.client["max.partition.fetch.bytes"] == "1000"
 
 
+def test_zero_retries_and_waits_are_taken_as_given() -> None:
+    read = source_options({**SUBSCRIBED, "fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "0"}, "batch")
+    assert (read.retries, read.retry_interval) == (0, 0.0)
+
+
 def test_times_go_before_offsets_as_in_spark() -> None:
     times = {**SUBSCRIBED, "startingoffsets": "earliest", "startingoffsetsbytimestamp": '{"t": {"0": 9}}'}
     assert source_options(times, "batch").starting == Bound("times", {TopicPartition("t", 0): 9})
