@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import until
 
 CONNECT = (
     "grpcio==1.85.3",
@@ -43,6 +48,7 @@ def installed(*packages: str) -> Path:
 
 def _install(place: Path, packages: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(place), *packages]
+    command.append("--no-cache-dir")  # it would hold an archive and a wheel more of each, hundreds of megabytes
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     if found.returncode and os.environ.get("PYCLIENT_REQUIRE_ALL") != "1":
         pytest.skip(f"{', '.join(packages)} cannot be installed: {found.stderr[-300:]}")
@@ -51,10 +57,46 @@ def _install(place: Path, packages: tuple[str, ...]) -> None:
 
 def run_beside(packages: tuple[str, ...], *command: str) -> str:
     """Return what a command of Python prints that finds these packages before those of the environment."""
+    done = subprocess.run(command, env=_environment(packages), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@contextmanager
+def connect_server(folder: Path) -> Iterator[str]:
+    """Yield the address of a Spark Connect server, which runs at a free port and logs to a file in the folder."""
+    import pyspark
+
+    options = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    command = [str(submit), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command += ["--master", "local[2]", *(part for pair in options.items() for part in ("--conf", "=".join(pair)))]
+    log = folder / "connect-server.log"
+    with log.open("w") as output:
+        server = subprocess.Popen(command, env=_environment(CONNECT), cwd=folder, stdout=output, stderr=output)
+
+    def address() -> str | None:
+        found = re.search(r"Connect server started at: *[^ ]*?:(\d+)\s", log.read_text())
+        assert found or server.poll() is None, log.read_text()[-4000:]
+        return f"sc://127.0.0.1:{found[1]}" if found else None
+
+    try:
+        until(address, "the Spark Connect server did not start")
+        yield str(address())
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def _environment(packages: tuple[str, ...]) -> dict[str, str]:
+    """Return the environment of a process that finds these packages before those of this process's environment."""
     paths = os.pathsep.join([*([str(installed(*packages))] if packages else []), str(ROOT)])
     own = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT")
     environment = {name: value for name, value in os.environ.items() if name not in own}  # of this process's session
-    environment |= {"PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
+    return environment | {"PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
@@ -10,7 +11,7 @@ import pytest
 
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.spark.beside import CONNECT, ROOT, run_beside
+from tests.spark.beside import CONNECT, ROOT, connect_server, run_beside
 from tests.spark.conftest import needs_java, read_all
 
 pytestmark = [*needs_java, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -23,12 +24,19 @@ def test_stateful_counts_go_on_from_the_checkpoint() -> None:
     assert printed.splitlines()[-1] == "[('ann', 2), ('ann', 3), ('bob', 1)]"
 
 
-def test_spark_connect_reads_and_writes() -> None:
-    printed = run_beside(CONNECT, sys.executable, str(EXAMPLES / "spark_connect.py"))
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Spark Connect server."""
+    with connect_server(tmp_path_factory.mktemp("connect")) as address:
+        yield address
+
+
+def test_spark_connect_reads_and_writes(connect: str) -> None:
+    printed = run_beside(CONNECT, sys.executable, str(EXAMPLES / "spark_connect.py"), connect)
     assert printed.splitlines()[-1] == "[('ann', 2), ('bob', 1)]"
 
 
-def test_a_declarative_pipeline_writes_to_a_sink(kafka_cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_a_declarative_pipeline_writes_to_a_sink(kafka_cluster: EmbeddedCluster, connect: str, tmp_path: Path) -> None:
     servers = kafka_cluster.bootstrap_servers
     spec = (EXAMPLES / "spark_pipeline" / "spark-pipeline.yml").read_text()
     spec = spec.replace("localhost:9092", servers).replace("/tmp/orders-pipeline", str(tmp_path / "storage"))
@@ -40,6 +48,6 @@ def test_a_declarative_pipeline_writes_to_a_sink(kafka_cluster: EmbeddedCluster,
     with Producer(servers) as producer:
         producer.send_many("orders", [b"apples", b"pears"])
     command = Path(pyspark.__file__).parent / "bin" / "spark-pipelines"
-    run_beside(CONNECT, str(command), "run", "--spec", str(tmp_path / "spark-pipeline.yml"))
+    run_beside(CONNECT, str(command), "--remote", connect, "run", "--spec", str(tmp_path / "spark-pipeline.yml"))
     found = [record.value or b"" for record in read_all(servers, "shouted", 1)]
     assert sorted(found) == [b"APPLES", b"PEARS"]
