@@ -136,6 +136,8 @@ def test_secret_is_never_shown():
 def test_unsupported_kafka_options_are_refused_with_advice():
     assert "of SASL, PLAIN, SCRAM and OAUTHBEARER" in refused(None, {"sasl.kerberos.keytab": "x"})
     assert "sasl_oauth_token_provider" in refused(None, {"sasl.oauthbearer.config": "x"})
+    assert "use socket_connection_setup_timeout_ms" in refused(None, {"sasl.login.connect.timeout.ms": "5000"})
+    assert "it takes a number from 0.5 to 1" in refused(None, {"sasl.login.refresh.window.factor": "0.4"})
     assert "convert the store with keytool" in refused(None, {"ssl.truststore.type": "JKS"})
 
 
@@ -576,6 +578,9 @@ KINDS = {"producer": ProducerConfig, "consumer": ConsumerConfig, "admin": AdminC
         (KINDS, {"interceptor.classes": ""}),
         (KINDS, {"metric.reporters": []}),
         (KINDS, {"api.version.request": "true"}),
+        (KINDS, {"sasl.login.read.timeout.ms": None}),
+        (KINDS, {"sasl.login.refresh.window.factor": "0.8", "sasl.login.refresh.window.jitter": "0.05"}),
+        (KINDS, {"sasl.login.refresh.min.period.seconds": "60", "sasl.login.refresh.buffer.seconds": "300"}),
         (["producer"], {"partitioner": "murmur2_random"}),
         (["producer"], {"enable.gapless.guarantee": "false"}),
         (["producer"], {"transactional.id": None}),

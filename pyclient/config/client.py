@@ -316,6 +316,22 @@ class ClientConfig:
     sasl_login_retry_backoff_max_ms: int = option(
         10_000, doc="The longest wait before the token endpoint is asked again.", minimum=1
     )
+    sasl_login_refresh_window_factor: float = option(
+        0.8, doc="The share of a token's time after which it is replaced.", minimum=0.5, maximum=1.0
+    )
+    sasl_login_refresh_window_jitter: float = option(
+        0.05, doc="The largest share of a token's time that is added by chance to that.", minimum=0.0, maximum=0.25
+    )
+    sasl_login_refresh_min_period_seconds: int = option(
+        60,
+        doc="The least time for which a token is kept. Tokens of less time than this and "
+        "sasl_login_refresh_buffer_seconds together are replaced by their share alone.",
+        minimum=0,
+        maximum=900,
+    )
+    sasl_login_refresh_buffer_seconds: int = option(
+        300, doc="How long before its end a token is replaced at the latest.", minimum=0, maximum=3_600
+    )
     https_ca_location: str | None = option(
         None, doc="PEM file with the authorities of the token endpoint; without it the system's own are trusted."
     )
@@ -420,6 +436,16 @@ class ClientConfig:
         return self.sasl_username or "", self.sasl_password or ""
 
     @property
+    def refresh_rules(self) -> oidc.RefreshRules:
+        """When the tokens of OAUTHBEARER are replaced ahead of their end."""
+        return oidc.RefreshRules(
+            self.sasl_login_refresh_window_factor,
+            self.sasl_login_refresh_window_jitter,
+            self.sasl_login_refresh_min_period_seconds,
+            self.sasl_login_refresh_buffer_seconds,
+        )
+
+    @property
     def oidc(self) -> oidc.OidcSettings | None:
         """Where the tokens of OAUTHBEARER come from; None if a function returns them, or another mechanism is used."""
         return oidc.settings_of(self)
@@ -481,5 +507,9 @@ class ClientOptions(TypedDict, total=False):
     sasl_oauthbearer_assertion_claim_jti_include: bool
     sasl_login_retry_backoff_ms: int
     sasl_login_retry_backoff_max_ms: int
+    sasl_login_refresh_window_factor: float
+    sasl_login_refresh_window_jitter: float
+    sasl_login_refresh_min_period_seconds: int
+    sasl_login_refresh_buffer_seconds: int
     https_ca_location: str | None
     https_ca_pem: str | None

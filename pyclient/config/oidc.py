@@ -69,6 +69,16 @@ class OidcSettings:
         return urlsplit(self.url).scheme == "file"
 
 
+@dataclass(frozen=True, slots=True)
+class RefreshRules:
+    """When a token is replaced ahead of its end: `sasl.login.refresh.*`. Times are in seconds."""
+
+    factor: float = 0.8
+    jitter: float = 0.05
+    min_period: float = 60.0
+    buffer: float = 300.0
+
+
 def read_retriever(value: Any) -> str | None:
     """Return the name, without its package, of the class of Kafka that gets tokens.
 

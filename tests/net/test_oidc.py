@@ -225,7 +225,25 @@ def opener(broker: Any, options: dict[str, Any], clock: Any) -> Callable[[], Any
 
 
 @pytest.mark.parametrize("kind", ["JWT", "opaque"])
-def test_token_is_kept_for_most_of_its_time(run: Any, server: IdentityServer, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "after"),
+    [
+        ({}, 700),
+        ({"sasl_login_refresh_buffer_seconds": 0, "sasl_login_refresh_window_jitter": 0}, 800),
+        (
+            {
+                "sasl_login_refresh_window_factor": 0.5,
+                "sasl_login_refresh_window_jitter": 0,
+                "sasl_login_refresh_min_period_seconds": 600,
+            },
+            600,
+        ),
+    ],
+    ids=["by default", "share", "least period"],
+)
+def test_token_is_kept_for_most_of_its_time(
+    run: Any, server: IdentityServer, kind: str, options: dict[str, Any], after: int
+) -> None:
     signer, given = Signer(), list[str]()
 
     def token(_: Asked) -> tuple[int, Any]:
@@ -240,12 +258,12 @@ def test_token_is_kept_for_most_of_its_time(run: Any, server: IdentityServer, ki
         server.answer = token
         known, clock = SaslServer(tokens=Everything()), Moved()
         broker = known.broker()
-        open_one = opener(broker, oidc(f"{server.url}/token"), clock)
+        open_one = opener(broker, oidc(f"{server.url}/token", **options), clock)
         await asyncio.gather(*(open_one() for _ in range(3)))
-        clock.seconds = 790
+        clock.seconds = after - 10
         await open_one()
         assert known.accepted == [given[0]] * 4
-        clock.seconds = 810
+        clock.seconds = after + 10
         await open_one()
         assert known.accepted[4:] == [given[1]]
         broker.stop()

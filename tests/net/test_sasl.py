@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import ClientConfig
+from pyclient.config.oidc import RefreshRules
 from pyclient.errors import ConnectionFailed, SaslAuthenticationFailed
 from pyclient.net.connection import Connection
 from pyclient.net.sasl.authentication import Authenticator, Session
-from pyclient.net.sasl.oauth import read_token
+from pyclient.net.sasl.oauth import read_token, refresh_after
 from pyclient.net.tls import TlsEnd, TlsStream
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -316,10 +317,10 @@ def test_token_is_kept_until_it_is_due_and_then_replaced(run: Any, caplog: pytes
             await connection.close()
 
         await asyncio.gather(open_one(), open_one())
-        clock.seconds = 790
+        clock.seconds = 690
         await open_one()
         assert server.accepted == ["first"] * 3
-        clock.seconds = 810  # 80 % of its time are over
+        clock.seconds = 710  # less than 300 s are left of its time
         await open_one()
         assert server.accepted[3:] == ["second"]
         clock.seconds = 1900  # the provider has no more, and the last token is still valid
@@ -340,6 +341,29 @@ def test_token_is_kept_until_it_is_due_and_then_replaced(run: Any, caplog: pytes
         broker.stop()
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "rules", "chance", "after"),
+    [
+        (3600, RefreshRules(), 0, 2880),
+        (3600, RefreshRules(), 1, 3060),
+        (3600, RefreshRules(factor=0.5, jitter=0.25), 0.5, 2250),
+        (1000, RefreshRules(), 0, 700),  # 300 s before its end at the latest
+        (1000, RefreshRules(buffer=0), 0, 800),
+        (1000, RefreshRules(factor=0.5, buffer=0, min_period=900), 0, 900),
+        (1000, RefreshRules(buffer=600, min_period=400), 0, 400),
+        (1000, RefreshRules(buffer=600, min_period=401), 0, 800),  # there is no time for both
+        (300, RefreshRules(), 0, 240),
+        (300, RefreshRules(factor=1.0, jitter=0.25), 1, 300),
+        (0.5, RefreshRules(), 0, 0.4),
+    ],
+)
+def test_token_is_replaced_when_kafkas_clients_replace_it(
+    lifetime: float, rules: RefreshRules, chance: float, after: float
+) -> None:
+    """KIP-255's options: the share of the time, with jitter, the least period, and the buffer at the end."""
+    assert refresh_after(lifetime, rules, chance) == pytest.approx(after)
 
 
 class Moved:

@@ -155,17 +155,20 @@ class Authenticator:
 
 def _token_source(config: ClientConfig, clock: Clock, timeout: float) -> TokenSource | None:
     """Return where the tokens of OAUTHBEARER come from; None for another mechanism. Raise `ConfigError`."""
-    settings = config.oidc
-    if settings is None:
-        provider = config.sasl_oauth_token_provider
-        return None if provider is None else TokenSource(provider, clock, timeout)
+    settings, provider = config.oidc, config.sasl_oauth_token_provider
+    if settings is None and provider is None:
+        return None
+    rules, rng = config.refresh_rules, SURROUNDINGS.get().new_rng()
+    if provider is not None:
+        return TokenSource(provider, clock, timeout, rules, rng)
+    assert settings is not None  # the config has one of them only
     from pyclient.net.sasl.oidc import TokenEndpoint, TokenFile  # few clients need its modules
 
     if settings.is_file:
         file = TokenFile(settings)
-        return TokenSource(file.get, clock, timeout, file.is_outdated)
-    endpoint = TokenEndpoint(settings, clock, SURROUNDINGS.get().new_rng(), timeout)
-    return TokenSource(endpoint.get, clock, timeout + 1)  # its own error, within `timeout`, says more
+        return TokenSource(file.get, clock, timeout, rules, rng, file.is_outdated)
+    endpoint = TokenEndpoint(settings, clock, rng, timeout)
+    return TokenSource(endpoint.get, clock, timeout + 1, rules, rng)  # its own error, within `timeout`, says more
 
 
 def _printable(text: str) -> str:

@@ -12,14 +12,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from pyclient.clock import Clock
+from pyclient.clock import Clock, Rng
+from pyclient.config.oidc import RefreshRules
 from pyclient.errors import ConnectionFailed
 from pyclient.net.tasks import in_daemon_thread, shared
 
 log = logging.getLogger(__name__)
 
-_REFRESH_AT: Final = 0.8
-"""Share of a token's lifetime after which a new one is asked for, as in Java's client."""
 _AGAIN: Final = 10.0
 """Seconds for which a valid token is used without another attempt to replace it, after one failed."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750
@@ -50,15 +49,19 @@ class TokenSource:
         provider: Callable[[], Any],
         clock: Clock,
         timeout: float,
+        rules: RefreshRules,
+        rng: Rng,
         is_outdated: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`timeout` is the number of seconds that the provider may take.
+        """`timeout` is the number of seconds that the provider may take; `rules` say when a token is replaced.
 
         `is_outdated` returns True if a newer token is available before the kept one expires.
         """
         self._provider = provider
         self._clock = clock
         self._timeout = timeout
+        self._rules = rules
+        self._rng = rng
         self._is_outdated = is_outdated
         self._token: Token | None = None
         self._refresh_at = 0.0
@@ -107,7 +110,9 @@ class TokenSource:
         if token.until is not None and token.until <= now:
             raise ConnectionFailed(f"the token expired {now - token.until:.0f} s ago")
         self._token = token
-        self._refresh_at = now if token.until is None else now + (token.until - now) * _REFRESH_AT
+        self._refresh_at = (
+            now if token.until is None else now + refresh_after(token.until - now, self._rules, self._rng.random())
+        )
         return token
 
     async def _call(self) -> Any:
@@ -115,6 +120,17 @@ class TokenSource:
             return await self._provider()
         found = await in_daemon_thread("pyclient-oauth-token", self._provider)
         return await found if inspect.isawaitable(found) else found
+
+
+def refresh_after(lifetime: float, rules: RefreshRules, chance: float) -> float:
+    """Return the seconds after which a token that is valid for `lifetime` seconds is replaced, as Java's client does.
+
+    `chance` is from 0 to 1. The minimum period and the buffer apply to tokens that have time for both (KIP-255).
+    """
+    after = lifetime * (rules.factor + rules.jitter * chance)
+    if rules.min_period + rules.buffer <= lifetime:
+        after = min(max(after, rules.min_period), lifetime - rules.buffer)
+    return min(after, lifetime)
 
 
 def read_token(given: Any) -> Token:
