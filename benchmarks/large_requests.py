@@ -539,6 +539,33 @@ REQUESTS: Final[dict[str, tuple[str, int, Build]]] = {
             deletions=[m.ScramCredentialDeletion(name=name, mechanism=1) for name in _names("u", n)], upsertions=[]
         ),
     ),
+    "CreateDelegationToken": (
+        "create_delegation_token",
+        3,
+        lambda m, n, _t: m.CreateDelegationTokenRequest(
+            renewers=[m.CreatableRenewers(principal_type="User", principal_name=name) for name in _names("u", n)],
+            max_lifetime_ms=-1,
+        ),
+    ),
+    "RenewDelegationToken": (
+        "renew_delegation_token",
+        2,
+        lambda m, n, _t: m.RenewDelegationTokenRequest(hmac=bytes(n), renew_period_ms=-1),
+    ),
+    "ExpireDelegationToken": (
+        "expire_delegation_token",
+        2,
+        lambda m, n, _t: m.ExpireDelegationTokenRequest(hmac=bytes(n), expiry_time_period_ms=-1),
+    ),
+    "DescribeDelegationToken": (
+        "describe_delegation_token",
+        3,
+        lambda m, n, _t: m.DescribeDelegationTokenRequest(
+            owners=[
+                m.DescribeDelegationTokenOwner(principal_type="User", principal_name=name) for name in _names("u", n)
+            ]
+        ),
+    ),
     "DescribeQuorum": (
         "describe_quorum",
         2,

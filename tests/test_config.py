@@ -145,6 +145,7 @@ SCRAM = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTH_PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 OAUTH_MODULE = f"{OAUTH_PACKAGE}.OAuthBearerLoginModule"
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 TOKEN_URL = "sasl_oauthbearer_token_endpoint_url"
 OIDC = {
     "security_protocol": "SASL_SSL",
@@ -284,6 +285,20 @@ def test_assertions_of_other_clients_are_understood(given, by_jwt_bearer):
     assert "hunter2" not in repr((config, found))
 
 
+@pytest.mark.parametrize(
+    ("options", "by_token"),
+    [
+        ({"sasl_username": "u", "sasl_password": "p"}, False),
+        ({"sasl_username": "u", "sasl_password": "p", "sasl.tokenauth": "true"}, True),
+        ({"sasl.jaas.config": f'{SCRAM_MODULE} required username="u" password="p" tokenauth="true";'}, True),
+        ({"sasl.jaas.config": f"{SCRAM_MODULE} required username=u password=p tokenauth=false;"}, False),
+    ],
+)
+def test_login_by_delegation_token_is_understood(options, by_token):
+    config = resolve(SampleConfig, {**BASE, **SCRAM}, options)
+    assert (config.login, config.logs_in_by_token) == (("u", "p"), by_token)
+
+
 def test_quotes_in_a_jaas_configuration_may_be_escaped():
     entry = f'{SCRAM_MODULE} required\n  username="a\\"b"\n  password="c;\\\\d=e" ;'
     assert resolve(SampleConfig, {**BASE, **SCRAM, "sasl_jaas_config": entry}).login == ('a"b', "c;\\d=e")
@@ -364,8 +379,25 @@ def test_quotes_in_a_jaas_configuration_may_be_escaped():
         ({**SCRAM, "sasl_jaas_config": "hunter2"}, "it is not one entry like"),
         ({**SCRAM, "sasl_jaas_config": "com.sun.Krb5LoginModule required a=hunter2;"}, "not Krb5LoginModule"),
         (
-            {**SCRAM, "sasl_jaas_config": f"{SCRAM_MODULE} required username=u password=hunter2 tokenauth=true;"},
-            "the option tokenauth of ScramLoginModule is not supported",
+            {**SCRAM, "sasl_jaas_config": f"{SCRAM_MODULE} required username=u password=hunter2 keyTab=true;"},
+            "the option keyTab of ScramLoginModule is not supported",
+        ),
+        (
+            {**SCRAM, "sasl_tokenauth": True, "sasl_jaas_config": f"{SCRAM_MODULE} required username=u password=p;"},
+            "sasl_jaas_config and sasl_tokenauth are both given",
+        ),
+        (
+            {**SCRAM, "sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p", "sasl_tokenauth": True},
+            "sasl_tokenauth is not for PLAIN",
+        ),
+        ({"sasl_tokenauth": True}, "sasl_tokenauth is given, but security_protocol is PLAINTEXT"),
+        (
+            {
+                **SCRAM,
+                "sasl_mechanism": "PLAIN",
+                "sasl_jaas_config": f"{PLAIN_MODULE} required username=u password=p tokenauth=true;",
+            },
+            "the option tokenauth of PlainLoginModule is not supported",
         ),
         (
             {**SCRAM, "sasl_mechanism": "PLAIN", "sasl_jaas_config": f"{SCRAM_MODULE} required username=u password=p;"},

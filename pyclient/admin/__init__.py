@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pyclient.admin.admin import Admin
     from pyclient.admin.async_admin import AsyncAdmin
     from pyclient.admin.config import AdminConfig, AdminOptions
+    from pyclient.admin.delegation_token_calls import DelegationToken
     from pyclient.admin.groups import GroupDescription, GroupListing, GroupMember
     from pyclient.admin.quorum_calls import QuorumDescription, QuorumReplica
     from pyclient.admin.topics import NewTopic, TopicDescription
@@ -20,6 +21,7 @@ __all__ = [
     "AdminConfig",
     "AdminOptions",
     "AsyncAdmin",
+    "DelegationToken",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
@@ -37,6 +39,7 @@ _MODULES = {
     "AdminConfig": "pyclient.admin.config",
     "AdminOptions": "pyclient.admin.config",
     "AsyncAdmin": "pyclient.admin.async_admin",
+    "DelegationToken": "pyclient.admin.delegation_token_calls",
     "GroupDescription": "pyclient.admin.groups",
     "GroupListing": "pyclient.admin.groups",
     "GroupMember": "pyclient.admin.groups",

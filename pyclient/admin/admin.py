@@ -13,6 +13,7 @@ from pyclient.acls import AclBinding, AclFilter
 from pyclient.admin.acl_calls import acls_in
 from pyclient.admin.client import AdminClient
 from pyclient.admin.config import AdminConfig, AdminOptions
+from pyclient.admin.delegation_token_calls import DelegationToken, principals_in
 from pyclient.admin.groups import GroupDescription, GroupListing
 from pyclient.admin.quorum_calls import QuorumDescription
 from pyclient.admin.runners import ThreadRunner
@@ -200,6 +201,59 @@ class Admin:
     def delete_acls(self, filters: Iterable[AclFilter], *, timeout: float | None = None) -> list[AclBinding]:
         """Delete the ACLs that any of the filters selects. Return them."""
         return self._runner.run(self._client.delete_acls, list(filters), timeout)
+
+    def create_delegation_token(
+        self,
+        renewers: Iterable[str] = (),
+        *,
+        owner: str | None = None,
+        max_lifetime_ms: int | None = None,
+        timeout: float | None = None,
+    ) -> DelegationToken:
+        """Create a delegation token, with which other clients can log in as its owner (KIP-48).
+
+        `renewers` and `owner` are principals like `User:alice`; the owner is this client, or another if ACLs allow it
+        (KIP-373). The token lives for `max_lifetime_ms` at most, and for `delegation.token.max.lifetime.ms` of the
+        brokers; it has to be renewed within their `delegation.token.expiry.time.ms`. Brokers learn of it one after the
+        other, soon afterwards. Raise `DelegationTokenAuthDisabled` if the brokers have no
+        `delegation.token.secret.key`, `DelegationTokenRequestNotAllowed` for a client that is not authenticated, or is
+        so by a token itself, `DelegationTokenAuthorizationFailed`, `InvalidPrincipalType`.
+        """
+        named = principals_in("renewers", renewers)
+        if owner is not None:
+            principals_in("owner", [owner])
+        return self._runner.run(self._client.create_delegation_token, named, owner, max_lifetime_ms, timeout)
+
+    def renew_delegation_token(
+        self, hmac: bytes, *, renew_period_ms: int | None = None, timeout: float | None = None
+    ) -> int:
+        """Renew a delegation token; its owner and its renewers may. Return when it expires, in ms since 1970.
+
+        It expires after `renew_period_ms`, at most after the brokers' `delegation.token.expiry.time.ms`, which is the
+        default, and never after its maximum lifetime. Raise `DelegationTokenNotFound`, `DelegationTokenExpired`,
+        `DelegationTokenOwnerMismatch`, and as `create_delegation_token`.
+        """
+        return self._runner.run(self._client.renew_delegation_token, hmac, renew_period_ms, timeout)
+
+    def expire_delegation_token(
+        self, hmac: bytes, *, expiry_period_ms: int | None = None, timeout: float | None = None
+    ) -> int:
+        """Let a delegation token expire after `expiry_period_ms`; without it, remove the token at once.
+
+        Return when it expires, in ms since 1970; -1 for one that is removed. Raise as `renew_delegation_token`.
+        """
+        return self._runner.run(self._client.expire_delegation_token, hmac, expiry_period_ms, timeout)
+
+    def describe_delegation_tokens(
+        self, owners: Iterable[str] | None = None, *, timeout: float | None = None
+    ) -> list[DelegationToken]:
+        """Return the delegation tokens that this client may see: its own, those that it may renew, and by ACLs others.
+
+        With `owners`, principals like `User:alice`, only tokens that one of them owns or may renew. Raise
+        `DelegationTokenAuthDisabled` or `DelegationTokenRequestNotAllowed`.
+        """
+        named = None if owners is None else principals_in("owners", owners)
+        return self._runner.run(self._client.describe_delegation_tokens, named, timeout)
 
     def health(self) -> ClusterHealth:
         """Return the known and the connected nodes, the age of the metadata, and the last failure of each address."""

@@ -9,6 +9,7 @@ from uuid import UUID
 from pyclient.acls import AclBinding, AclFilter
 from pyclient.admin.acl_calls import AclCalls
 from pyclient.admin.config import AdminConfig
+from pyclient.admin.delegation_token_calls import DelegationToken, DelegationTokenCalls
 from pyclient.admin.group_calls import Deadline, GroupCalls
 from pyclient.admin.groups import GroupDescription, GroupListing
 from pyclient.admin.quorum_calls import QuorumCalls, QuorumDescription
@@ -73,6 +74,7 @@ class AdminClient:
         self._transactions = TransactionCalls(self._cluster, self._retry_policy)
         self._quorum = QuorumCalls(self._cluster)
         self._acls = AclCalls(self._cluster)
+        self._tokens = DelegationTokenCalls(self._cluster)
         self._started = False
 
     async def create_topics(
@@ -227,6 +229,26 @@ class AdminClient:
     async def delete_acls(self, filters: Sequence[AclFilter], timeout: float | None) -> list[AclBinding]:
         deadline = await self._start_call(timeout)
         return await self._acls.delete(filters, deadline)
+
+    async def create_delegation_token(
+        self, renewers: Sequence[str], owner: str | None, max_lifetime_ms: int | None, timeout: float | None
+    ) -> DelegationToken:
+        deadline = await self._start_call(timeout)
+        return await self._tokens.create(renewers, owner, max_lifetime_ms, deadline)
+
+    async def renew_delegation_token(self, hmac: bytes, renew_period_ms: int | None, timeout: float | None) -> int:
+        deadline = await self._start_call(timeout)
+        return await self._tokens.renew(hmac, renew_period_ms, deadline)
+
+    async def expire_delegation_token(self, hmac: bytes, expiry_period_ms: int | None, timeout: float | None) -> int:
+        deadline = await self._start_call(timeout)
+        return await self._tokens.expire(hmac, expiry_period_ms, deadline)
+
+    async def describe_delegation_tokens(
+        self, owners: Sequence[str] | None, timeout: float | None
+    ) -> list[DelegationToken]:
+        deadline = await self._start_call(timeout)
+        return await self._tokens.describe(owners, deadline)
 
     def health(self) -> ClusterHealth:
         return self._cluster.health()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from pyclient.broker_embedded.config.principal_rules import ANONYMOUS
 from pyclient.broker_embedded.controller.forwarding import as_active_controller, by_active_controller
 from pyclient.broker_embedded.replication.durability import Durable, behind_commits
 from pyclient.broker_embedded.replication.log_openings import behind_openings
@@ -49,6 +50,7 @@ class Declaration:
     durable: Durable
     logs: Asked | None
     forwarded: bool
+    refused_by: Handler | None
 
 
 _HANDLERS: Final = "pyclient.broker_embedded.handlers"
@@ -62,15 +64,17 @@ def handles(
     durable: Durable = Durable.NOTHING,
     logs: Callable[[Any, BrokerServices], Iterable[TopicPartition]] | None = None,
     forwarded: bool = False,
+    refused_by: Handler | None = None,
 ) -> Callable[[F], F]:
     """Mark a function as the handler of `request` in `versions` (first and last), which must agree with `SERVED`.
 
     Its answers are held until what `durable` names is on the disk. With `logs`, which returns partitions of a request,
     it runs when the logs of those are open. A `forwarded` one runs on the active controller, wherever a client asks.
+    `refused_by` is called before, on the node that the client asks; what it returns, if not None, is the answer.
     """
 
     def mark(handler: F) -> F:
-        _DECLARED[handler.__module__] = Declaration(request, versions, durable, logs, forwarded)
+        _DECLARED[handler.__module__] = Declaration(request, versions, durable, logs, forwarded, refused_by)
         return handler
 
     return mark
@@ -106,6 +110,18 @@ class RequestContext:
         """Return who the client is, like `User:alice`."""
         return self.connection.principal
 
+    @property
+    def token_authenticated(self) -> bool:
+        """Return True if the client logged in by a delegation token."""
+        return self.connection.token_authenticated
+
+    @property
+    def may_manage_tokens(self) -> bool:
+        """Return True if the client may ask for delegation tokens: it is known, and not by such a token (KIP-48)."""
+        protocol = self.connection.bound.config.protocol
+        known = protocol != "PLAINTEXT" and (protocol != "SSL" or self.principal != ANONYMOUS)
+        return known and not self.token_authenticated
+
     def may(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
         """Return True if the client may do it; without an authorizer every client may do everything."""
         authorizer = self.services.authorizer
@@ -139,7 +155,7 @@ class RequestContext:
 class ForwardedContext(RequestContext):
     """The context of a request of a client that another broker has sent on: its address, and who it is."""
 
-    __slots__ = ("_host", "_principal")
+    __slots__ = ("_host", "_principal", "_token_authenticated")
 
     def __init__(
         self,
@@ -150,15 +166,27 @@ class ForwardedContext(RequestContext):
         connection: BrokerConnection,
         host: str,
         principal: str,
+        token_authenticated: bool,
     ) -> None:
         super().__init__(services, api_key, version, client_id, connection)
         self._host = host
         self._principal = principal
+        self._token_authenticated = token_authenticated
 
     @property
     def principal(self) -> str:
         """Return who the client is."""
         return self._principal
+
+    @property
+    def token_authenticated(self) -> bool:
+        """Return True if the client logged in by a delegation token."""
+        return self._token_authenticated
+
+    @property
+    def may_manage_tokens(self) -> bool:
+        """Return True unless the client logged in by a token: the other broker has looked at its listener."""
+        return not self._token_authenticated
 
     def throttle(self, seconds: float) -> int:
         """Return the throttle time in milliseconds: the other broker mutes its client."""
@@ -232,6 +260,8 @@ class Routes:
         held = behind_openings(declared.logs, behind_commits(declared.durable, handler, by_controller=by_controller))
         if declared.forwarded:
             held = self._behind(held)
+        if declared.refused_by is not None:
+            held = _unless_refused(declared.refused_by, held)
         made = Route(name, declared.request, version, held, forwarded=declared.forwarded)
         self._made[api_key << 16 | version] = made
         return made
@@ -241,6 +271,14 @@ ROUTES: Final = {listener: Routes(listener) for listener in ListenerType}
 """The routes by the kind of listener."""
 
 route: Final = ROUTES[ListenerType.CLIENT].find
+
+
+def _unless_refused(refused_by: Handler, handler: Handler) -> Handler:
+    def handle(request: Any, context: RequestContext) -> Answer:
+        refusal = refused_by(request, context)
+        return handler(request, context) if refusal is None else refusal
+
+    return handle
 
 
 _ONE_BYTE_MORE: Final = frozenset({"AlterUserScramCredentials"})

@@ -200,6 +200,11 @@ class ClientConfig:
         convert=_without_nul,
         allowed="a string without NUL",
     )
+    sasl_tokenauth: bool = option(
+        False,
+        doc="For SCRAM: log in by a delegation token (KIP-48). sasl_username is its id, sasl_password its HMAC "
+        "in base64.",
+    )
     sasl_jaas_config: str | None = option(
         None,
         doc="User and password as Java's clients have them: an entry for PlainLoginModule or ScramLoginModule; or "
@@ -387,11 +392,15 @@ class ClientConfig:
 
     def _sasl_conflicts(self) -> Iterable[str]:
         names = [name for name in _SASL if getattr(self, name) is not None]
+        if self.sasl_tokenauth:
+            names.append("sasl_tokenauth")
         if not self.uses_sasl:
             if names:
                 yield self._without(names[0], "SASL_SSL" if self.uses_tls else "SASL_PLAINTEXT")
             return
         mechanism = self.sasl_mechanism
+        if self.sasl_tokenauth and mechanism in ("PLAIN", "OAUTHBEARER"):
+            yield f"sasl_tokenauth is not for {mechanism}: set sasl_mechanism to SCRAM-SHA-256 or SCRAM-SHA-512"
         if mechanism is None:
             yield f"sasl_mechanism is missing: {self.security_protocol} needs it, set it to one that the brokers offer"
         elif mechanism == "OAUTHBEARER":
@@ -406,6 +415,8 @@ class ClientConfig:
         login = None if self.sasl_jaas_config is None else read_jaas(self.sasl_jaas_config)
         for name in (name for name in oidc.OPTIONS if getattr(self, name) is not None):
             yield f"{name} is not used by sasl_mechanism {mechanism}: drop it"
+        if self.sasl_tokenauth and login is not None:
+            yield 'sasl_jaas_config and sasl_tokenauth are both given: write tokenauth="true" in it'
         if login is None:
             for name in ("sasl_username", "sasl_password"):
                 if not getattr(self, name):
@@ -446,6 +457,13 @@ class ClientConfig:
         )
 
     @property
+    def logs_in_by_token(self) -> bool:
+        """Whether user and password are those of a delegation token."""
+        if self.sasl_tokenauth or self.sasl_jaas_config is None:
+            return self.sasl_tokenauth
+        return read_jaas(self.sasl_jaas_config).by_token
+
+    @property
     def oidc(self) -> oidc.OidcSettings | None:
         """Where the tokens of OAUTHBEARER come from; None if a function returns them, or another mechanism is used."""
         return oidc.settings_of(self)
@@ -483,6 +501,7 @@ class ClientOptions(TypedDict, total=False):
     sasl_mechanism: SaslMechanism | None
     sasl_username: str | None
     sasl_password: str | None
+    sasl_tokenauth: bool
     sasl_jaas_config: str | None
     sasl_oauth_token_provider: Callable[[], Any] | None
     sasl_oauthbearer_method: Literal["default", "oidc"] | None

@@ -35,6 +35,8 @@ class Login:
     mechanisms: frozenset[str]
     username: str = ""
     password: str = field(default="", repr=False)
+    by_token: bool = False
+    """Whether they are the id and the HMAC of a delegation token."""
     scope: str | None = None
     extensions: dict[str, str] = field(default_factory=dict)
 
@@ -64,6 +66,8 @@ def read_jaas(value: Any) -> Login:
     name = module.rpartition(".")[2]
     extensions: dict[str, str] = {}
     known = {"username", "password", "serviceName"}
+    if name == "ScramLoginModule":
+        known.add("tokenauth")
     if "OAUTHBEARER" in _MODULES[module]:
         known = {"clientId", "clientSecret", "scope"}
         extensions = {key.removeprefix(_EXTENSION): text for key, text in options.items() if key.startswith(_EXTENSION)}
@@ -72,10 +76,11 @@ def read_jaas(value: Any) -> Login:
         raise ValueError(f"the option {min(unknown)} of {name} is not supported")
     if "clientId" in known:
         login = options.get("clientId", ""), options.get("clientSecret", "")
-        return Login(_MODULES[module], *login, options.get("scope"), extensions)
+        return Login(_MODULES[module], *login, scope=options.get("scope"), extensions=extensions)
     if not options.get("username") or "password" not in options:
         raise ValueError(f"{name} needs username and password")
-    return Login(_MODULES[module], options["username"], options["password"])
+    by_token = options.get("tokenauth", "").lower() == "true"
+    return Login(_MODULES[module], options["username"], options["password"], by_token)
 
 
 def read_broker_jaas(value: Any) -> BrokerLogin:

@@ -98,7 +98,6 @@ def test_the_finest_unit_sets_a_topic_s_default() -> None:
         ("remote.log.storage.system.enable", "true", "no tiered storage"),
         ("create.topic.policy.class.name", "a.B", "plug-ins"),
         ("replication.quota.windows.num", "11", "unknown broker option"),
-        ("delegation.token.secret.key", "x", "no delegation tokens"),
     ],
 )
 def test_an_impossible_setting_names_itself_and_what_is_allowed(name: str, value: Any, expected: str) -> None:

@@ -141,6 +141,29 @@ def test_passwords_are_printed_nowhere(output: Output, mechanism: str, monkeypat
         add_cluster(output, cluster)
 
 
+def test_delegation_tokens_and_their_key_are_printed_nowhere(output: Output) -> None:
+    key = "k3y-of-delegation-tokens"
+    config = {**OPTIONS, "delegation.token.secret.key": key}
+    with EmbeddedCluster(security="SASL_SSL", users={USER: PASSWORD}, config=config) as cluster:
+        cluster.requests.start()
+        servers = cluster.bootstrap_servers
+        with Admin(servers, **cluster.client_options(USER)) as admin:
+            token = admin.create_delegation_token()
+            output.secrets += [key, token.hmac, base64.b64encode(token.hmac).decode()]
+            admin.renew_delegation_token(token.hmac)
+            output.add("tokens", repr((token, admin.describe_delegation_tokens())))
+            options = {**cluster.client_options(USER), **token.client_options()}
+            use(output, servers, **options)
+            fail(output, servers, "delegation token", **{**options, "sasl_password": WRONG})
+            admin.expire_delegation_token(token.hmac)
+            with pytest.raises(errors.DelegationTokenNotFound) as caught:
+                admin.renew_delegation_token(token.hmac)
+            output.add_error(caught.value)
+            fail(output, servers, "delegation token", **options)
+            output.add_client(admin)
+        add_cluster(output, cluster)
+
+
 def test_described_options_of_a_broker_have_no_password(output: Output) -> None:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     config = {

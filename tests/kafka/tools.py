@@ -33,6 +33,7 @@ _CLASSES: Final = {
     "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
     "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
     "verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "storage": "kafka.tools.StorageTool",

@@ -13,8 +13,8 @@ from tests.kafka.jars import VERSIONS, class_path
 
 KAFKA = VERSIONS[0]
 
-NOT_DECLARED = re.compile(r"Share|Streams|DelegationToken(Request|Response)$")
-"""Share groups and streams groups, and the calls of delegation tokens (their metadata records are declared)."""
+NOT_DECLARED = re.compile(r"Share|Streams")
+"""Share groups and streams groups."""
 
 
 def kafka_jars() -> list[Path]:

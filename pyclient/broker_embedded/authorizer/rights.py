@@ -200,6 +200,10 @@ RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
     "AlterClientQuotas": (_cluster(AclOperation.ALTER_CONFIGS),),
     "DescribeUserScramCredentials": (_cluster(_DESCRIBE),),
     "AlterUserScramCredentials": (_cluster(_ALTER),),
+    "CreateDelegationToken": (),  # its handler asks; changing a token is its owner's and renewers' right
+    "RenewDelegationToken": (),
+    "ExpireDelegationToken": (),
+    "DescribeDelegationToken": (),  # its answer has what the client may see
     "DescribeQuorum": (_cluster(_DESCRIBE),),
     "UpdateFeatures": (_cluster(_ALTER),),
     "UnregisterBroker": (_cluster(_ALTER),),

@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from pyclient.broker_embedded.cluster.private_files import write_private
 from pyclient.broker_embedded.log.data_directory import CERTIFICATES
 from pyclient.errors import ConfigError
 
@@ -139,11 +140,3 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-def write_private(path: str, content: bytes) -> None:
-    """Write a file that only this user can read; replace an older one atomically."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
-    os.replace(temporary, path)

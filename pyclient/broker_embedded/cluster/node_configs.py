@@ -57,7 +57,10 @@ class NodeConfigs:
         """Check the data directory and reserve the ports. Raises `ConfigError`; then nothing is reserved."""
         self._data_dir = data_dir
         self._cluster_id = layout.check_directory(data_dir)
-        self._certificates = self._security.options(data_dir, host_of(layout.settings, self.host), layout.settings)
+        self._certificates = {
+            **self._security.options(data_dir, host_of(layout.settings, self.host), layout.settings),
+            **self._security.secret_key(data_dir, layout.settings),
+        }
         if layout.is_one_node:
             return
         self._cluster_id = self._cluster_id or _new_id()

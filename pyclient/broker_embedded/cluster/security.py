@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.acls import acl_of
+from pyclient.broker_embedded.cluster.private_files import write_private
 from pyclient.broker_embedded.config.listeners import INTER_BROKER_USER, OAUTHBEARER
+from pyclient.broker_embedded.controller.delegation_tokens import SECRET_KEY
+from pyclient.broker_embedded.log.data_directory import CERTIFICATES
 from pyclient.config.addresses import parse_address
 from pyclient.config.broker_security import AUTHORIZER, PROTOCOLS, STANDARD_AUTHORIZER
 from pyclient.errors import ClosedError, ConfigError
@@ -100,6 +103,23 @@ class ClusterSecurity:
         None are created for options that are `given`.
         """
         return {**self._tls_options(data_dir, host, given), **self._token_options(data_dir, given)}
+
+    def secret_key(self, data_dir: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the option of delegation tokens' secret key, which is made in `data_dir` if it is not there.
+
+        Empty without users for SASL, or if the key is `given`. Raise `ConfigError` for a file that cannot be read.
+        """
+        if not self.uses_sasl or not self.users or SECRET_KEY in given:
+            return {}
+        os.makedirs(data_dir, exist_ok=True)
+        path = os.path.join(data_dir, f"{CERTIFICATES}delegation-tokens.key")
+        try:
+            if not os.path.exists(path):
+                write_private(path, secrets.token_urlsafe(48).encode())
+            with open(path, encoding="ascii") as file:
+                return {SECRET_KEY: file.read()}
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"the key of delegation tokens in {data_dir} cannot be used: {error}") from error
 
     def _token_options(self, data_dir: str, given: Mapping[str, Any]) -> dict[str, Any]:
         asked = self._by_token or (self.users and OAUTHBEARER in str(given.get("sasl.enabled.mechanisms")))

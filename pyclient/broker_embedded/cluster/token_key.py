@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from pyclient.broker_embedded.cluster.authority import write_private
+from pyclient.broker_embedded.cluster.private_files import write_private
 from pyclient.broker_embedded.log.data_directory import CERTIFICATES
 from pyclient.errors import ConfigError
 

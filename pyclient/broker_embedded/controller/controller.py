@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from pyclient import errors
-from pyclient.broker_embedded.controller import scram, topics
+from pyclient.broker_embedded.controller import delegation_tokens, scram, topics
 from pyclient.broker_embedded.controller.features import ELR_VERSION, METADATA_VERSION, check_update, initial_levels
 from pyclient.broker_embedded.controller.image import TOPIC_RESOURCE
 from pyclient.broker_embedded.controller.topics import Brokers, Defaults, TopicPlan
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.replication_control import ReplicationControl
     from pyclient.broker_embedded.controller.session_watch import SessionWatch
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+
+log = logging.getLogger("pyclient.broker_embedded")
 
 PRODUCER_ID_BLOCK: Final = 1000
 _MIN_ISR: Final = "min.insync.replicas"
@@ -401,6 +404,13 @@ class Controller:
         ]
         if records:
             self._log.append(records)
+
+    def remove_expired_tokens(self, now_ms: int) -> None:
+        """Append records that remove the delegation tokens which have expired."""
+        records = delegation_tokens.removals(self._image.delegation_tokens.values(), now_ms)
+        self.append(records)
+        for record in records:
+            log.info("delegation token %s has expired and is removed", record.token_id)
 
     def add_acls(self, acls: Iterable[AclBinding]) -> None:
         """Append those ACLs that are not there yet."""

@@ -18,18 +18,22 @@ if TYPE_CHECKING:
     from pyclient.protocol.fields import Request, Response
 
 
-def principal_bytes(principal: str) -> bytes:
+def principal_bytes(principal: str, *, token_authenticated: bool) -> bytes:
     """Return a principal as Kafka's nodes send it."""
     kind, _, name = principal.partition(":")
-    return b"\0\0" + codec.encode(DefaultPrincipalData(type=kind, name=name, token_authenticated=False), 0)
+    data = DefaultPrincipalData(type=kind, name=name, token_authenticated=token_authenticated)
+    return b"\0\0" + codec.encode(data, 0)
 
 
-def principal_in(data: bytes | None) -> str:
-    """Return the principal that another node has sent. Raise `ProtocolError` for other bytes."""
+def principal_in(data: bytes | None) -> tuple[str, bool]:
+    """Return the principal that another node has sent, and whether it logged in by a delegation token.
+
+    Raise `ProtocolError` for other bytes.
+    """
     if data is None or len(data) < 2:
         raise errors.MalformedMessage("an Envelope without a principal")
     found = codec.decode(DefaultPrincipalData, 0, memoryview(data), 2)
-    return f"{found.type}:{found.name}"
+    return f"{found.type}:{found.name}", found.token_authenticated
 
 
 def by_active_controller(handler: Callable[[Any, RequestContext], Any]) -> Callable[[Any, RequestContext], Any]:
@@ -68,7 +72,7 @@ async def _forwarded(request: Request[Any], context: RequestContext) -> Response
     parts = framing.encode_request(request, context.version, 0, context.client_id)
     envelope = EnvelopeRequest(
         request_data=_joined(parts),
-        request_principal=principal_bytes(context.principal),
+        request_principal=principal_bytes(context.principal, token_authenticated=context.token_authenticated),
         client_host_address=ipaddress.ip_address(context.client_host.lstrip("/")).packed,
     )
     timeout = services.configs.current.seconds("request.timeout.ms")

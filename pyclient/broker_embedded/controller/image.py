@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controller.acls import acl_in
+from pyclient.broker_embedded.controller.delegation_tokens import token_in
 from pyclient.broker_embedded.controller.scram import Credential
 from pyclient.protocol.fields import ZERO_UUID
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from pyclient.acls import AclBinding
     from pyclient.broker_embedded.controller.client_quotas import Entity
+    from pyclient.broker_embedded.controller.delegation_tokens import Token
     from pyclient.broker_embedded.controller.scram import Key
     from pyclient.protocol.messages.metadata_log import (
         AccessControlEntryRecord,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         ClearElrRecord,
         ClientQuotaRecord,
         ConfigRecord,
+        DelegationTokenRecord,
         FeatureLevelRecord,
         FenceBrokerRecord,
         PartitionChangeRecord,
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
         ProducerIdsRecord,
         RegisterBrokerRecord,
         RemoveAccessControlEntryRecord,
+        RemoveDelegationTokenRecord,
         RemoveTopicRecord,
         RemoveUserScramCredentialRecord,
         TopicRecord,
@@ -181,6 +185,8 @@ class MetadataImage:
         self.features: dict[str, int] = {}
         self.client_quotas: dict[Entity, dict[str, float]] = {}
         self.scram_credentials: dict[Key, Credential] = {}
+        self.delegation_tokens: dict[str, Token] = {}
+        """The tokens by their ids."""
         self.acls: dict[UUID, AclBinding] = {}
         self.acls_version = 0
         self.next_producer_id = 0
@@ -202,6 +208,7 @@ class MetadataImage:
         made.features = dict(self.features)
         made.client_quotas = {entity: dict(quotas) for entity, quotas in self.client_quotas.items()}
         made.scram_credentials = dict(self.scram_credentials)
+        made.delegation_tokens = dict(self.delegation_tokens)
         made.acls = dict(self.acls)
         made.acls_version = self.acls_version
         made.next_producer_id = self.next_producer_id
@@ -391,6 +398,12 @@ class MetadataImage:
     def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
         self.scram_credentials.pop((record.name, record.mechanism), None)
 
+    def _set_delegation_token(self, record: DelegationTokenRecord) -> None:
+        self.delegation_tokens[record.token_id] = token_in(record)
+
+    def _remove_delegation_token(self, record: RemoveDelegationTokenRecord) -> None:
+        self.delegation_tokens.pop(record.token_id, None)
+
     def _set_acl(self, record: AccessControlEntryRecord) -> None:
         self.acls[record.id] = acl_in(record)
         self.acls_version += 1
@@ -413,6 +426,7 @@ _CHANGES: Final[dict[int, Callable[[MetadataImage, Any], None]]] = {
     7: MetadataImage._fence_broker,
     8: MetadataImage._unfence_broker,
     9: MetadataImage._remove_topic,
+    10: MetadataImage._set_delegation_token,
     11: MetadataImage._set_scram_credential,
     12: MetadataImage._set_feature,
     14: MetadataImage._set_client_quota,
@@ -421,6 +435,7 @@ _CHANGES: Final[dict[int, Callable[[MetadataImage, Any], None]]] = {
     18: MetadataImage._set_acl,
     19: MetadataImage._remove_acl,
     22: MetadataImage._remove_scram_credential,
+    26: MetadataImage._remove_delegation_token,
     28: MetadataImage._clear_elr,
 }
 """The method that applies each record type."""

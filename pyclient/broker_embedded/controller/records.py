@@ -23,6 +23,7 @@ _CLASS_NAMES: Final[dict[int, str]] = {
     7: "FenceBrokerRecord",
     8: "UnfenceBrokerRecord",
     9: "RemoveTopicRecord",
+    10: "DelegationTokenRecord",
     11: "UserScramCredentialRecord",
     12: "FeatureLevelRecord",
     14: "ClientQuotaRecord",
@@ -34,6 +35,7 @@ _CLASS_NAMES: Final[dict[int, str]] = {
     23: "BeginTransactionRecord",
     24: "EndTransactionRecord",
     25: "AbortTransactionRecord",
+    26: "RemoveDelegationTokenRecord",
     28: "ClearElrRecord",
 }
 """The record types that this broker interprets; other types stay in the log unchanged."""

@@ -11,6 +11,7 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from pyclient.broker_embedded.controller import delegation_tokens
 from pyclient.broker_embedded.controller import records as metadata_records
 from pyclient.broker_embedded.controller.acls import record_of
 from pyclient.broker_embedded.controller.features import FEATURES, KRAFT_VERSION, METADATA_VERSION
@@ -94,6 +95,8 @@ def records_of(image: MetadataImage) -> Iterator[Any]:
             server_key=credential.server_key,
             iterations=credential.iterations,
         )
+    for token in image.delegation_tokens.values():
+        yield delegation_tokens.record_of(token)
 
 
 def _records_of_brokers(image: MetadataImage) -> Iterator[Any]:

@@ -95,6 +95,7 @@ _RESOURCES: Final = ("type:resource_type", "resource:resource_name")
 _NO_OFFSET: Final = {"committed_offset": -1, "metadata": ""}
 _NO_COORDINATOR: Final = {"node_id": -1, "port": -1}
 _NO_LEADER: Final = {"leader_id": -1, "leader_epoch": -1}
+_NO_TOKEN: Final = {"issue_timestamp_ms": -1, "expiry_timestamp_ms": -1, "max_timestamp_ms": -1}
 
 SHAPES: Final[dict[str, tuple[Shape, ...]]] = {
     "Produce": (
@@ -191,6 +192,10 @@ SHAPES: Final[dict[str, tuple[Shape, ...]]] = {
     ),
     "DescribeLogDirs": (Shape((_level("", "results", "directory:>log_dir"),)),),
     "CreatePartitions": (Shape((_level("topics", "results", "topic:name"),)),),
+    "CreateDelegationToken": (Shape(fill=_NO_TOKEN),),
+    "RenewDelegationToken": (Shape(fill={"expiry_timestamp_ms": -1}),),
+    "ExpireDelegationToken": (Shape(fill={"expiry_timestamp_ms": -1}),),
+    "DescribeDelegationToken": (Shape(),),
     "DeleteGroups": (Shape((_level("groups_names", "results", "group:>group_id"),)),),
     "ElectLeaders": (
         Shape(

@@ -38,7 +38,7 @@ async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeR
             header.client_id,
             context.connection,
             host,
-            principal_in(request.request_principal),
+            *principal_in(request.request_principal),
         )
         authorization = context.services.authorization
         if authorization is None:

@@ -242,12 +242,14 @@ class BoundListener:
 
     def new_sasl_session(self, connection: BrokerConnection) -> SaslSession:
         """Return what decides about a new connection."""
+        from pyclient.broker_embedded.controller.delegation_tokens import TokenLogins
         from pyclient.broker_embedded.network.sasl import SaslSession, Users
 
         env = self._env
         if self._users is None:
             passwords = {**env.config.users, **self.config.passwords}
-            self._users = Users(passwords, env.image.scram_credentials, self._tokens)
+            logins = TokenLogins(env.config, env.image.delegation_tokens, env.clock.time_ms)
+            self._users = Users(passwords, env.image.scram_credentials, self._tokens, logins)
         return SaslSession(
             connection, self._users, self.config, env.config.seconds("connection.failed.authentication.delay.ms")
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import logging
 import secrets
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient import errors
 from pyclient.net.sasl import scram
+from pyclient.net.tasks import in_daemon_thread
 from pyclient.protocol import framing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyclient.broker_embedded.config.listeners import ListenerConfig
+    from pyclient.broker_embedded.controller.delegation_tokens import Token, TokenLogins
     from pyclient.broker_embedded.controller.scram import Credential
     from pyclient.broker_embedded.network.oauth import OAuthServer, TokenValidator
     from pyclient.broker_embedded.network.server import BrokerConnection
@@ -32,17 +35,21 @@ _LARGEST_FRAME: Final = 64 * 1024
 """Bytes of a request before the client is known."""
 _SECONDS: Final = 30.0
 """Seconds within which a new connection must be authenticated."""
+_MOST_KEPT: Final = 1000
+"""Delegation tokens whose keys are remembered: to derive them takes milliseconds."""
 
 
 class Step(NamedTuple):
     """The outcome of one message of a client: `data` to send, and `user` once it is authenticated.
 
-    `seconds` is the time until the token expires; None for credentials that do not expire.
+    `seconds` is the time until the token expires; None for credentials that do not expire. `by_token` is True for a
+    delegation token.
     """
 
     data: bytes = b""
     user: str | None = None
     seconds: float | None = None
+    by_token: bool = False
 
 
 class Users:
@@ -53,9 +60,12 @@ class Users:
         passwords: Mapping[str, str],
         credentials: Mapping[tuple[str, int], Credential],
         tokens: TokenValidator | None = None,
+        delegation_tokens: TokenLogins | None = None,
     ) -> None:
         """`tokens` is needed by OAUTHBEARER only."""
         self.tokens = tokens
+        self.delegation_tokens = delegation_tokens
+        self._keys_of_tokens: dict[tuple[str, str, bool], scram.Keys] = {}
         self._passwords = passwords
         self._credentials = credentials
         self._secret = secrets.token_bytes(32)
@@ -71,7 +81,28 @@ class Users:
         found = self._credentials.get((user, _SCRAM_NUMBERS[mechanism]))
         if found is not None:
             return found.salt, found.iterations, scram.Keys(found.stored_key, found.server_key)
-        return hmac.digest(self._secret, user.encode(), "sha256")[:16], scram.LEAST_ITERATIONS, None
+        return self.salt_of(user), scram.LEAST_ITERATIONS, None
+
+    def salt_of(self, user: str) -> bytes:
+        """Return the salt of a delegation token, or of an unknown user: the same each time."""
+        return hmac.digest(self._secret, user.encode(), "sha256")[:16]
+
+    def delegation_token(self, token_id: str) -> tuple[Token, bytes] | None:
+        """Return a token and its HMAC; None for an unknown or expired one."""
+        return None if self.delegation_tokens is None else self.delegation_tokens.find(token_id)
+
+    def keys_of_token(self, token_id: str, password: bytes | None, mechanism: str) -> scram.Keys:
+        """Return the keys of a delegation token. It takes as long for an unknown one, without a `password`."""
+        name = token_id, mechanism, password is not None
+        keys = self._keys_of_tokens.get(name)
+        if keys is None:
+            text = base64.b64encode(password or self._secret).decode()
+            salt, iterations = self.salt_of(token_id), scram.LEAST_ITERATIONS
+            keys = scram.keys_of(mechanism, scram.salted_password(mechanism, text, salt, iterations))
+            while len(self._keys_of_tokens) >= _MOST_KEPT:
+                self._keys_of_tokens.pop(next(iter(self._keys_of_tokens)))
+            self._keys_of_tokens[name] = keys
+        return keys
 
 
 class PlainServer:
@@ -106,6 +137,7 @@ class ScramServer:
         self._users = users
         self._own = nonce
         self._keys: scram.Keys | None = None
+        self._token: Token | None = None
         self._started: tuple[scram.ClientFirst, str, bytes] | None = None
 
     def next(self, message: bytes) -> Step:
@@ -116,9 +148,30 @@ class ScramServer:
             log.info("SASL %s: %s", self._mechanism, error)
             raise self._failure() from error
 
+    @property
+    def needs_keys(self) -> bool:
+        """Whether `derive_keys` has to be called before the client's proof is looked at."""
+        return self._started is not None and self._started[0].by_token
+
+    def derive_keys(self) -> Callable[[], None]:
+        """Return a function for another thread: it derives the keys of the delegation token, which takes its time."""
+        assert self._started is not None
+        token_id = self._started[0].user
+        found = self._users.delegation_token(token_id)
+
+        def derive() -> None:
+            keys = self._users.keys_of_token(token_id, None if found is None else found[1], self._mechanism)
+            if found is not None:
+                self._token, self._keys = found[0], keys
+
+        return derive
+
     def _first(self, message: bytes) -> Step:
         first = scram.ClientFirst.decode(message)
-        salt, iterations, self._keys = self._users.credential(first.user, self._mechanism)
+        if first.by_token:
+            salt, iterations = self._users.salt_of(first.user), scram.LEAST_ITERATIONS
+        else:
+            salt, iterations, self._keys = self._users.credential(first.user, self._mechanism)
         nonce = first.nonce + self._own
         answer = scram.ServerFirst(nonce, salt, iterations).encode()
         self._started = first, nonce, answer
@@ -131,7 +184,12 @@ class ScramServer:
         signature = scram.verify(self._mechanism, self._keys or unknown, final.proof, signed)
         if self._keys is None or signature is None or final.nonce != nonce:
             raise self._failure()
-        return Step(scram.server_final(signature), first.user)
+        if self._token is None:
+            return Step(scram.server_final(signature), first.user)
+        assert self._users.delegation_tokens is not None
+        owner = self._token.owner.partition(":")[2]
+        seconds = self._users.delegation_tokens.seconds_left(self._token)
+        return Step(scram.server_final(signature), owner, seconds, by_token=True)
 
     def _failure(self) -> errors.SaslAuthenticationFailed:
         return errors.SaslAuthenticationFailed(
@@ -200,23 +258,29 @@ class SaslSession:
             raise errors.SaslAuthenticationFailed(text)
         if step.seconds is not None:  # the shorter of the two, as in Kafka; the token may have expired just now
             self._lifetime = max(0.001, min(step.seconds, self._lifetime or step.seconds))
-        self._begin(step.user)
+        self._begin(step.user, by_token=step.by_token)
         return step.data, round(self._lifetime * 1000)
 
     async def _next_step(self, exchange: PlainServer | ScramServer | OAuthServer, message: bytes) -> Step:
-        if isinstance(exchange, (PlainServer, ScramServer)):
+        if isinstance(exchange, PlainServer) or (isinstance(exchange, ScramServer) and not exchange.needs_keys):
             return exchange.next(message)
-        step = Step(*await exchange.next(message))
+        if isinstance(exchange, ScramServer):
+            await in_daemon_thread("pyclient-scram", exchange.derive_keys())
+            step = exchange.next(message)
+        else:
+            step = Step(*await exchange.next(message))
         if self._connection.stream.closed:
             raise errors.IllegalSaslState("the connection was closed during the authentication")
         return step
 
-    def _begin(self, user: str) -> None:
+    def _begin(self, user: str, *, by_token: bool) -> None:
         self._exchange = None
         if self._user is None:
-            log.info("%s: authenticated as User:%s by %s", self._connection.stream.peername, user, self._mechanism)
+            how = f"{self._mechanism} with a delegation token" if by_token else self._mechanism
+            log.info("%s: authenticated as User:%s by %s", self._connection.stream.peername, user, how)
         self._user = user
         self._connection.principal = f"User:{user}"
+        self._connection.token_authenticated = by_token
         frames = self._connection.stream.frames
         frames.max_frame, frames.on_frame = self._largest, self._serve
         self.end()

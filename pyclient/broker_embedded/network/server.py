@@ -88,6 +88,8 @@ class BrokerConnection:
         self._authorization = services.authorization
         self._is_simple = self._of_client and services.authorization is None  # answers do not depend on the client
         self._principal: str | None = None
+        self.token_authenticated = False
+        """True if the client logged in by a delegation token."""
         self._lones: LoneProduces | None = None
         self._waiting: asyncio.Future[Any] | None = None
         self._sliced: SlicedRequest | None = None

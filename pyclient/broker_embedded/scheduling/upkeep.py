@@ -1,4 +1,4 @@
-"""Periodic tasks of a node: retention, compaction, checkpoints, due flushes, closing idle connections."""
+"""Periodic tasks of a node: retention, compaction, checkpoints, due flushes, idle connections, expired tokens."""
 
 from __future__ import annotations
 
@@ -57,6 +57,9 @@ class Upkeep:
         check = config.seconds("internal.replica.check.interval.ms")
         if services.quorum is not None and check > 0:
             self._every("check of replicas", check, self._check_replicas)
+        if config.text("delegation.token.secret.key"):
+            seconds = config.seconds("delegation.token.expiry.check.interval.ms")
+            self._every("expired delegation tokens", seconds, self.remove_expired_tokens)
         idle = config.seconds("connections.max.idle.ms")
         if idle > 0:
             self._every("idle connections", idle / _IDLE_CHECKS, lambda: self._close_idle(idle))
@@ -95,6 +98,11 @@ class Upkeep:
     def remove_deleted(self) -> None:
         """Remove the files of deleted topics whose delay is over."""
         self._services.logs.remove_deleted(self._services.clock.time_ms())
+
+    def remove_expired_tokens(self) -> None:
+        """Remove the delegation tokens that have expired, on the active controller."""
+        if self._services.controller.active:
+            self._services.controller.remove_expired_tokens(self._services.clock.time_ms())
 
     def topic_deleted(self) -> None:
         """Schedule the removal of a deleted topic's files after their delay."""

@@ -51,6 +51,7 @@ class Authenticator:
         assert config.sasl_mechanism is not None
         self._mechanism: str = config.sasl_mechanism
         self._user, self._password = config.login or ("", "")
+        self._by_token = config.logs_in_by_token
         self._plain_protocol = "SSL" if config.uses_tls else "PLAINTEXT"
         self.timeout = config.socket_connection_setup_timeout_ms / 1000
         """Seconds that each request of an authentication may take, and a second authentication as a whole."""
@@ -86,7 +87,8 @@ class Authenticator:
 
     @property
     def _who(self) -> str:
-        return f"SASL {self._mechanism}" + (f" as user {self._user!r}" if self._user else "")
+        kind = "delegation token" if self._by_token else "user"
+        return f"SASL {self._mechanism}" + (f" as {kind} {self._user!r}" if self._user else "")
 
     async def _authenticate(self, connection: Connection) -> float:
         exchange = await self._begin()  # before the handshake: it may take long, and brokers wait only so long
@@ -107,7 +109,7 @@ class Authenticator:
         if self._mechanism == "PLAIN":
             return PlainExchange(self._user, self._password)
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
-        return ScramExchange(self._mechanism, self._user, self._password, nonce, self._salt)
+        return ScramExchange(self._mechanism, self._user, self._password, nonce, self._salt, by_token=self._by_token)
 
     async def _handshake(self, connection: Connection) -> None:
         answer = await self._ask(connection, SaslHandshakeRequest(mechanism=self._mechanism))
@@ -150,6 +152,7 @@ class Authenticator:
             text += f" ({exchange.refusal})" if exchange.refusal else ""
         elif code == SaslAuthenticationFailed.code:
             text += ": check sasl_username and sasl_password"
+            text += ", and that the delegation token has not expired" if self._by_token else ""
         raise _Refused(text) from error
 
 

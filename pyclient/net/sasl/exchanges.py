@@ -48,12 +48,14 @@ class PlainExchange:
 class ScramExchange:
     """SCRAM: both sides prove that they know the password, without sending it."""
 
-    def __init__(self, mechanism: str, user: str, password: str, nonce: str, salted: Salted) -> None:
-        """`nonce` is random and new for each exchange."""
+    def __init__(
+        self, mechanism: str, user: str, password: str, nonce: str, salted: Salted, *, by_token: bool = False
+    ) -> None:
+        """`nonce` is random and new for each exchange. `by_token`: they are those of a delegation token."""
         self._mechanism = mechanism
         self._password = password
         self._salted = salted
-        self._first = scram.ClientFirst.of(user, nonce)
+        self._first = scram.ClientFirst.of(user, nonce, by_token=by_token)
         self._signature: bytes | None = None
         self._done = False
 

@@ -22,6 +22,9 @@ MOST_ITERATIONS: Final = 1_000_000
 
 GS2_HEADER: Final = "n,,"
 """No channel binding, and no identity to act for."""
+_BY_TOKEN: Final = "tokenauth"
+"""Kafka's extension of a client that logs in by a delegation token (KIP-48)."""
+
 _LONGEST: Final = 64 * 1024
 
 
@@ -64,10 +67,17 @@ class ClientFirst(NamedTuple):
     bare: str
 
     @staticmethod
-    def of(user: str, nonce: str) -> ClientFirst:
-        """Return the message of a user."""
+    def of(user: str, nonce: str, *, by_token: bool = False) -> ClientFirst:
+        """Return the message of a user; `by_token` if it is the id of a delegation token (KIP-48)."""
         name = user.replace("=", "=3D").replace(",", "=2C")
-        return ClientFirst(user, nonce, (), f"n={name},r={nonce}")
+        extensions = ((_BY_TOKEN, "true"),) if by_token else ()
+        bare = ",".join((f"n={name}", f"r={nonce}", *(f"{key}={value}" for key, value in extensions)))
+        return ClientFirst(user, nonce, extensions, bare)
+
+    @property
+    def by_token(self) -> bool:
+        """Whether the user is the id of a delegation token."""
+        return any(name == _BY_TOKEN and value.lower() == "true" for name, value in self.extensions)
 
     def encode(self) -> bytes:
         """Return the message."""

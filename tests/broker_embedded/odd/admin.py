@@ -370,6 +370,7 @@ SCENARIOS: Final = tuple(
         derived("AlterPartitionReassignments", "ListPartitionReassignments", "DescribeQuorum", "DescribeCluster"),
         derived("UpdateFeatures", "AlterClientQuotas", "DescribeClientQuotas", "AlterUserScramCredentials"),
         derived("UnregisterBroker"),
+        derived(*(f"{call}DelegationToken" for call in ("Create", "Renew", "Expire", "Describe"))),
         derived("DescribeUserScramCredentials", "DescribeAcls", "CreateAcls", "DeleteAcls", "InitProducerId"),
         _topics(),
         _deletions(),

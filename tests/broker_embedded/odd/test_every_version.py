@@ -146,6 +146,10 @@ WORK: Final[dict[str, Fields]] = {
     "AlterUserScramCredentials": {
         "upsertions": [{"name": "u", "mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"p" * 32}]
     },
+    "CreateDelegationToken": {"renewers": [{"principal_type": "User", "principal_name": "u"}], "max_lifetime_ms": -1},
+    "RenewDelegationToken": {"hmac": b"h" * 64, "renew_period_ms": -1},
+    "ExpireDelegationToken": {"hmac": b"h" * 64, "expiry_time_period_ms": -1},
+    "DescribeDelegationToken": {"owners": None},
     "DescribeQuorum": {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]},
     "UpdateFeatures": {
         "feature_updates": [{"feature": "group.version", "max_version_level": 1, "upgrade_type": 1}],
@@ -174,12 +178,16 @@ IN_STEPS: Final = {"SyncGroup", "Heartbeat", "LeaveGroup", "DeleteGroups", "Dele
 
 OTHERWISE: Final = {
     **dict.fromkeys(("DescribeAcls", "CreateAcls", "DeleteAcls"), errors.SecurityDisabled.code),
+    **dict.fromkeys(
+        (f"{call}DelegationToken" for call in ("Create", "Renew", "Expire", "Describe")),
+        errors.DelegationTokenRequestNotAllowed.code,
+    ),
     "ElectLeaders": errors.ElectionNotNeeded.code,
     "UnregisterBroker": errors.BrokerIdNotRegistered.code,
     "AddRaftVoter": errors.UnsupportedVersion.code,
     "RemoveRaftVoter": errors.UnsupportedVersion.code,
 }
-"""The expected errors of a single-broker cluster without ACLs."""
+"""The expected errors of a single-broker cluster without ACLs and authentication."""
 
 
 @pytest.mark.parametrize("api", sorted(SERVED.keys() - IN_STEPS - {"JoinGroup"}))

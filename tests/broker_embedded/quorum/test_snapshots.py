@@ -22,6 +22,7 @@ from pyclient.protocol.messages.metadata_log import (
     BrokerFeature,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EntityData,
     FeatureLevelRecord,
     PartitionRecord,
@@ -77,6 +78,15 @@ def full_image() -> MetadataImage:
             entity=[EntityData(entity_type="user", entity_name=None)], key="producer_byte_rate", value=2.5, remove=False
         ),
         ProducerIdsRecord(broker_id=1, broker_epoch=7, next_producer_id=3000),
+        DelegationTokenRecord(
+            owner="User:u",
+            requester="User:v",
+            renewers=["User:w", "User:x"],
+            issue_timestamp=1,
+            max_timestamp=9,
+            expiration_timestamp=5,
+            token_id="t",
+        ),
         UserScramCredentialRecord(name="u", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096),
     ):
         image.apply(record)

@@ -1,0 +1,45 @@
+"""ExpireDelegationToken v1-2: its owner and its renewers end a token, at once or earlier (KIP-48)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyclient import errors
+from pyclient.broker_embedded.controller import delegation_tokens
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.replication.durability import Durable
+from pyclient.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.dispatch import RequestContext
+
+
+def _refusal(_request: ExpireDelegationTokenRequest, context: RequestContext) -> ExpireDelegationTokenResponse | None:
+    if context.may_manage_tokens:
+        return None
+    return _answer(errors.DelegationTokenRequestNotAllowed.code, -1)
+
+
+@handles(ExpireDelegationTokenRequest, versions=(1, 2), durable=Durable.METADATA, forwarded=True, refused_by=_refusal)
+def handle(request: ExpireDelegationTokenRequest, context: RequestContext) -> ExpireDelegationTokenResponse:
+    """Change the end of a token. A negative period removes it, and is the time in the answer, as in Kafka."""
+    services = context.services
+    image = services.controller.image
+    period = request.expiry_time_period_ms
+    try:
+        settings = delegation_tokens.TokenSettings.of(services.configs.current)
+        delegation_tokens.check_supported(image.features)
+        token = delegation_tokens.find(settings, image.delegation_tokens, bytes(request.hmac))
+        changed = delegation_tokens.expire(token, context.principal, period, services.clock.time_ms())
+        record = delegation_tokens.removal_of(token) if changed is None else delegation_tokens.record_of(changed)
+        services.controller.append([record])
+    except errors.BrokerError as error:
+        return _answer(error.code, 0)
+    return _answer(0, period if changed is None else changed.expiry_timestamp)
+
+
+def _answer(code: int, expiry: int) -> ExpireDelegationTokenResponse:
+    return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=expiry, throttle_time_ms=0)
