@@ -240,7 +240,7 @@ class Admin:
     ) -> int:
         """Let a delegation token expire after `expiry_period_ms`; without it, remove the token at once.
 
-        Return when it expires, in ms since 1970; -1 for one that is removed. Raise as `renew_delegation_token`.
+        Return when it expires, in ms since 1970. Raise as `renew_delegation_token`.
         """
         return self._runner.run(self._client.expire_delegation_token, hmac, expiry_period_ms, timeout)
 

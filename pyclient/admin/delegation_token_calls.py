@@ -105,7 +105,7 @@ class DelegationTokenCalls:
         return response.expiry_timestamp_ms
 
     async def expire(self, hmac: bytes, expiry_period_ms: int | None, deadline: Deadline) -> int:
-        """Let a token expire, or remove it; return when it expires, -1 for one that is removed."""
+        """Let a token expire, or remove it; return when it expires."""
         period = _DEFAULT if expiry_period_ms is None else expiry_period_ms
         request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period)
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)

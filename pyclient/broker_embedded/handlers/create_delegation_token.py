@@ -30,6 +30,8 @@ def _refusal(request: CreateDelegationTokenRequest, context: RequestContext) -> 
     owner = _owner(request, context)
     if not context.may_manage_tokens:
         error = errors.DelegationTokenRequestNotAllowed("not over this connection")
+    elif request.owner_principal_name and request.owner_principal_type is None:
+        error = errors.InvalidPrincipalType("the owner has a name and no type")
     elif owner != context.principal and not context.may(AclOperation.CREATE_TOKENS, ResourceType.USER, owner):
         error = errors.DelegationTokenAuthorizationFailed(f"{context.principal} may not create tokens of {owner}")
     return None if error is None else _answer(request, context, error.code, no_token=_NO_TIME)
@@ -42,11 +44,11 @@ def handle(
     """Create a token of the client, or of another owner if the client may."""
     services = context.services
     try:
-        settings = delegation_tokens.TokenSettings.of(services.configs.current)
-        delegation_tokens.check_supported(services.controller.image.features)
         renewers = yield from in_steps(
             lambda each: delegation_tokens.renewer_of(each.principal_type, each.principal_name), request.renewers
         )
+        settings = delegation_tokens.TokenSettings.of(services.configs.current)
+        delegation_tokens.check_supported(services.controller.image.features)
         token = delegation_tokens.create(
             settings,
             uuid_text(services.controller.new_id()),
@@ -57,13 +59,15 @@ def handle(
             now=services.clock.time_ms(),
         )
         services.controller.append([delegation_tokens.record_of(token)])
+    except errors.InvalidPrincipalType as error:  # Kafka checks this on the broker that is asked
+        return _answer(request, context, error.code, no_token=_NO_TIME)
     except errors.BrokerError as error:
         return _answer(request, context, error.code)
     return _answer(request, context, 0, token, settings.hmac(token.token_id))
 
 
 def _owner(request: CreateDelegationTokenRequest, context: RequestContext) -> str:
-    if not request.owner_principal_name:
+    if not request.owner_principal_name or request.owner_principal_type is None:
         return context.principal
     return f"{request.owner_principal_type}:{request.owner_principal_name}"
 

@@ -25,20 +25,20 @@ def _refusal(_request: ExpireDelegationTokenRequest, context: RequestContext) ->
 
 @handles(ExpireDelegationTokenRequest, versions=(1, 2), durable=Durable.METADATA, forwarded=True, refused_by=_refusal)
 def handle(request: ExpireDelegationTokenRequest, context: RequestContext) -> ExpireDelegationTokenResponse:
-    """Change the end of a token. A negative period removes it, and is the time in the answer, as in Kafka."""
+    """Change the end of a token. A negative period removes it; the answer has the time of that."""
     services = context.services
     image = services.controller.image
-    period = request.expiry_time_period_ms
     try:
         settings = delegation_tokens.TokenSettings.of(services.configs.current)
         delegation_tokens.check_supported(image.features)
         token = delegation_tokens.find(settings, image.delegation_tokens, bytes(request.hmac))
-        changed = delegation_tokens.expire(token, context.principal, period, services.clock.time_ms())
+        now = services.clock.time_ms()
+        changed = delegation_tokens.expire(token, context.principal, request.expiry_time_period_ms, now)
         record = delegation_tokens.removal_of(token) if changed is None else delegation_tokens.record_of(changed)
         services.controller.append([record])
     except errors.BrokerError as error:
         return _answer(error.code, 0)
-    return _answer(0, period if changed is None else changed.expiry_timestamp)
+    return _answer(0, now if changed is None else changed.expiry_timestamp)
 
 
 def _answer(code: int, expiry: int) -> ExpireDelegationTokenResponse:
