@@ -188,21 +188,25 @@ def shape(plan: FetchPlan) -> dict[TopicPartition, tuple[int, int]]:
 
 STEPS = [
     "pause", "resume", "seek", "reset", "stop", "answer", "fail", "prefer", "stock", "poll", "lead", "assign", "wait",
-    "beside", "over",
+    "leave in flight", "hand over",
 ]  # fmt: skip
 
 
-@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3), st.integers(1, 2)), max_size=40))
-def test_incremental_plans_equal_plans_from_scratch(steps: list[tuple[str, int, int]]) -> None:
-    partitions = [TopicPartition("t", number) for number in range(4)]
-    fixture = FetchFixture(*partitions, fetch_max_bytes=900_000, max_partition_fetch_bytes=1_000)
-    fixture.leaders |= dict.fromkeys(partitions, 1)
-    model, now, flying = Model(fixture), 0.0, False
-    for step, number, node in steps:
-        partition = partitions[number]
+class Comparison:
+    """The planner and the model, after the same steps. With `in_flight` node 1 has not answered its first plan."""
+
+    def __init__(self) -> None:
+        self.partitions = [TopicPartition("t", number) for number in range(4)]
+        self.fixture = FetchFixture(*self.partitions, fetch_max_bytes=900_000, max_partition_fetch_bytes=1_000)
+        self.fixture.leaders |= dict.fromkeys(self.partitions, 1)
+        self.model = Model(self.fixture)
+        self.now = 0.0
+        self.in_flight = False
+
+    def take(self, step: str, number: int, node: int) -> None:
+        fixture, partition = self.fixture, self.partitions[number]
         state = fixture.subscription.find(partition)
-        if state is None and step != "assign":
-            continue
+        fetches = state is not None and state.phase is Phase.FETCH
         match step:
             case "pause":
                 fixture.subscription.pause([partition])
@@ -214,13 +218,13 @@ def test_incremental_plans_equal_plans_from_scratch(steps: list[tuple[str, int, 
                 state.reset(None)
             case "stop" if state:
                 state.stop(errors.OffsetOutOfRange("gone"))
-            case "answer" if state and state.phase is Phase.FETCH:
-                fixture.answer(state, now, records=batch_of(state.fetch_offset, 1))
-            case "fail" if state and state.phase is Phase.FETCH:
-                fixture.answer(state, now, error_code=errors.NotLeaderOrFollower.code)
-            case "prefer" if state and state.phase is Phase.FETCH:
-                fixture.answer(state, now, preferred_read_replica=node)
-            case "stock" if state and state.phase is Phase.FETCH:
+            case "answer" if state and fetches:
+                fixture.answer(state, self.now, records=batch_of(state.fetch_offset, 1))
+            case "fail" if state and fetches:
+                fixture.answer(state, self.now, error_code=errors.NotLeaderOrFollower.code)
+            case "prefer" if state and fetches:
+                fixture.answer(state, self.now, preferred_read_replica=node)
+            case "stock" if state and fetches:
                 fixture.add_buffered(state, 1_500)
             case "poll":
                 with suppress(KafkaError):
@@ -228,34 +232,56 @@ def test_incremental_plans_equal_plans_from_scratch(steps: list[tuple[str, int, 
             case "lead":
                 fixture.leaders[partition] = node
             case "assign":
-                held = set(fixture.subscription.assignment()) ^ {partition}
-                fixture.subscription.assign([each for each in partitions if each in held])
-                for each in fixture.subscription:
-                    if each.phase is Phase.RESET and each.version == 0:
-                        each.start_at(0)
+                self.change_assignment(partition)
             case "wait":
-                now += 0.06
-            case "beside":
-                flying = True
-            case "over":
-                flying = False
+                self.now += 0.06
+            case "leave in flight":
+                self.in_flight = True
+            case "hand over":
+                self.in_flight = False
                 fixture.planner.hand_over(1)
-        for where in (1, 2):
-            second = fixture.plan(where, now, number=1, other_in_flight=False)
+
+    def change_assignment(self, partition: TopicPartition) -> None:
+        """Assign the partition, or take it away."""
+        held = set(self.fixture.subscription.assignment()) ^ {partition}
+        self.fixture.subscription.assign([each for each in self.partitions if each in held])
+        for each in self.fixture.subscription:
+            if each.phase is Phase.RESET and each.version == 0:
+                each.start_at(0)
+
+    def check_plans(self) -> None:
+        for node in (1, 2):
+            second = self.fixture.plan(node, self.now, number=1, other_in_flight=False)
             assert second.targets == {}
-            first = fixture.plan(where, now)
-            assert shape(first) == model.targets(where, now)
-        if flying:  # the first plan of node 1 is in flight: the second asks for what changes meanwhile
-            first = fixture.plan(1, now)
-            moved = fixture.subscription.find(partition)
-            if moved is not None and moved.phase is Phase.FETCH:
-                moved.start_at(moved.position)
-            second = fixture.plan(1, now, number=1, other_in_flight=True)
-            assert shape(second) == model.targets(1, now, first) or not first.targets
-            assert second.positions.keys() == second.targets.keys()
-            fixture.planner.hand_over(1)
-    fixture.plan()
-    assert fixture.planner.sources() >= {model.source(state, now) for state in fixture.subscription}
+            first = self.fixture.plan(node, self.now)
+            assert shape(first) == self.model.targets(node, self.now)
+
+    def check_second_plan(self, partition: TopicPartition) -> None:
+        """While the first plan of node 1 is in flight, the second asks for what changes meanwhile."""
+        first = self.fixture.plan(1, self.now)
+        moved = self.fixture.subscription.find(partition)
+        if moved is not None and moved.phase is Phase.FETCH:
+            moved.start_at(moved.position)
+        second = self.fixture.plan(1, self.now, number=1, other_in_flight=True)
+        assert shape(second) == self.model.targets(1, self.now, first) or not first.targets
+        assert second.positions.keys() == second.targets.keys()
+        self.fixture.planner.hand_over(1)
+
+
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3), st.integers(1, 2)), max_size=40))
+def test_incremental_plans_equal_plans_from_scratch(steps: list[tuple[str, int, int]]) -> None:
+    made = Comparison()
+    for step, number, node in steps:
+        partition = made.partitions[number]
+        if made.fixture.subscription.find(partition) is None and step != "assign":
+            continue
+        made.take(step, number, node)
+        made.check_plans()
+        if made.in_flight:
+            made.check_second_plan(partition)
+    made.fixture.plan()
+    sources = {made.model.source(state, made.now) for state in made.fixture.subscription}
+    assert made.fixture.planner.sources() >= sources
 
 
 def test_idle_partition_is_visited_once() -> None:

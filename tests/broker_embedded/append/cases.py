@@ -52,7 +52,13 @@ class Case(NamedTuple):
 
 def _records() -> Iterator[tuple[str, bytes, int]]:
     """Yield what is wrong with the records, the records, and the count in the header."""
-    one = record()
+    yield from _counts_and_lengths()
+    yield from _keys_and_values()
+    yield from _headers_of_records()
+    yield from _deltas()
+
+
+def _counts_and_lengths() -> Iterator[tuple[str, bytes, int]]:
     yield "nothing wrong", THREE, 3
     yield "too few announced", THREE, 2
     yield "one record too many announced", THREE, 4
@@ -81,6 +87,9 @@ def _records() -> Iterator[tuple[str, bytes, int]]:
         1,
     )
     yield "record attributes", record(attributes=0x7F), 1
+
+
+def _keys_and_values() -> Iterator[tuple[str, bytes, int]]:
     yield "key null", record(key=field(None)), 1
     yield "key length -2", record(key=field(None, -2)), 1
     yield "key length too long", record(key=field(b"k", 100)), 1
@@ -90,6 +99,9 @@ def _records() -> Iterator[tuple[str, bytes, int]]:
     yield "value length -2", record(value=field(None, -2)), 1
     yield "value length too long", record(value=field(b"v", 100)), 1
     yield "value length too long by one", record(value=field(b"v", 2)), 1
+
+
+def _headers_of_records() -> Iterator[tuple[str, bytes, int]]:
     yield "headers -1", record(headers=encode_varint(-1)), 1
     yield "headers 1 and none there", record(headers=encode_varint(1)), 1
     yield "headers 2147483647", record(headers=encode_varint(2**31 - 1)), 1
@@ -103,7 +115,10 @@ def _records() -> Iterator[tuple[str, bytes, int]]:
     yield "header key empty", record(headers=encode_varint(1) + field(b"") + field(b"v")), 1
     yield "header key not UTF-8", record(headers=encode_varint(1) + field(b"\xff\xfe") + field(b"v")), 1
     yield "header more than counted", record(headers=encode_varint(0) + field(b"h") + field(b"v")), 1
-    yield "offset deltas all 0", one * 3, 3
+
+
+def _deltas() -> Iterator[tuple[str, bytes, int]]:
+    yield "offset deltas all 0", record() * 3, 3
     yield "offset deltas 0 2 1", record(0) + record(2) + record(1), 3
     yield "offset deltas 1 2 3", record(1) + record(2) + record(3), 3
     yield "offset deltas 5 6 7", record(5) + record(6) + record(7), 3
@@ -161,6 +176,13 @@ def _of_topics() -> Iterator[Case]:
 
 
 def _of_headers() -> Iterator[Case]:
+    yield from _of_attributes()
+    yield from _of_times()
+    yield from _of_counts()
+    yield from _of_framing()
+
+
+def _of_attributes() -> Iterator[Case]:
     for bit in range(3, 16):
         bits = 1 << bit
         attributes = bits - (1 << 16) if bit == 15 else bits
@@ -171,6 +193,9 @@ def _of_headers() -> Iterator[Case]:
         yield Case(f"codec {codec}", batch(attributes=codec))
     yield Case("control with a producer", batch(attributes=0x30, producer_id=7, epoch=0, sequence=0))
     yield Case("the broker's time, none", batch(record(), count=1, attributes=8, max_timestamp=-1))
+
+
+def _of_times() -> Iterator[Case]:
     for codec in (Compression.NONE, Compression.LZ4):
         name = codec.name.lower()
         for label, timestamp in (
@@ -184,6 +209,9 @@ def _of_headers() -> Iterator[Case]:
         yield Case(f"{name}: base time -1", batch(codec=codec, base_timestamp=-1, max_timestamp=-1))
         yield Case(f"{name}: base time far ahead", batch(codec=codec, base_timestamp=FAR, max_timestamp=NOW))
         yield Case(f"{name}: base time -5", batch(codec=codec, base_timestamp=-5, max_timestamp=-5))
+
+
+def _of_counts() -> Iterator[Case]:
     for label, count, last in (
         ("count 0, last -1", 0, -1), ("count 0, last 0", 0, 0), ("count -1, last 0", -1, 0), ("count 3, last 1", 3, 1),
         ("count 3, last 3", 3, 3), ("count 1, last -1", 1, -1), ("count least, last least", -(2**31), -(2**31)),
@@ -191,6 +219,9 @@ def _of_headers() -> Iterator[Case]:
     ):  # fmt: skip
         yield Case(label, batch(count=count, last=last))
         yield Case(f"gzip: {label}", batch(count=count, last=last, codec=Compression.GZIP))
+
+
+def _of_framing() -> Iterator[Case]:
     good = batch()
     for length in (
         -(2**31),
@@ -241,10 +272,20 @@ def _of_producers() -> Iterator[Case]:
 
 
 def _of_codecs() -> Iterator[Case]:
-    def packed(label: str, codec: Compression, data: bytes, **fields: int) -> Case:
-        return Case(f"{codec.name.lower()} data: {label}", batch(codec=codec, packed=data, **fields))
-
     long = b"".join(record(number, value=field(NOISE * 20)) for number in range(100))
+    skipped = b"\x50\x2a\x4d\x18" + struct.pack("<i", 4) + b"skip"
+    yield from _of_every_codec(long)
+    yield packed("two members", Compression.GZIP, two_members(THREE))
+    yield from _of_lz4(long, skipped)
+    yield from _of_zstd(long, skipped)
+    yield from _of_snappy()
+
+
+def packed(label: str, codec: Compression, data: bytes, **fields: int) -> Case:
+    return Case(f"{codec.name.lower()} data: {label}", batch(codec=codec, packed=data, **fields))
+
+
+def _of_every_codec(long: bytes) -> Iterator[Case]:
     for codec in list(Compression)[1:]:
         good = bytes(compress(codec, THREE))
         yield packed("noise", codec, NOISE)
@@ -261,7 +302,9 @@ def _of_codecs() -> Iterator[Case]:
         zeros = bytes(compress(codec, record(value=field(bytes(1 << 20)))))
         yield packed("a record of a mebibyte of zeros", codec, zeros, count=1)
         yield packed("zeros behind, many", codec, bytes(compress(codec, THREE + bytes(1 << 20))))
-    yield packed("two members", Compression.GZIP, two_members(THREE))
+
+
+def _of_lz4(long: bytes, skipped: bytes) -> Iterator[Case]:
     for label, options in (
         ("linked blocks", {"block_linked": True}),
         ("its size", {"store_size": True}),
@@ -282,9 +325,11 @@ def _of_codecs() -> Iterator[Case]:
     yield packed("no end mark", Compression.LZ4, headed[:-4])
     yield packed("a reserved bit", Compression.LZ4, headed[:4] + bytes([headed[4] | 2]) + headed[5:])
     yield packed("a wrong size", Compression.LZ4, sized[:6] + bytes([sized[6] ^ 1]) + sized[7:])
-    skipped = b"\x50\x2a\x4d\x18" + struct.pack("<i", 4) + b"skip"
     yield packed("a frame to skip first", Compression.LZ4, skipped + headed)
     yield packed("a frame to skip behind", Compression.LZ4, headed + skipped)
+
+
+def _of_zstd(long: bytes, skipped: bytes) -> Iterator[Case]:
     plain = zstd_frame(THREE)
     yield packed("a frame to skip first", Compression.ZSTD, skipped + plain)
     yield packed("a frame to skip behind", Compression.ZSTD, plain + skipped)
@@ -295,6 +340,9 @@ def _of_codecs() -> Iterator[Case]:
     yield packed("level 22", Compression.ZSTD, zstd_frame(long, level=22), count=100)
     for version in (3, 6, 7):
         yield Case(f"zstd by v{version}", batch(codec=Compression.ZSTD), version=version)
+
+
+def _of_snappy() -> Iterator[Case]:
     import snappy
 
     xerial = bytes(compress(Compression.SNAPPY, THREE))

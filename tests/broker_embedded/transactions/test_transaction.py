@@ -342,6 +342,54 @@ _STEPS = st.lists(
 )
 
 
+class Producers:
+    """Four producers that share a transactional id; each knows the producer id and epoch of its last response."""
+
+    def __init__(self, made: Coordinator, epoch: int) -> None:
+        self._made = made
+        self._identities: list[tuple[int, int]] = [(7, epoch)] * 4
+        self._open: dict[int, tuple[int, str, tuple[int, int]]] = {}
+        self.current = 0
+
+    def ask(self, number: int, kind: str, argument: Any, version: int) -> None:
+        """Send a request of the current producer."""
+        mine = self._identities[self.current]
+        given = {"reply": number, "producer_id": mine[0], "producer_epoch": mine[1], "client_version": version}
+        if kind == "init":
+            expected = mine if argument and mine[1] >= 0 else None
+            self._made.give(InitProducerId(reply=number, timeout_ms=TIMEOUT, expected=expected, version=version))
+        elif kind == "add":
+            self._made.give(AddPartitions(partitions=argument, **given))
+        else:
+            self._made.give(EndTransaction(commit=argument, **given))
+        if kind != "add":
+            self._open[number] = (self.current, kind, mine)
+
+    def take_answers(self, version: int) -> None:
+        """Note the producer ids and epochs in new answers."""
+        for answered in [each for each in self._open if each in self._made.answers]:
+            producer, kind, before = self._open.pop(answered)
+            outcome = self._made.answers[answered]
+            if outcome.error == OK and (kind == "init" or version == 2):
+                self._identities[producer] = outcome.producer_id, outcome.producer_epoch
+            if outcome.error == OK and kind == "end":
+                metadata = self._made.metadata
+                assert before[0] in (metadata.producer_id, metadata.previous_producer_id)
+
+
+def check_states(made: Coordinator) -> None:
+    """Check each state in the log against the one before it."""
+    for before, after in zip(made.states, made.states[1:], strict=False):
+        fenced = TransactionState.PREPARE_EPOCH_FENCE if before.state is ONGOING else before.state
+        assert {before.state, fenced} & PREVIOUS[after.state]
+        if before.producer_id == after.producer_id:
+            assert after.producer_epoch >= before.producer_epoch
+        else:
+            assert (before.producer_epoch >= LAST_EPOCH, after.producer_epoch) == (True, 0)
+        if after.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
+            assert before in made.markers or not before.partitions
+
+
 @given(version=st.sampled_from([0, 2]), epoch=st.sampled_from([-1, LAST_EPOCH - 3]), steps=_STEPS)
 def test_the_log_follows_the_table_whatever_happens(version: int, epoch: int, steps: list[tuple[str, Any]]) -> None:
     """Several producers share an id. Requests, writes, late ones, failures, timeouts and restarts come in any order."""
@@ -353,62 +401,22 @@ def test_the_log_follows_the_table_whatever_happens(version: int, epoch: int, st
     )
     made.log.append(made.metadata)
     made.states.append(made.metadata)
-    producers: list[tuple[int, int]] = [(7, epoch)] * 4  # what each of them believes to be
-    open_requests: dict[int, tuple[int, str, Any]] = {}
-    current = 0
+    producers = Producers(made, epoch)
     for number, (kind, argument) in enumerate(steps, 10_000):
-        mine = producers[current]
-        if kind == "init":
-            expected = mine if argument and mine[1] >= 0 else None
-            made.give(InitProducerId(reply=number, timeout_ms=TIMEOUT, expected=expected, version=version))
-        elif kind == "add":
-            made.give(
-                AddPartitions(
-                    reply=number,
-                    producer_id=mine[0],
-                    producer_epoch=mine[1],
-                    partitions=argument,
-                    client_version=version,
-                )
-            )
-        elif kind == "end":
-            made.give(
-                EndTransaction(
-                    reply=number,
-                    producer_id=mine[0],
-                    producer_epoch=mine[1],
-                    commit=argument,
-                    client_version=version,
-                )
-            )
+        if kind in ("init", "add", "end"):
+            producers.ask(number, kind, argument, version)
         elif kind == "step" and made.todo:
             made.step(LOST if argument == "fails" else 0, too_late=argument == "comes too late")
         elif kind == "switch":
-            current = argument
+            producers.current = argument
         elif kind == "time":
             made.now += argument
             made.give(Tick(expiration_ms=10**9, version=version))
         elif kind == "restart":
             made.restart()
-        if kind in ("init", "end"):
-            open_requests[number] = (current, kind, mine)
-        for answered in [each for each in open_requests if each in made.answers]:
-            who, what, before = open_requests.pop(answered)
-            outcome = made.answers[answered]
-            if outcome.error == OK and (what == "init" or version == 2):
-                producers[who] = outcome.producer_id, outcome.producer_epoch
-            if outcome.error == OK and what == "end":
-                assert before[0] in (made.metadata.producer_id, made.metadata.previous_producer_id)
+        producers.take_answers(version)
     made.run()
-    for before, after in zip(made.states, made.states[1:], strict=False):
-        fenced = TransactionState.PREPARE_EPOCH_FENCE if before.state is ONGOING else before.state
-        assert {before.state, fenced} & PREVIOUS[after.state]
-        if before.producer_id == after.producer_id:
-            assert after.producer_epoch >= before.producer_epoch
-        else:
-            assert (before.producer_epoch >= LAST_EPOCH, after.producer_epoch) == (True, 0)
-        if after.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
-            assert before in made.markers or not before.partitions
+    check_states(made)
     assert made.metadata.state not in (PREPARE_COMMIT, PREPARE_ABORT), "a decided transaction is always completed"
     if version == 2:  # each transaction has its epoch
         decisions = {(each.producer_id, each.producer_epoch, each.state) for each in made.markers}
