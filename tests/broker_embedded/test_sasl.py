@@ -53,22 +53,10 @@ def raw(cluster: EmbeddedCluster) -> Iterator[RawClient]:
     client.socket.close()
 
 
-def ask(client: RawClient, request: Any, version: int) -> Any:
-    client.send(request, version)
-    return client.receive(type(request), version)[0]
-
-
 def log_in(client: RawClient, user: str = "alice", password: str = "s3cret=,") -> Any:
     """Log in by PLAIN; the answer."""
-    assert ask(client, SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
-    return ask(client, SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{password}".encode()), 2)
-
-
-def is_closed(client: RawClient) -> bool:
-    try:
-        return client.receive_frame() == b""
-    except ConnectionResetError:
-        return True
+    assert client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    return client.call(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{password}".encode()), 2)
 
 
 # -- every client
@@ -244,25 +232,25 @@ def test_changed_password_of_a_user_holds_from_the_next_start(tmp_path: Path) ->
 
 
 def test_sasl_apis_are_listed_on_this_listener_alone(raw: RawClient) -> None:
-    listed = {each.api_key: (each.min_version, each.max_version) for each in ask(raw, VERSIONS, 4).api_keys}
+    listed = {each.api_key: (each.min_version, each.max_version) for each in raw.call(VERSIONS, 4).api_keys}
     assert (listed[17], listed[36]) == ((1, 1), (0, 2))
     with EmbeddedCluster() as open_cluster:
         client = RawClient(open_cluster.bootstrap_servers)
-        assert {17, 36}.isdisjoint(each.api_key for each in ask(client, VERSIONS, 4).api_keys)
+        assert {17, 36}.isdisjoint(each.api_key for each in client.call(VERSIONS, 4).api_keys)
         client.socket.close()
 
 
 @pytest.mark.parametrize("before", [[], [VERSIONS], [SaslHandshakeRequest(mechanism="PLAIN")]], ids=len)
 def test_other_requests_close_the_connection_before_the_login(raw: RawClient, before: list[Any]) -> None:
     for request in before:
-        ask(raw, request, 4 if request is VERSIONS else 1)
+        raw.call(request, 4 if request is VERSIONS else 1)
     raw.send(ALL, 12)
-    assert is_closed(raw)
+    assert raw.is_closed()
 
 
 def test_authenticate_without_handshake_closes_the_connection(raw: RawClient) -> None:
     raw.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0s3cret=,"), 2)
-    assert is_closed(raw)
+    assert raw.is_closed()
 
 
 def test_requests_behind_the_login_are_served_in_their_order(raw: RawClient) -> None:
@@ -280,42 +268,42 @@ def test_large_frames_are_refused_until_the_client_is_known(raw: RawClient) -> N
     raw.send(MetadataRequest(topics=None), 12)
     raw.receive(MetadataRequest, 12)
     raw.send_frame(bytes(70_000))  # no request, but read as one
-    assert is_closed(raw)
+    assert raw.is_closed()
 
 
 def test_large_frame_of_an_unknown_client_closes_the_connection(raw: RawClient) -> None:
     raw.send_bytes((65_537).to_bytes(4, "big"))
-    assert is_closed(raw)
+    assert raw.is_closed()
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xff", bytes(30), b"\0\x11\0\x01" + bytes(4)])
 def test_nonsense_closes_the_connection(raw: RawClient, data: bytes) -> None:
     raw.send_frame(data)
-    assert is_closed(raw)
+    assert raw.is_closed()
 
 
 def test_unknown_mechanism_is_refused_with_those_offered(raw: RawClient) -> None:
-    answer = ask(raw, SaslHandshakeRequest(mechanism="GSSAPI"), 1)
+    answer = raw.call(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
     assert answer.error_code == errors.UnsupportedSaslMechanism.code
     assert answer.mechanisms == list(MECHANISMS)
-    assert is_closed(raw)
+    assert raw.is_closed()
 
 
 def test_refused_login_is_answered_and_ends_the_connection(raw: RawClient) -> None:
     answer = log_in(raw, password="wrong")
     assert answer.error_code == errors.SaslAuthenticationFailed.code
     assert answer.error_message == "Authentication failed: Invalid username or password"
-    assert is_closed(raw)
+    assert raw.is_closed()
 
 
 def test_silent_client_is_closed_after_half_a_minute() -> None:
     with EmbeddedCluster(security="SASL_PLAINTEXT", users=USERS) as cluster:
         silent, known = RawClient(cluster.bootstrap_servers), RawClient(cluster.bootstrap_servers)
         assert log_in(known).error_code == 0
-        ask(silent, VERSIONS, 4)
+        silent.call(VERSIONS, 4)
         cluster.advance_time(31)
-        assert is_closed(silent)
-        assert ask(known, ALL, 12).cluster_id
+        assert silent.is_closed()
+        assert known.call(ALL, 12).cluster_id
         for client in (silent, known):
             client.socket.close()
 
@@ -339,33 +327,33 @@ def member(short: EmbeddedCluster) -> Iterator[RawClient]:
 
 
 def test_request_after_the_end_of_a_session_closes_the_connection(short: EmbeddedCluster, member: RawClient) -> None:
-    assert ask(member, ALL, 12).cluster_id
+    assert member.call(ALL, 12).cluster_id
     short.advance_time(61)
     member.send(ALL, 12)
-    assert is_closed(member)
+    assert member.is_closed()
 
 
 def test_session_is_renewed_before_and_after_its_end(short: EmbeddedCluster, member: RawClient) -> None:
     for seconds in (50, 50, 61, 50):
         short.advance_time(seconds)
         assert log_in(member).session_lifetime_ms == 60_000
-        assert ask(member, ALL, 12).cluster_id
+        assert member.call(ALL, 12).cluster_id
 
 
 def test_request_during_a_second_authentication_closes_the_connection(member: RawClient) -> None:
-    ask(member, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    member.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
     member.send(ALL, 12)
-    assert is_closed(member)
+    assert member.is_closed()
 
 
 def test_session_stays_with_its_user_and_mechanism(short: EmbeddedCluster, member: RawClient) -> None:
     answer = log_in(member, "bob", "other")
     assert answer.error_code == errors.SaslAuthenticationFailed.code
     assert "Cannot change principals during re-authentication from User:alice to User:bob" in answer.error_message
-    assert is_closed(member)
+    assert member.is_closed()
     other = RawClient(short.bootstrap_servers)
     log_in(other)
-    assert ask(other, SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1).error_code == 33
+    assert other.call(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1).error_code == 33
     other.socket.close()
 
 

@@ -215,3 +215,26 @@ class GroupReader:
             assert {place: committed[place].offset for place in places} == ends
         finally:
             self.consumer.close()
+
+
+def check_leaders_under_load(
+    mixed: Mixed, topic: str, group: str, leaders: Sequence[int], replicas: Sequence[int]
+) -> None:
+    """Have nodes lead in turn while clients write and read; every record is there once, and all replicas are equal."""
+    mixed.create(topic, *replicas)
+    load = load_on(mixed, topic)
+    readers = [
+        GroupReader(mixed.bootstrap_servers, topic, f"{group}-{protocol}", protocol)
+        for protocol in ("classic", "consumer")
+    ]
+    for leader in leaders:
+        load.wait_for(60)
+        mixed.lead(topic, leader)
+    load.wait_for(60)
+    load.stop()
+    load.check_all_delivered(mixed)
+    for reader in readers:
+        reader.check(len(load.sent))
+    mixed.wait_isr(topic, *replicas)
+    mixed.check_equal_logs(topic, *replicas)
+    load.face.end()

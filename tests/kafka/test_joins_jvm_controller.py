@@ -9,7 +9,7 @@ import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.kafka import tools
-from tests.kafka.mixed import COMMON, GroupReader, Mixed, TransactionalLoad, load_on
+from tests.kafka.mixed import COMMON, GroupReader, Mixed, TransactionalLoad, check_leaders_under_load, load_on
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import RealKafka
 
@@ -58,23 +58,7 @@ def mixed(guests: dict[int, EmbeddedCluster], jvm: RealKafka) -> Mixed:
 
 
 def test_our_broker_follows_leads_and_hands_back_under_load(mixed: Mixed, topic: str, group: str) -> None:
-    mixed.create(topic, JVM, OURS, OTHER)
-    load = load_on(mixed, topic)
-    readers = [
-        GroupReader(mixed.bootstrap_servers, topic, f"{group}-{protocol}", protocol)
-        for protocol in ("classic", "consumer")
-    ]
-    for leader in (OURS, OTHER, OURS, JVM):
-        load.wait_for(60)
-        mixed.lead(topic, leader)
-    load.wait_for(60)
-    load.stop()
-    load.check_all_delivered(mixed)
-    for reader in readers:
-        reader.check(len(load.sent))
-    mixed.wait_isr(topic, JVM, OURS, OTHER)
-    mixed.check_equal_logs(topic, JVM, OURS, OTHER)
-    load.face.end()
+    check_leaders_under_load(mixed, topic, group, leaders=(OURS, OTHER, OURS, JVM), replicas=(JVM, OURS, OTHER))
 
 
 def test_groups_and_transactions_go_on_while_their_coordinators_move(mixed: Mixed, topic: str, group: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.kafka.mixed import COMMON, GroupReader, Mixed, load_on
+from tests.kafka.mixed import COMMON, GroupReader, Mixed, check_leaders_under_load, load_on
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import Quorum, RealKafka
 
@@ -39,23 +39,7 @@ def mixed(ours: EmbeddedCluster, jvm: RealKafka) -> Mixed:
 
 
 def test_jvm_broker_follows_leads_and_hands_back_under_load(mixed: Mixed, topic: str, group: str) -> None:
-    mixed.create(topic, OURS, JVM, OTHER)
-    load = load_on(mixed, topic)
-    readers = [
-        GroupReader(mixed.bootstrap_servers, topic, f"{group}-{protocol}", protocol)
-        for protocol in ("classic", "consumer")
-    ]
-    for leader in (JVM, OTHER, JVM, OURS):
-        load.wait_for(60)
-        mixed.lead(topic, leader)
-    load.wait_for(60)
-    load.stop()
-    load.check_all_delivered(mixed)
-    for reader in readers:
-        reader.check(len(load.sent))
-    mixed.wait_isr(topic, OURS, OTHER, JVM)
-    mixed.check_equal_logs(topic, OURS, OTHER, JVM)
-    load.face.end()
+    check_leaders_under_load(mixed, topic, group, leaders=(JVM, OTHER, JVM, OURS), replicas=(OURS, JVM, OTHER))
 
 
 def test_kill_of_the_leading_jvm_broker_and_of_ours_loses_nothing(

@@ -109,20 +109,15 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         yield {"Kafka": f"127.0.0.1:{port}", "ours": cluster.bootstrap_servers}
 
 
-def ask(client: RawClient, request: Any, version: int) -> Any:
-    client.send(request, version)
-    return client.receive(type(request), version)[0]
-
-
 def log_in(servers: str, message: bytes) -> list[Any]:
     """Return the answers to a client's first message, up to the last one, and the minutes of the session."""
     client = RawClient(servers)
     try:
-        assert ask(client, SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1).error_code == 0
-        first = ask(client, SaslAuthenticateRequest(auth_bytes=message), 2)
+        assert client.call(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1).error_code == 0
+        first = client.call(SaslAuthenticateRequest(auth_bytes=message), 2)
         seen = [first.error_code, first.error_message, bytes(first.auth_bytes)]
         if first.auth_bytes:
-            last = ask(client, SaslAuthenticateRequest(auth_bytes=b"\x01"), 2)
+            last = client.call(SaslAuthenticateRequest(auth_bytes=b"\x01"), 2)
             seen += [last.error_code, last.error_message]
         return [*seen, first.session_lifetime_ms / 60_000]
     finally:

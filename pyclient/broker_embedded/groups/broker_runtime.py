@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from pyclient.broker_embedded.controller.coordinator_topic import CoordinatorTopic
 from pyclient.broker_embedded.controller.image import GROUP_RESOURCE
 from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC
 from pyclient.broker_embedded.groups.config import GroupConfig
 from pyclient.broker_embedded.groups.consumer.topics import TopicInfo
 from pyclient.broker_embedded.groups.coordinator_runtime import StoredRecord, TransactionEnd
 from pyclient.broker_embedded.log.end_transaction_marker import read_marker
-from pyclient.errors import KafkaStorageError
-from pyclient.records import check_crc, decode_key_values, iter_batches
+from pyclient.records import decode_key_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.scheduling.timers import Timer
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.clock import Clock
-
-_READ_BYTES: Final = 4 << 20
 
 
 class ImageTopics:
@@ -67,9 +65,7 @@ class BrokerRuntime:
         self._services = services
         self._broker_config = services.configs.current
         self._config = _group_config(services.configs.current)
-        topic = services.image.topics.get(OFFSETS_TOPIC)
-        self._offsets_topic_id = None if topic is None else topic.topic_id
-        self._offsets_partitions = 0 if topic is None else len(topic.partitions)
+        self._topic = CoordinatorTopic(OFFSETS_TOPIC, services)
 
     @property
     def clock(self) -> Clock:
@@ -103,44 +99,21 @@ class BrokerRuntime:
         return self._services.timers.schedule(delay, callback)
 
     def partition_count(self) -> int:
-        """Return the number of partitions of `__consumer_offsets`, 0 if the topic does not exist.
-
-        It is the number that the topic had when it was created or the node started: groups do not move to partitions
-        that are added later, as in Kafka. (Kafka also keeps offsets.topic.num.partitions until its next start if the
-        topic is created with another number, and most groups have no coordinator until then.)
-        """
-        topic = self._services.image.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            return 0
-        if topic.topic_id != self._offsets_topic_id:
-            self._offsets_topic_id, self._offsets_partitions = topic.topic_id, len(topic.partitions)
-        return self._offsets_partitions
+        """Return the number of partitions of `__consumer_offsets`, 0 if the topic does not exist."""
+        return self._topic.partition_count()
 
     def append(self, partition: int, batch: bytes) -> None:
         """Append a batch to the log of a partition."""
-        log, epoch = self._services.partitions.leader(OFFSETS_TOPIC, partition)
-        hosted = self._services.partitions.hosted(OFFSETS_TOPIC, partition)
-        if hosted is not None:
-            hosted.partition.check_min_isr()
-        log.append(batch, leader_epoch=epoch, now_ms=self._services.clock.time_ms(), origin="coordinator")
+        self._topic.append(partition, batch)
 
     def read_partition(self, partition: int) -> Iterator[StoredRecord | TransactionEnd]:
         """Yield every record and every end of a transaction; nothing if the partition was never written."""
-        log = self._services.partitions.existing(OFFSETS_TOPIC, partition)
-        offset = 0 if log is None else log.start_offset
-        while log is not None and offset < log.end_offset:
-            buffer = log.read_bytes(offset, _READ_BYTES)
-            if not buffer:  # the file is shorter than the log
-                raise KafkaStorageError(f"{log!r} cannot be read at offset {offset}")
-            for position, header in iter_batches(buffer):
-                check_crc(buffer, position, header)
-                offset = header.next_offset
-                if header.is_control:
-                    batch = buffer[position : position + header.size]
-                    marker = read_marker(batch, header) if header.count else None
-                    if marker is not None:
-                        yield TransactionEnd(header.producer_id, marker.commit)
-                    continue
-                producer_id = header.producer_id if header.is_transactional else -1
-                for _offset, _timestamp, key, value in decode_key_values(buffer, position, header):
-                    yield StoredRecord(key, value, producer_id)
+        for buffer, position, header in self._topic.batches(partition):
+            if header.is_control:
+                marker = read_marker(buffer[position : position + header.size], header) if header.count else None
+                if marker is not None:
+                    yield TransactionEnd(header.producer_id, marker.commit)
+                continue
+            producer_id = header.producer_id if header.is_transactional else -1
+            for _offset, _timestamp, key, value in decode_key_values(buffer, position, header):
+                yield StoredRecord(key, value, producer_id)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from pyclient.broker_embedded.controller.coordinator_topic import CoordinatorTopic
 from pyclient.broker_embedded.controller.topics import TRANSACTIONS_TOPIC
 from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.transactions.config import TransactionConfig
 from pyclient.broker_embedded.transactions.local_markers import when_committed, write_marker
-from pyclient.errors import KafkaStorageError, NotCoordinator
-from pyclient.records import check_crc, decode_key_values, iter_batches
+from pyclient.records import decode_key_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyclient.clock import Clock
     from pyclient.types import TopicPartition
 
-_READ_BYTES: Final = 4 << 20
 _FEATURE: Final = "transaction.version"
 
 
@@ -33,9 +32,7 @@ class BrokerRuntime:
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
         self._config = TransactionConfig.of(services.configs.current)
-        topic = services.image.topics.get(TRANSACTIONS_TOPIC)
-        self._topic_id = None if topic is None else topic.topic_id
-        self._partitions = 0 if topic is None else len(topic.partitions)
+        self._topic = CoordinatorTopic(TRANSACTIONS_TOPIC, services)
 
     @property
     def clock(self) -> Clock:
@@ -57,32 +54,17 @@ class BrokerRuntime:
         return self._services.timers.schedule(delay, callback)
 
     def partition_count(self) -> int:
-        """Return the number of partitions of `__transaction_state`, 0 if the topic does not exist.
-
-        It is the number that the topic had when it was created or the node started, as in Kafka.
-        """
-        topic = self._services.image.topics.get(TRANSACTIONS_TOPIC)
-        if topic is None:
-            return 0
-        if topic.topic_id != self._topic_id:
-            self._topic_id, self._partitions = topic.topic_id, len(topic.partitions)
-        return self._partitions
+        """Return the number of partitions of `__transaction_state`, 0 if the topic does not exist."""
+        return self._topic.partition_count()
 
     def append(self, partition: int, epoch: int, batch: bytes, done: Callable[[int], None]) -> None:
         """Append a batch to the log of a partition, and wait until it is committed and the topic is on the disk."""
-        services = self._services
         try:
-            log, leader_epoch = services.partitions.leader(TRANSACTIONS_TOPIC, partition)
-            if leader_epoch != epoch:
-                raise NotCoordinator(f"{TRANSACTIONS_TOPIC}-{partition} is led in epoch {leader_epoch}, not {epoch}")
-            hosted = services.partitions.hosted(TRANSACTIONS_TOPIC, partition)
-            if hosted is not None:
-                hosted.partition.check_min_isr()
-            info = log.append(batch, leader_epoch=epoch, now_ms=services.clock.time_ms(), origin="coordinator")
+            log, info = self._topic.append(partition, batch, epoch)
         except Exception as error:  # every failure is answered with its error code
             done(code_of(error, f"a write to {TRANSACTIONS_TOPIC}-{partition}"))
             return
-        created = services.unsynced_partitions(TRANSACTIONS_TOPIC)
+        created = self._services.unsynced_partitions(TRANSACTIONS_TOPIC)
         if created is None:
             when_committed(log, info.last_offset, done)
         else:
@@ -90,18 +72,10 @@ class BrokerRuntime:
 
     def read_partition(self, partition: int) -> Iterator[tuple[bytes | None, bytes | None]]:
         """Yield (key, value) of every record of a partition; nothing if it was never written."""
-        log = self._services.partitions.existing(TRANSACTIONS_TOPIC, partition)
-        offset = 0 if log is None else log.start_offset
-        while log is not None and offset < log.end_offset:
-            buffer = log.read_bytes(offset, _READ_BYTES)
-            if not buffer:  # the file is shorter than the log
-                raise KafkaStorageError(f"{log!r} cannot be read at offset {offset}")
-            for position, header in iter_batches(buffer):
-                check_crc(buffer, position, header)
-                offset = header.next_offset
-                if not header.is_control:
-                    for _offset, _timestamp, key, value in decode_key_values(buffer, position, header):
-                        yield key, value
+        for buffer, position, header in self._topic.batches(partition):
+            if not header.is_control:
+                for _offset, _timestamp, key, value in decode_key_values(buffer, position, header):
+                    yield key, value
 
     def new_producer_id(self, done: Callable[[int, int], None]) -> None:
         """Call `done` with a producer id out of the controller's next block."""

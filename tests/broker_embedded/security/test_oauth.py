@@ -65,25 +65,13 @@ def raw(cluster: EmbeddedCluster) -> Iterator[RawClient]:
     client.socket.close()
 
 
-def ask(client: RawClient, request: Any, version: int) -> Any:
-    client.send(request, version)
-    return client.receive(type(request), version)[0]
-
-
 def send(client: RawClient, message: bytes) -> Any:
-    assert ask(client, SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1).error_code == 0
-    return ask(client, SaslAuthenticateRequest(auth_bytes=message), 2)
+    assert client.call(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1).error_code == 0
+    return client.call(SaslAuthenticateRequest(auth_bytes=message), 2)
 
 
 def log_in(client: RawClient, token: str) -> Any:
     return send(client, f"n,,\x01auth=Bearer {token}\x01\x01".encode())
-
-
-def is_closed(client: RawClient) -> bool:
-    try:
-        return client.receive_frame() == b""
-    except ConnectionResetError:
-        return True
 
 
 # -- every client
@@ -333,23 +321,23 @@ def test_refused_token_is_answered_in_two_steps(raw: RawClient, make_token: Call
     first = log_in(raw, make_token())
     assert (first.error_code, first.session_lifetime_ms) == (0, 0)
     assert json.loads(bytes(first.auth_bytes)) == {"status": "invalid_token"}
-    last = ask(raw, SaslAuthenticateRequest(auth_bytes=b"\x01"), 2)
+    last = raw.call(SaslAuthenticateRequest(auth_bytes=b"\x01"), 2)
     assert last.error_code == errors.SaslAuthenticationFailed.code
     assert last.error_message == '{"status":"invalid_token"}'
-    assert is_closed(raw)
+    assert raw.is_closed()
 
 
 def test_valid_token_after_a_refused_one_is_refused(raw: RawClient) -> None:
     log_in(raw, "bad")
     good = f"n,,\x01auth=Bearer {SIGNER.token()}\x01\x01".encode()
-    assert ask(raw, SaslAuthenticateRequest(auth_bytes=good), 2).error_code == errors.SaslAuthenticationFailed.code
-    assert is_closed(raw)
+    assert raw.call(SaslAuthenticateRequest(auth_bytes=good), 2).error_code == errors.SaslAuthenticationFailed.code
+    assert raw.is_closed()
 
 
 def test_request_after_a_refused_token_closes_the_connection(raw: RawClient) -> None:
     log_in(raw, "bad")
     raw.send(ALL, 12)
-    assert is_closed(raw)
+    assert raw.is_closed()
 
 
 @pytest.mark.parametrize(
@@ -375,13 +363,13 @@ def test_malformed_message_is_refused_as_by_kafka(raw: RawClient, message: bytes
     answer = send(raw, message.replace(b"{}", SIGNER.token().encode()))
     assert answer.error_code == errors.SaslAuthenticationFailed.code
     assert "invalid credentials with SASL mechanism OAUTHBEARER" in answer.error_message
-    assert is_closed(raw)
+    assert raw.is_closed()
 
 
 def test_extensions_and_own_name_are_accepted(raw: RawClient) -> None:
     answer = send(raw, f"n,a=alice,\x01auth=bEARER  {SIGNER.token()}\x01traceId=a b=c\x01\x01".encode())
     assert answer.error_code == 0
-    assert ask(raw, ALL, 12).cluster_id
+    assert raw.call(ALL, 12).cluster_id
 
 
 def test_another_authorization_id_is_refused(raw: RawClient) -> None:
@@ -414,9 +402,9 @@ def test_token_ends_the_session_without_a_limit_and_a_new_one_renews_it() -> Non
         cluster.advance_time(3000)
         assert log_in(client, token("alice")).session_lifetime_ms > 3_500_000
         cluster.advance_time(700)
-        assert ask(client, ALL, 12).cluster_id
+        assert client.call(ALL, 12).cluster_id
         other.send(ALL, 12)
-        assert is_closed(other)
+        assert other.is_closed()
         answer = log_in(client, token("bob"))
         assert "Cannot change principals" in answer.error_message
         client.socket.close()
