@@ -35,6 +35,7 @@ PARTITIONS: Final = 4
 RECOVERY_SECONDS: Final = 20.0
 _DRAIN_SECONDS: Final = 200.0
 _LOOK_SECONDS: Final = 0.2
+_WORK_SECONDS: Final = 60.0
 
 
 @dataclass
@@ -137,8 +138,8 @@ def run(seed: int, seconds: float, names: list[str] | None = None, fault_seconds
             nemesis.wait_in_sync()
             for worker in workers:
                 worker.start()
-            time.sleep(2.0)  # the first records: faults must meet a cluster at work
             try:
+                _wait_for_work(workers, notes, began)  # faults must meet a cluster at work
                 for name in plan(seed, 10_000, names):
                     if time.monotonic() - began > seconds:
                         break
@@ -146,9 +147,9 @@ def run(seed: int, seconds: float, names: list[str] | None = None, fault_seconds
                     nemesis.strike(name, fault_seconds)
                     time.sleep(nemesis.random.random() * 3)  # without faults, also while replicas catch up
                 nemesis.wait_in_sync()
+                _wait_for_work(workers, notes, time.monotonic())  # the last records, after everything is healed
             except Exception as error:  # a finding: the cluster does not heal
                 notes.fail(f"the cluster in {struck[-1:]}", error)
-            time.sleep(2.0)  # the last records, after everything is healed
             _end(workers, notes)
             _drain(notes, servers)
         notes.add(*_batches(Path(data_dir)))
@@ -172,6 +173,22 @@ def _workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed: int) ->
         Member("member-2", notes, servers, TOPIC, "group"),
         Watching(notes, cluster, topics),
     ]
+
+
+def _wait_for_work(workers: list[Worker], notes: Notes, since: float) -> None:
+    """Wait until each producer has an acknowledged record, and each consumer a record, later than `since`."""
+    wanted = {worker.name for worker in workers if not isinstance(worker, Watching)}
+    deadline = time.monotonic() + _WORK_SECONDS
+    while True:
+        at_work = {
+            send.value.producer for send in list(notes.history.sends) if send.outcome == OK and send.began > since
+        }
+        at_work |= {read.consumer for read in list(notes.history.reads) if read.at > since}
+        if wanted <= at_work:
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no records of {sorted(wanted - at_work)} within {_WORK_SECONDS:g} s")
+        time.sleep(0.05)  # between two looks
 
 
 def _end(workers: list[Worker], notes: Notes) -> None:

@@ -73,9 +73,9 @@ def test_reset_during_pause_by_receiver_is_reported_on_resume(run):
         for _ in range(5):
             await asyncio.sleep(0.001)  # iterations of the loop
         assert end.frames == [b"one"] and not end.ended.done()
-        for _ in range(2):
-            end.stream.resume_reading()
-            await asyncio.sleep(0.001)  # iterations of the loop
+        end.stream.resume_reading()
+        await end.until(2)
+        end.stream.resume_reading()
         await end.ended
         assert end.frames == [b"one", b"two"]
 
