@@ -321,6 +321,16 @@ class ClientConfig:
     sasl_login_retry_backoff_max_ms: int = option(
         10_000, doc="The longest wait before the token endpoint is asked again.", minimum=1
     )
+    sasl_login_connect_timeout_ms: int | None = option(
+        None,
+        doc="How long one attempt may take to connect to the token endpoint, TLS included. With or without it "
+        "socket_connection_setup_timeout_ms bounds the time for a token, retries included.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    sasl_login_read_timeout_ms: int | None = option(
+        None, doc="How long the token endpoint may be silent in one attempt.", minimum=1, maximum=INT_MAX
+    )
     sasl_login_refresh_window_factor: float = option(
         0.8, doc="The share of a token's time after which it is replaced.", minimum=0.5, maximum=1.0
     )
@@ -526,6 +536,8 @@ class ClientOptions(TypedDict, total=False):
     sasl_oauthbearer_assertion_claim_jti_include: bool
     sasl_login_retry_backoff_ms: int
     sasl_login_retry_backoff_max_ms: int
+    sasl_login_connect_timeout_ms: int | None
+    sasl_login_read_timeout_ms: int | None
     sasl_login_refresh_window_factor: float
     sasl_login_refresh_window_jitter: float
     sasl_login_refresh_min_period_seconds: int

@@ -62,6 +62,8 @@ class OidcSettings:
     longest_backoff: float = 10.0
     assertion: AssertionSettings | None = None
     by_jwt_bearer: bool = False
+    connect_timeout: float | None = None
+    read_timeout: float | None = None
 
     @property
     def is_file(self) -> bool:
@@ -127,7 +129,13 @@ def settings_of(config: ClientConfig) -> OidcSettings | None:
         config.sasl_login_retry_backoff_max_ms / 1000,
         assertion.settings_of(config),
         config.sasl_oauthbearer_jwt_retriever_class == JWT_BEARER,
+        _seconds(config.sasl_login_connect_timeout_ms),
+        _seconds(config.sasl_login_read_timeout_ms),
     )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def conflicts(config: ClientConfig) -> Iterator[str]:

@@ -21,7 +21,6 @@ _NOT_YET: Final = "two-phase commit (KIP-939) is not supported yet"
 _BY_PROVIDER: Final = (
     "give sasl_oauth_token_provider, a function that returns a token, or sasl_oauthbearer_token_endpoint_url"
 )
-_TOKEN_TIMEOUT: Final = "use socket_connection_setup_timeout_ms, which bounds the time for a token, retries included"
 _NO_SASL: Final = "of SASL, PLAIN, SCRAM and OAUTHBEARER are supported"
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
@@ -57,8 +56,6 @@ COMMON: Final[Mapping[str, Option]] = MappingProxyType(
             _BY_PROVIDER,
             accepts=tuple(f"{_OAUTH}{where}OAuthBearerLoginCallbackHandler".casefold() for where in ("", "secured.")),
         ),
-        _refused("sasl_login_connect_timeout_ms", _TOKEN_TIMEOUT, accepts=_NOTHING),
-        _refused("sasl_login_read_timeout_ms", _TOKEN_TIMEOUT, accepts=_NOTHING),
         _refused("sasl_oauthbearer_config", _BY_PROVIDER, accepts=_NOTHING),
         _refused("sasl_kerberos_service_name", _NO_SASL),
         _foreign("oauth_cb", _BY_PROVIDER),

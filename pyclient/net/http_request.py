@@ -38,6 +38,45 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """Return None: the redirect itself is the answer."""
 
 
+class _PlainConnection(http.client.HTTPConnection):
+    """A connection with one timeout for connecting and another for its answer."""
+
+    read_timeout: float
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock.settimeout(self.read_timeout)
+
+
+class _TlsConnection(http.client.HTTPSConnection):
+    """The same with TLS, whose handshake is part of connecting."""
+
+    read_timeout: float
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock.settimeout(self.read_timeout)
+
+
+class _Plain(urllib.request.HTTPHandler):
+    def __init__(self, read_timeout: float) -> None:
+        super().__init__()
+        self._kind: Any = type("Connection", (_PlainConnection,), {"read_timeout": read_timeout})
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._kind, request)
+
+
+class _Tls(urllib.request.HTTPSHandler):
+    def __init__(self, read_timeout: float, context: ssl.SSLContext | None) -> None:
+        super().__init__(context=context)
+        self._kind: Any = type("Connection", (_TlsConnection,), {"read_timeout": read_timeout})
+        self._given = context
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._kind, request, context=self._given)
+
+
 def path_of(url: str) -> str:
     """Return the path of a `file:` URL."""
     return unquote(urlsplit(url).path)
@@ -55,10 +94,13 @@ def request(
     body: bytes | None = None,
     headers: Mapping[str, str] = {},
     context: ssl.SSLContext | None = None,
+    connect_timeout: float | None = None,
+    read_timeout: float | None = None,
 ) -> HttpAnswer:
     """Send GET, or POST with a `body`, and return the answer of any status. Raise `Unreachable` without one.
 
-    `timeout` is in seconds, for each step of the network. Without a `context` certificates are checked against the
+    `timeout` is in seconds, for each step of the network; `connect_timeout` and `read_timeout` may make it shorter for
+    connecting, TLS included, and for the answer. Without a `context` certificates are checked against the
     system's authorities. An answer of more than 1 MiB is refused.
     """
     try:
@@ -66,12 +108,14 @@ def request(
             with open(path_of(url), "rb") as file:
                 return HttpAnswer(200, _bounded(url, file))
         sent = urllib.request.Request(url, body, dict(headers))
-        handlers: list[Any] = [_NoRedirects, urllib.request.HTTPSHandler(context=context)]
+        reading = timeout if read_timeout is None else min(timeout, read_timeout)
+        connecting = timeout if connect_timeout is None else min(timeout, connect_timeout)
+        handlers: list[Any] = [_NoRedirects, _Plain(reading), _Tls(reading, context)]
         if urlsplit(url).hostname in LOOPBACK:
             handlers.append(urllib.request.ProxyHandler({}))  # what stays on this machine goes to no proxy
         opener = urllib.request.build_opener(*handlers)
         try:
-            with opener.open(sent, timeout=timeout) as answer:
+            with opener.open(sent, timeout=connecting) as answer:
                 return HttpAnswer(answer.status, _bounded(url, answer))
         except HTTPError as error:
             with error:

@@ -152,6 +152,22 @@ def test_server_that_does_not_answer_is_named(run: Any) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_silent_server_is_asked_again_after_the_timeout_of_an_attempt(run: Any, scheme: str) -> None:
+    """With http it accepts and does not answer, with https it does not even begin with TLS."""
+    name = "sasl_login_read_timeout_ms" if scheme == "http" else "sasl_login_connect_timeout_ms"
+
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/token"
+            error = await refused(SaslServer().broker(), "OAUTHBEARER", **oidc(url, **NO_RETRY, **{name: 50}))
+        assert not error.lasting
+        assert f"the identity server cannot be reached: {url}: " in str(error)
+        assert "timed out" in str(error)
+
+    run(scenario())
+
+
 def test_server_on_this_machine_is_asked_without_a_proxy(
     run: Any, server: IdentityServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

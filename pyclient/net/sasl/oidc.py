@@ -114,7 +114,15 @@ class TokenEndpoint:
                 body, headers = self._body(assertion), self._headers()
                 answer = await in_daemon_thread(
                     "pyclient-oauth-token",
-                    lambda: request(url, timeout=seconds, body=body, headers=headers, context=self._context),
+                    lambda: request(
+                        url,
+                        timeout=seconds,
+                        body=body,
+                        headers=headers,
+                        context=self._context,
+                        connect_timeout=self._settings.connect_timeout,
+                        read_timeout=self._settings.read_timeout,
+                    ),
                 )
         except TimeoutError:
             raise _OutOfTime(f"{shown(url)} gave no token within {seconds:.3g} s") from None
