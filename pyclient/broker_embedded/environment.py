@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyclient.clock import Rng
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class NodeEnvironment:
     """The dependencies of a node's parts, which a test can replace."""
 
@@ -30,6 +30,9 @@ class NodeEnvironment:
     configs: Configs
     image: MetadataImage
     """The committed metadata."""
+
+    def __repr__(self) -> str:
+        return f"<NodeEnvironment node {self.node_id} {self.image!r}>"
 
     @property
     def config(self) -> BrokerConfig:

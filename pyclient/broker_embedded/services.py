@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyclient.clock import Rng
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class BrokerServices:
     """The services of a node. Helpers of a handler take the services that they use, not all of them."""
 
@@ -84,6 +84,9 @@ class BrokerServices:
 
     _groups: GroupCoordinator | None = field(default=None, init=False)
     _transactions: TransactionCoordinator | None = field(default=None, init=False)
+
+    def __repr__(self) -> str:
+        return f"<BrokerServices node {self.node_id} {self.image!r}>"
 
     @property
     def groups(self) -> GroupCoordinator:

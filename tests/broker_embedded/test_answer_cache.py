@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pyclient import errors
+from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.controller.image import MetadataImage
 from pyclient.broker_embedded.network.answer_cache import AnswerCache, question_in
 from pyclient.protocol import framing
@@ -15,7 +16,9 @@ from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.broker_embedded.conftest import RawClient
 from tests.broker_embedded.nodes import node_of
+from tests.waiting import until
 
 
 def frame_of(request: Any, version: int, number: int, client_id: str | None) -> memoryview:
@@ -60,6 +63,23 @@ def test_an_answer_is_forgotten_when_the_metadata_changes(client: Any, topic: st
     assert client.call(DeleteTopicsRequest(topics=[gone], timeout_ms=1000), 6).responses[0].error_code == 0
     response = client.call(wanted(topic, allow_auto_topic_creation=False), 12)
     assert response.topics[0].error_code == errors.UnknownTopicOrPartition.code
+
+
+def test_an_answer_is_forgotten_when_the_controller_changes(request: pytest.FixtureRequest) -> None:
+    """The paused controller stays an unfenced broker: no metadata record says that another node is active."""
+    with EmbeddedCluster(3, config={"broker.session.timeout.ms": 600_000}) as cluster:
+        paused = cluster.controller_id
+        assert paused is not None
+        other = next(broker for broker in cluster.brokers if broker.id != paused)
+        asking = RawClient(other.address)
+        request.addfinalizer(asking.close)
+        everything = MetadataRequest(topics=None)
+        assert [asking.call(everything, 12).controller_id for _ in range(2)] == [paused, paused]
+        cluster.pause(paused)
+        until(lambda: cluster.controller_id != paused, "no other controller became active")
+        answer = asking.call(everything, 12)
+        assert answer.controller_id in {1, 2, 3} - {paused}
+        assert sorted(broker.node_id for broker in answer.brokers) == [1, 2, 3]
 
 
 def test_a_request_that_makes_a_topic_is_never_answered_from_memory(client: Any) -> None:

@@ -191,6 +191,7 @@ class MetadataImage:
         self.acls_version = 0
         self.next_producer_id = 0
         self.version = 0
+        """Rises with every record that is applied, and when the metadata quorum has another leader."""
         self.directory_sizes: Counter[UUID] = Counter()
         """Number of replicas in each log directory."""
 

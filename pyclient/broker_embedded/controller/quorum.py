@@ -276,6 +276,7 @@ class Quorum:
             case raft.InstallSnapshot(snapshot):
                 self._install(snapshot)
             case raft.LeaderChange(epoch, leader_id):
+                self._env.image.version += 1  # answers that name the controller are valid no more
                 leader = "unknown" if leader_id is None else leader_id
                 log.info("node %d: metadata epoch %d, leader %s", self._env.node_id, epoch, leader)
             case _:

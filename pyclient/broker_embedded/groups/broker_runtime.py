@@ -34,7 +34,7 @@ class ImageTopics:
 
     @property
     def version(self) -> int:
-        """Return the image's version, which rises with every change of the metadata."""
+        """Return the image's version, which rises at least with every change of the metadata."""
         return self._image.version
 
     def find(self, name: str) -> TopicInfo | None:

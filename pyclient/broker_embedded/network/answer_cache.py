@@ -1,4 +1,7 @@
-"""Cache of encoded Metadata responses, valid until the metadata log has a new record.
+"""Cache of encoded Metadata responses, valid until the metadata or the controller change.
+
+Everything else in an answer is from the image (brokers, racks, leaders, ISR, offline replicas), or the same as long as
+the listener is open (its own address, the cluster id). Listeners whose answers depend on the client have no cache.
 
 A cached response costs a third of decoding, answering and encoding: docs/measurements.md, "Metadata answers".
 """
