@@ -24,6 +24,11 @@ from pyclient.cli.options import parse_settings
 @click.option(
     "--controllers", type=click.IntRange(1), help="Nodes that are controllers only; by default brokers are, too."
 )
+@click.option(
+    "--dynamic-quorum",
+    is_flag=True,
+    help="Keep the controllers in the metadata log (KIP-853), so that others can join and leave.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port",
@@ -63,6 +68,7 @@ def broker(
     replication_factor: int | None,
     min_insync_replicas: int | None,
     controllers: int | None,
+    dynamic_quorum: bool,
     host: str,
     port: int,
     data_dir: str | None,
@@ -78,7 +84,7 @@ def broker(
     Its first line on stdout is `bootstrap.servers=HOST:PORT`, printed when it is ready; with --control-port the second
     is `control.url=http://HOST:PORT`.
     """
-    if brokers > 1 or controllers is not None:
+    if brokers > 1 or controllers is not None or dynamic_quorum:
         from pyclient.broker_embedded.cluster.foreground import serve_cluster
 
         if control_host != "127.0.0.1":
@@ -89,6 +95,7 @@ def broker(
                 replication_factor=replication_factor,
                 min_insync_replicas=min_insync_replicas,
                 controllers=controllers,
+                dynamic_quorum=dynamic_quorum,
                 host=host,
                 port=port,
                 data_dir=data_dir,

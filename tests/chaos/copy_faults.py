@@ -238,16 +238,11 @@ class CopyFaults:
                 time.sleep(0.05)  # between two looks
 
     def _send(self, node_id: int, request: EndTxnRequest | WriteTxnMarkersRequest) -> None:
-        host = dict(zip([node.id for node in self.cluster.brokers], self._addresses, strict=True))[node_id]
         try:
-            call(host, request, timeout=5.0)
+            call(self.cluster.node(node_id).config, request, timeout=5.0)
             self.late_requests += 1
         except ClientError:
             return  # the broker is away just now
-
-    @property
-    def _addresses(self) -> list[str]:
-        return self.cluster.bootstrap_servers.split(",")
 
     def _down(self, node_id: int | None, seconds: float) -> None:
         self.cluster.kill(self._some(node_id))

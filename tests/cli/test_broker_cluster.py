@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyclient import Admin, Consumer, NewTopic, Producer
+from tests.broker_embedded.faults.http_control import Http
 
 BROKER = "from pyclient.cli import main; main()"
 
@@ -53,6 +54,27 @@ def test_a_cluster_in_the_foreground_comes_back_with_all_data(tmp_path: Path) ->
 def send(servers: str, value: bytes) -> None:
     with Producer(bootstrap_servers=servers) as producer:
         producer.send("kept", value).result(60)
+
+
+def test_controllers_of_a_cluster_in_the_foreground_can_change(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BROKER, "broker", "--controllers", "1", "--dynamic-quorum", "--profile", "test"]
+    command += ["--port", "0", "--control-port", "0", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            lines = [process.stdout.readline().strip() for _ in range(2)]
+            http = Http(lines[1].removeprefix("control.url="))
+            assert http.ask("POST", "/cluster/add-controller", {}) == (200, {"node": 3001})
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+def test_dynamic_quorum_of_a_broker_alone_is_refused() -> None:
+    command = [sys.executable, "-c", BROKER, "broker", "--dynamic-quorum", "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "a node that is alone has no voters" in done.stderr
 
 
 def test_several_brokers_are_refused_what_they_cannot_have() -> None:

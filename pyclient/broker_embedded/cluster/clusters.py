@@ -31,6 +31,7 @@ _OPTIONS: Final = (
     "processes",
     "racks",
     "controllers",
+    "dynamic_quorum",
     "profile",
     "as_version",
     "config",

@@ -34,5 +34,6 @@ def read_controllers(data_dir: str) -> dict[int, int]:
 
 def write_controllers(data_dir: str, addresses: Mapping[int, str]) -> None:
     """Write the addresses of the controllers, for the next cluster on the directory."""
+    os.makedirs(data_dir, exist_ok=True)
     text = "".join(f"{node}={address}\n" for node, address in sorted(addresses.items()))
     RealFileSystem(durable=False).replace(os.path.join(data_dir, FILE), text.encode())

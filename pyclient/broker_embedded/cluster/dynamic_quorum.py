@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
@@ -10,29 +11,41 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.cluster.faults import LOOK_AGAIN
 from pyclient.broker_embedded.cluster.kafka_call import call
+from pyclient.broker_embedded.controller.metadata_log import TOPIC
+from pyclient.broker_embedded.controller.metadata_recovery import METADATA_DIRECTORY, QUORUM_STATE
 from pyclient.broker_embedded.controller.quorum_files import format_quorum
 from pyclient.broker_embedded.controller.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from pyclient.broker_embedded.log.checkpoints import META_PROPERTIES, parse_identity, render_identity, uuid_from_text
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.config.addresses import parse_address
 from pyclient.errors import (
-    ClientError,
     ConfigError,
     DuplicateVoter,
-    RequestTimedOut,
+    KafkaError,
     VoterNotFound,
-    for_code,
     from_code,
 )
 from pyclient.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
+from pyclient.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
 from pyclient.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
+
+log = logging.getLogger("pyclient.broker_embedded")
 
 _LISTENER: Final = "CONTROLLER"
 _ASK_SECONDS: Final = 5.0
-"""How long one AddRaftVoter waits until the new voter has the log."""
+"""How long one AddRaftVoter waits until the change is committed."""
+
+_TAKE_BACK_SECONDS: Final = 10.0
+"""How long a controller that could not be added is removed again, at most."""
 
 
 def format_controllers(cluster_id: str, directories: Mapping[int, str], addresses: Mapping[int, str]) -> None:
@@ -49,6 +62,11 @@ def format_controllers(cluster_id: str, directories: Mapping[int, str], addresse
         format_quorum(fs, directory, voters)
 
 
+def was_started(directories: Iterable[str]) -> bool:
+    """Return True if a node has run on one of these data directories: before that they can be formatted again."""
+    return any(os.path.exists(os.path.join(each, METADATA_DIRECTORY, QUORUM_STATE)) for each in directories)
+
+
 def directory_id(directory: str) -> uuid.UUID:
     """Return the id of a node's data directory. Raise `ConfigError` if the node has never started."""
     path = os.path.join(directory, META_PROPERTIES)
@@ -60,60 +78,90 @@ def directory_id(directory: str) -> uuid.UUID:
 
 
 class VoterChanges:
-    """Adds and removes voters by AddRaftVoter and RemoveRaftVoter requests.
+    """Adds and removes voters by AddRaftVoter and RemoveRaftVoter; `broker` returns a running broker's configuration.
 
-    `address` returns the `host:port` of a running broker.
+    A request is repeated after errors that can be retried. If a voter is there or gone already, the voters decide
+    whether that is what was wanted, as after an answer that was lost, or another replica has the node's id.
     """
 
-    def __init__(self, address: Callable[[], str], timeout: float) -> None:
-        self._address = address
+    def __init__(self, broker: Callable[[], BrokerConfig], timeout: float) -> None:
+        """`timeout` is in seconds, for each change."""
+        self._broker = broker
         self._timeout = timeout
 
     def add(self, node_id: int, directory: str, address: str) -> None:
         """Make a controller a voter when it has caught up with the log. Raises a `BrokerError`, or `ClientError`."""
-        host, port = parse_address(address)
+        key, (host, port) = ReplicaKey(node_id, directory_id(directory)), parse_address(address)
 
-        def ask(broker: str) -> tuple[int, str | None]:
+        def ask() -> None:
             request = AddRaftVoterRequest(
                 cluster_id=None,
                 timeout_ms=round(_ASK_SECONDS * 1000),
                 voter_id=node_id,
-                voter_directory_id=directory_id(directory),
+                voter_directory_id=key.directory_id,
                 listeners=[Listener(name=_LISTENER, host=host, port=port)],
             )
-            answer = call(broker, request, self._timeout)
-            return answer.error_code, answer.error_message
+            answer = call(self._broker(), request, self._timeout)
+            try:
+                _check(answer.error_code, answer.error_message, f"adding controller {node_id}")
+            except DuplicateVoter:
+                if key not in self._voters():
+                    raise
 
-        self._until_done(ask, f"adding controller {node_id}", DuplicateVoter.code)
+        self._until_done(ask, self._timeout)
 
     def remove(self, node_id: int, directory: str) -> None:
         """Make a voter an observer. Raises a `BrokerError`, or `ClientError`."""
+        self._remove(ReplicaKey(node_id, directory_id(directory)), self._timeout)
 
-        def ask(broker: str) -> tuple[int, str | None]:
-            request = RemoveRaftVoterRequest(
-                cluster_id=None, voter_id=node_id, voter_directory_id=directory_id(directory)
+    def take_back(self, node_id: int, directory: str) -> None:
+        """Remove a controller that could not be added, in case it is a voter nevertheless; log if that fails."""
+        try:
+            self._remove(ReplicaKey(node_id, directory_id(directory)), min(self._timeout, _TAKE_BACK_SECONDS))
+        except KafkaError as error:
+            log.warning(
+                "controller %d could not be added and may be a voter nevertheless, which does not run; "
+                "remove it with Admin.remove_raft_voter: %s",
+                node_id,
+                error,
             )
-            answer = call(broker, request, self._timeout)
-            return answer.error_code, answer.error_message
 
-        self._until_done(ask, f"removing controller {node_id}", VoterNotFound.code)
-
-    def _until_done(self, ask: Callable[[str], tuple[int, str | None]], what: str, done: int) -> None:
-        """Repeat a request until it succeeds, fails for good, or the time is over.
-
-        For a repeated request the error code `done` means that an earlier one has succeeded.
-        """
-        end, is_repeated = time.monotonic() + self._timeout, False
-        while True:
-            lost: ClientError | None = None
-            code, message = RequestTimedOut.code, None
+    def _remove(self, key: ReplicaKey, timeout: float) -> None:
+        def ask() -> None:
+            request = RemoveRaftVoterRequest(cluster_id=None, voter_id=key.id, voter_directory_id=key.directory_id)
+            answer = call(self._broker(), request, timeout)
             try:
-                code, message = ask(self._address())
-            except ClientError as error:
-                lost = error
-            if not lost and (code == 0 or (is_repeated and code == done)):
+                _check(answer.error_code, answer.error_message, f"removing controller {key.id}")
+            except VoterNotFound:
+                if key.id in {voter.id for voter in self._voters()}:
+                    raise
+
+        self._until_done(ask, timeout)
+
+    def _voters(self) -> set[ReplicaKey]:
+        """Return the voters as the active controller knows them. Raises a `BrokerError`, or `ClientError`."""
+        partition = DescribeQuorumRequestPartitionData(partition_index=0)
+        topic = DescribeQuorumRequestTopicData(topic_name=TOPIC, partitions=[partition])
+        answer = call(self._broker(), DescribeQuorumRequest(topics=[topic]), self._timeout)
+        _check(answer.error_code, answer.error_message, "describing the controllers")
+        described = answer.topics[0].partitions[0]
+        _check(described.error_code, described.error_message, "describing the controllers")
+        return {ReplicaKey(each.replica_id, each.replica_directory_id) for each in described.current_voters}
+
+    @staticmethod
+    def _until_done(ask: Callable[[], None], timeout: float) -> None:
+        """Call `ask` until it raises no error that can be retried."""
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                ask()
                 return
-            if (not lost and not for_code(code).retriable) or time.monotonic() >= end:
-                raise lost or from_code(code, f"{what}: {message}" if message else what)
-            is_repeated = True
+            except KafkaError as error:
+                if not error.retriable or time.monotonic() >= end:
+                    raise
             time.sleep(LOOK_AGAIN)  # there is no event for a controller that has caught up, or was elected
+
+
+def _check(code: int, message: str | None, what: str) -> None:
+    if code:
+        raise from_code(code, f"{what}: {message}" if message else what)

@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pyclient.broker_embedded.cluster.controllers_file import read_controllers
@@ -17,10 +16,11 @@ from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
 from pyclient.broker_embedded.cluster.parallel import in_parallel
 from pyclient.broker_embedded.cluster.runners import START_SECONDS
 from pyclient.broker_embedded.cluster.security import ClusterSecurity
+from pyclient.broker_embedded.cluster.views import names_of
 from pyclient.errors import ClosedError, ConfigError, ForkError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
     from pyclient.acls import AclBinding
@@ -190,9 +190,9 @@ class EmbeddedCluster:
 
     @property
     def controller_quorum_voters(self) -> str:
-        """Return `controller.quorum.voters` for nodes that join; empty for a node alone, which no other can join."""
+        """Return the current voters as in `controller.quorum.voters`, for nodes that join; empty for a node alone."""
         self._check_open()
-        return self._configs.quorum_voters
+        return self._configs.quorum_voters(self._layout)
 
     @property
     def alive(self) -> bool:
@@ -307,19 +307,23 @@ class EmbeddedCluster:
         The cluster must have been made with `dynamic_quorum=True`. Raises a `BrokerError` if it cannot be a voter.
         """
         self._check_dynamic("add_controller")
-        self._layout, plan = self._layout.with_controller(self._data_dir)
-        address = self._configs.add_controller(plan.node_id)
-        node = self._add(plan, self._configs.config(self._layout, plan))
+        layout, plan = self._layout.with_controller(self._data_dir)
+        changes = self._voter_changes(timeout)
+        node: Broker | None = None
         try:
+            address = self._configs.add_controller(plan.node_id)
+            node = self._add(plan, self._configs.config(layout, plan))
             self._start_all([node], timeout)
-            self._voter_changes(timeout).add(plan.node_id, node.data_dir, address)
+            changes.add(plan.node_id, node.data_dir, address)
         except BaseException:
-            if node.alive:
-                node.kill()
-            self._layout = self._layout.without_voter(plan.node_id)
-            self._forget(node)
+            if node is not None:
+                if node.alive:
+                    changes.take_back(plan.node_id, node.data_dir)
+                    node.kill()
+                self._members.forget(node)
+            self._configs.forget(plan.node_id)
             raise
-        self._configs.voters_changed(self._layout)
+        self._change_voters(layout)
         self._members.links.joined()
         return node
 
@@ -333,8 +337,7 @@ class EmbeddedCluster:
         if node not in self._layout.voters:
             raise ConfigError(f"node {node} is not a voter: the voters are {', '.join(map(str, self._layout.voters))}")
         self._voter_changes(timeout).remove(node, leaving.data_dir)
-        self._layout = self._layout.without_voter(node)
-        self._configs.voters_changed(self._layout)
+        self._change_voters(self._layout.without_voter(node))
         if leaving not in self._members.brokers:
             if leaving.alive:
                 leaving.stop()
@@ -473,7 +476,7 @@ class EmbeddedCluster:
         `member_id`, `instance_id`, `client_id`, `client_host`). Raise `KafkaTimeout`, with the last state, after
         `timeout` seconds.
         """
-        states = state if state is None or isinstance(state, str) else ",".join(_names("state", state))
+        states = state if state is None or isinstance(state, str) else ",".join(names_of("state", state))
         return self._members.views.wait_group(group, states, members, timeout)
 
     def wait_topic(
@@ -491,12 +494,12 @@ class EmbeddedCluster:
     def _moves(self) -> PartitionMoves:
         from pyclient.broker_embedded.cluster.partition_moves import PartitionMoves  # few clusters need its messages
 
-        return PartitionMoves(self._members.views, self._members.running_address)
+        return PartitionMoves(self._members.views, self._members.running_config)
 
     def _voter_changes(self, timeout: float) -> VoterChanges:
         from pyclient.broker_embedded.cluster.dynamic_quorum import VoterChanges  # few clusters need its messages
 
-        return VoterChanges(self._members.running_address, timeout)
+        return VoterChanges(self._members.running_config, timeout)
 
     @property
     def _was_started(self) -> bool:
@@ -520,9 +523,19 @@ class EmbeddedCluster:
         """Reserve the ports and complete the nodes' configurations, before the first start."""
         if not self._opened:
             self._configs.open(self._layout, self._data_dir)
-            for plan, node in zip(self._layout.nodes, self._members.nodes, strict=True):
-                node.config = self._configs.config(self._layout, plan)
+            self._configure()
             self._opened = True
+
+    def _configure(self) -> None:
+        """Give each node the configuration with which it starts the next time."""
+        for plan, node in zip(self._layout.nodes, self._members.nodes, strict=True):
+            node.config = self._configs.config(self._layout, plan)
+
+    def _change_voters(self, layout: Layout) -> None:
+        """Note the voters of a dynamic quorum: nodes that start later look for these."""
+        self._layout = layout
+        self._configs.voters_changed(layout)
+        self._configure()
 
     def _start_all(self, starting: list[Broker], timeout: float) -> None:
         """Start nodes, all at once, and wait until they take part; if one cannot, end those of this call again."""
@@ -582,11 +595,3 @@ class EmbeddedCluster:
     def _remove_data(self) -> None:
         if self._temporary and self._data_dir:
             shutil.rmtree(self._data_dir, ignore_errors=True)
-
-
-def _names(name: str, value: object) -> list[str]:
-    several = list(value) if isinstance(value, Iterable) else [value]
-    texts = [each for each in several if isinstance(each, str)]
-    if len(texts) < len(several):
-        raise ConfigError(f"{name} is {value!r}: it must be a text, or several")
-    return texts

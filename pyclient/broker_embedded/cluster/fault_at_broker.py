@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 class FaultAtBroker:
     """A fault at one broker. What it counted at earlier runs of the broker is kept here."""
 
-    def __init__(self, broker: Broker, values: dict[str, Any]) -> None:
+    def __init__(self, broker: Broker, values: dict[str, Any], *, joins: bool = False) -> None:
+        """With `joins` the broker is new in its cluster, and has not started yet."""
         self.broker = broker
         self.cancelled = False
         self._values = values
-        self._state = self._make()
+        self._state = self._make(joins)
         self._hits_before = 0  # hits at earlier runs of the broker
         self._past = False  # it was over when its broker ended: the restarted one does not have it
 
@@ -74,10 +75,10 @@ class FaultAtBroker:
         else:
             self._state = self.broker.call("POST", "/faults", values)
 
-    def _make(self) -> dict[str, Any]:
-        """Create the fault at the broker; at one that is down, `after_start` does it."""
+    def _make(self, joins: bool) -> dict[str, Any]:
+        """Create the fault at the broker; at one that joins or is down, `after_start` does it."""
         FaultSpec.build(self._values)
-        if self.broker.state != "down" or self.broker.reachable:
+        if not joins and (self.broker.state != "down" or self.broker.reachable):
             return self.broker.call("POST", "/faults", self._values)
         return {"id": None, "hits": 0, "seen": 0, "held": 0, "over": False}
 

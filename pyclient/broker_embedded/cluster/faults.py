@@ -62,7 +62,7 @@ class Fault:
         self._cancelled = False
         try:
             for broker in brokers:
-                self.join(broker)
+                self._parts.append(FaultAtBroker(broker, values))
         except BaseException:
             for part in self._parts:
                 part.cancel()
@@ -129,8 +129,8 @@ class Fault:
         self._cancelled = True
 
     def join(self, broker: Broker) -> None:
-        """Put the fault at another broker, too."""
-        self._parts.append(FaultAtBroker(broker, self._values))
+        """Put the fault at another broker, too, which has not started yet."""
+        self._parts.append(FaultAtBroker(broker, self._values, joins=True))
 
     def at(self, broker: Broker) -> Iterator[FaultAtBroker]:
         """Yield what the fault is at a broker, if it is there."""

@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
-import socket
-import struct
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from pyclient.config.addresses import parse_address
-from pyclient.errors import ClientError, ProtocolError
-from pyclient.protocol import framing
+from pyclient.broker_embedded.config.listeners import WILDCARDS
+from pyclient.config import ClientConfig
+from pyclient.net.connection import Connection
+from pyclient.net.loop_thread import LoopThread
+from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.protocol.fields import Request, Response
+
+if TYPE_CHECKING:
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
 
 R = TypeVar("R", bound=Response)
 
-_LARGEST: Final = 100 << 20  # bytes
-_CLIENT_ID: Final = "pyclient-cluster"
+_END_SECONDS: Final = 5.0
 
 
-def call(address: str, request: Request[R], timeout: float = 30.0) -> R:
-    """Send a request in its newest version to `host:port` and return the response. Raises `ClientError`."""
-    kind = type(request)
-    version = kind.versions[1]
+def call(broker: BrokerConfig, request: Request[R], timeout: float = 30.0) -> R:
+    """Send a request to a broker as its fellow nodes would, and return the response.
+
+    The connection is to the listener between brokers, with the options of TLS and the login of the nodes, who are super
+    users if there is an authorizer. Raises `ConfigError` if the nodes have no login, `ConnectionFailed`, `KafkaTimeout`
+    after `timeout` seconds, `UnsupportedVersion` for an API that the broker does not offer.
+    """
+    listener = broker.listeners.between_brokers
+    host, port = listener.advertised or (listener.host, listener.port)
+    if host in WILDCARDS:
+        host = "::1" if host == "::" else "127.0.0.1"
+    config = ClientConfig(
+        bootstrap_servers=("localhost:9092",),  # required, and not used
+        client_id="pyclient-cluster",
+        **broker.login_at(listener),
+    )
+    thread = LoopThread(f"pyclient-cluster-{type(request).name}")
+    thread.start()
     try:
-        with socket.create_connection(parse_address(address), timeout=timeout) as connection:
-            connection.sendall(_bytes_of(request, version))
-            with connection.makefile("rb") as stream:
-                (size,) = struct.unpack(">i", _exactly(stream.read(4), 4))
-                if not 0 <= size <= _LARGEST:
-                    raise ValueError(f"a response of {size} bytes")
-                frame = _exactly(stream.read(size), size)
-        answer: R = framing.decode_response(kind.response, version, frame)[1]  # type: ignore[assignment]
-        return answer
-    except (OSError, ValueError, ProtocolError) as error:
-        raise ClientError(f"{kind.name} to {address}: {error!r}") from error
+        return thread.run(_exchange, host, port, config, request, timeout, timeout=timeout)
+    finally:
+        thread.stop(_END_SECONDS)
 
 
-def _bytes_of(request: Request[R], version: int) -> bytes:
-    return b"".join(framing.encode_request(request, version, 1, _CLIENT_ID))  # type: ignore[arg-type]  # no file regions
-
-
-def _exactly(data: bytes, size: int) -> bytes:
-    if len(data) < size:
-        raise ValueError("the broker has closed the connection")
-    return data
+async def _exchange(host: str, port: int, config: ClientConfig, request: Request[R], timeout: float) -> R:
+    connection = await Connection.open(host, port, config=config, clock=SURROUNDINGS.get().clock)
+    try:
+        version = connection.version_for(type(request), type(request).versions[1])
+        return await connection.request(request, timeout=timeout, version=version)
+    finally:
+        connection.end("the request is answered")

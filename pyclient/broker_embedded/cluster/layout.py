@@ -156,13 +156,20 @@ class Layout:
         if not self.is_one_node and addresses:
             own["process.roles"] = ",".join(node.roles)
             own["controller.listener.names"] = "CONTROLLER"
-            name, ids = (_BOOTSTRAP, sorted(addresses)) if self.dynamic else (_VOTERS, self.voters)
-            own[name] = ",".join(f"{voter}@{addresses[voter]}" for voter in ids)
+            own[_BOOTSTRAP if self.dynamic else _VOTERS] = ",".join(
+                f"{voter}@{addresses[voter]}" for voter in self._known_to(node)
+            )
         properties = dict(self.own.get(node.node_id, {}))
         if _DIRECTORIES in properties:
             more = str(properties.pop(_DIRECTORIES))
             own |= {_DIRECTORIES: f"{os.path.abspath(self.path(node, data_dir))},{more}"} if data_dir else {}
         return {**self.settings, **properties, **own}
+
+    def _known_to(self, node: NodePlan) -> Sequence[int]:
+        """Return the controllers that a node finds in its options: the voters, and itself if it was one."""
+        if not self.dynamic:
+            return self.voters
+        return sorted({*self.voters, node.node_id} if node.is_controller else self.voters)
 
     def path(self, node: NodePlan, data_dir: str) -> str:
         """Return a node's data directory in the cluster's."""

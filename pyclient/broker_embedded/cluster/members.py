@@ -77,11 +77,11 @@ class Members:
         """Return `host:port` of all brokers, with commas."""
         return ",".join(broker.address for broker in self.brokers)
 
-    def running_address(self) -> str:
-        """Return the address of a broker that runs."""
+    def running_config(self) -> BrokerConfig:
+        """Return the configuration of a broker that runs. Raise `ClientError` if none does."""
         for broker in self.brokers:
             if broker.reachable:
-                return broker.address
+                return broker.config
         raise ClientError(f"{self!r}: no broker runs; start() one first")
 
     def _listeners(self, node: Broker) -> dict[str, str]:

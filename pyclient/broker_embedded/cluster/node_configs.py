@@ -73,15 +73,21 @@ class NodeConfigs:
             ports = self._known_ports(layout, data_dir)
             for voter in layout.voters:
                 self._controllers[voter] = ReservedPort(self.host, ports.get(voter, 0))
-            if layout.dynamic and not ports:
-                from pyclient.broker_embedded.cluster.dynamic_quorum import format_controllers  # few clusters need it
-
-                directories = {node.node_id: layout.path(node, data_dir) for node in layout.nodes if node.is_controller}
-                format_controllers(self._cluster_id, directories, self._controller_addresses())
-            self.voters_changed(layout)
+            self.voters_changed(layout)  # before any directory: one without this file has static voters
+            if layout.dynamic:
+                self._format(layout, self._cluster_id)
         except BaseException:
             self.close()
             raise
+
+    def _format(self, layout: Layout, cluster_id: str) -> None:
+        """Format the directories of the first voters, also again if that was interrupted before."""
+        from pyclient.broker_embedded.cluster.dynamic_quorum import format_controllers, was_started  # few need it
+
+        directories = {node.node_id: layout.path(node, self._data_dir) for node in layout.nodes}
+        if not was_started(directories.values()):
+            voters = {node_id: path for node_id, path in directories.items() if node_id in layout.voters}
+            format_controllers(cluster_id, voters, self._controller_addresses())
 
     @staticmethod
     def _known_ports(layout: Layout, data_dir: str) -> dict[int, int]:
@@ -124,10 +130,10 @@ class NodeConfigs:
             raise ConfigError(f"{self._data_dir} has no cluster id yet: start the cluster first")
         return known
 
-    @property
-    def quorum_voters(self) -> str:
+    def quorum_voters(self, layout: Layout) -> str:
         """Return the voters as in `controller.quorum.voters`; empty for a node alone."""
-        return ",".join(f"{voter}@{self.controller_address(voter)}" for voter in sorted(self._controllers))
+        addresses = self._controller_addresses()
+        return ",".join(f"{voter}@{addresses[voter]}" for voter in sorted(layout.voters) if voter in addresses)
 
     def controller_address(self, node_id: int) -> str | None:
         """Return the `host:port` of a node's controller listener; None if it is not a voter, or alone."""

@@ -20,17 +20,18 @@ from pyclient.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.cluster.views import Views
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
 
 Replicas = Mapping[tuple[str, int], Sequence[int]]
 """The replicas of partitions, by topic and partition."""
 
 
 class PartitionMoves:
-    """Moves leaders and replicas. `address` returns the `host:port` of a broker that runs."""
+    """Moves leaders and replicas. `broker` returns the configuration of a broker that runs."""
 
-    def __init__(self, views: Views, address: Callable[[], str]) -> None:
+    def __init__(self, views: Views, broker: Callable[[], BrokerConfig]) -> None:
         self._views = views
-        self._address = address
+        self._broker = broker
 
     def move_leader(self, topic: str, partition: int, node_id: int, timeout: float) -> None:
         """Make an in-sync replica the preferred leader of a partition, elect it, and wait until it leads."""
@@ -71,7 +72,7 @@ class PartitionMoves:
 
     def unregister(self, node_id: int) -> None:
         """Remove the registration of a broker that does not run. Raises a `BrokerError`."""
-        answer = call(self._address(), UnregisterBrokerRequest(broker_id=node_id))
+        answer = call(self._broker(), UnregisterBrokerRequest(broker_id=node_id))
         _check(answer.error_code, answer.error_message, f"unregistering broker {node_id}")
 
     def reassign(self, replicas: Replicas, timeout: float) -> None:
@@ -83,7 +84,7 @@ class PartitionMoves:
             timeout_ms=round(timeout * 1000),
             topics=[ReassignableTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
         )
-        answer = call(self._address(), request, timeout)
+        answer = call(self._broker(), request, timeout)
         _check(answer.error_code, answer.error_message, "a reassignment")
         for each in answer.responses:
             for result in each.partitions:
@@ -94,7 +95,7 @@ class PartitionMoves:
         request = ElectLeadersRequest(
             election_type=0, topic_partitions=[TopicPartitions(topic=topic, partitions=[partition])]
         )
-        answer = call(self._address(), request)
+        answer = call(self._broker(), request)
         _check(answer.error_code, None, "an election")
         for each in answer.replica_election_results:
             for result in each.partition_result:

@@ -168,5 +168,14 @@ def quoted(name: str, value: object) -> str:
     return quote(value, safe="")
 
 
+def names_of(name: str, value: object) -> list[str]:
+    """Return one text or several as a list. Raise `ConfigError` for anything else."""
+    several = list(value) if isinstance(value, Iterable) else [value]
+    texts = [each for each in several if isinstance(each, str)]
+    if len(texts) < len(several):
+        raise ConfigError(f"{name} is {value!r}: it must be a text, or several")
+    return texts
+
+
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}

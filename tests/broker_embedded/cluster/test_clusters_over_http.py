@@ -55,6 +55,12 @@ def test_a_cluster_of_three_brokers(http: Http) -> None:
     assert http.ask("DELETE", cluster["controls"])[0] == 200
 
 
+def test_a_cluster_whose_controllers_can_change(http: Http) -> None:
+    cluster = created(http, brokers=1, controllers=1, dynamic_quorum=True)
+    assert http.ask("POST", f"{cluster['controls']}/cluster/add-controller", {}) == (200, {"node": 3001})
+    assert http.ask("DELETE", cluster["controls"])[0] == 200
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "text"),
     [

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +14,11 @@ from pyclient import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.cluster.cluster_controls import ClusterControls
 from pyclient.broker_embedded.cluster.controllers_file import FILE, read_controllers
+from pyclient.broker_embedded.cluster.dynamic_quorum import VoterChanges
 from pyclient.broker_embedded.cluster.layout import Layout
-from pyclient.errors import ConfigError, InvalidRequest
+from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
+from pyclient.broker_embedded.log.checkpoints import META_PROPERTIES, render_identity
+from pyclient.errors import ConfigError, DuplicateVoter, InvalidRequest, RequestTimedOut, VoterNotFound
 from tests.waiting import until
 
 
@@ -64,11 +70,89 @@ def test_broker_removed_from_the_voters_keeps_serving() -> None:
         cluster.remove_controller(active)
         until(lambda: cluster.controller_id not in (None, active), "no other controller became active")
         assert voters(cluster) == [node for node in (1, 2, 3) if node != active]
+        known = [entry.partition("@")[0] for entry in cluster.controller_quorum_voters.split(",")]
+        assert known == [str(node) for node in (1, 2, 3) if node != active]
         assert [broker.id for broker in cluster.brokers] == [1, 2, 3]
         cluster.restart(active)
         create(cluster, "t")
         with pytest.raises(ConfigError, match=f"node {active} is not a voter"):
             cluster.remove_controller(active)
+
+
+def test_node_that_was_down_meanwhile_finds_the_new_controllers() -> None:
+    with EmbeddedCluster(2, controllers=1, dynamic_quorum=True) as cluster:
+        cluster.kill(2)
+        cluster.add_controller()
+        cluster.remove_controller(3000)
+        cluster.start(2)
+        create(cluster, "t")
+        assert cluster.node(2).config.quorum.voters.keys() == {3001}
+
+
+def test_controller_that_could_not_be_added_is_no_voter() -> None:
+    with EmbeddedCluster(1, controllers=1, dynamic_quorum=True) as cluster:
+        before = cluster.controller_quorum_voters
+        with (
+            cluster.faults.fail("AddRaftVoter", InvalidRequest, when="after") as fault,
+            pytest.raises(InvalidRequest, match="adding controller 3001"),
+        ):
+            cluster.add_controller()
+        assert fault.hits() == 1
+        assert voters(cluster) == [3000]
+        assert cluster.controller_quorum_voters == before
+        assert [node.id for node in cluster.nodes] == [1, 3000]
+        create(cluster, "t")
+        assert voters(cluster) == [3000]
+        assert cluster.add_controller().id == 3002
+
+
+def test_changes_are_repeated_until_the_voters_are_as_wanted() -> None:
+    """After a lost answer the voter is there, or gone, already: that is what was wanted."""
+    with EmbeddedCluster(1, controllers=1, dynamic_quorum=True) as cluster:
+        with cluster.faults.disconnect("AddRaftVoter", when="after") as lost:
+            added = cluster.add_controller()
+        assert lost.hits() == 1
+        assert voters(cluster) == [3000, 3001]
+        with cluster.faults.disconnect("RemoveRaftVoter", when="after") as lost:
+            cluster.remove_controller(added.id)
+        assert lost.hits() == 1
+        assert voters(cluster) == [3000]
+
+
+def test_voter_with_the_same_id_and_another_directory_is_an_error(tmp_path: Path) -> None:
+    other = render_identity(cluster_id="x", node_id=3000, directory_id=uuid.uuid4())
+    (tmp_path / META_PROPERTIES).write_bytes(other)
+    with EmbeddedCluster(1, controllers=1, dynamic_quorum=True) as cluster:
+        changes = VoterChanges(lambda: cluster.brokers[0].config, 30)
+        with cluster.faults.fail("AddRaftVoter", RequestTimedOut), pytest.raises(DuplicateVoter):
+            changes.add(3000, os.fspath(tmp_path), "127.0.0.1:1")
+        with cluster.faults.fail("RemoveRaftVoter", RequestTimedOut), pytest.raises(VoterNotFound):
+            changes.remove(3000, os.fspath(tmp_path))
+
+
+def test_formatting_that_was_interrupted_is_done_again(tmp_path: Path) -> None:
+    configs = NodeConfigs(host="127.0.0.1", port=0, profile="test", as_version=None)
+    configs.open(Layout.build(3, dynamic_quorum=True), os.fspath(tmp_path))
+    configs.close()
+    for node in (2, 3):
+        shutil.rmtree(tmp_path / f"node-{node}")
+    with EmbeddedCluster(3, dynamic_quorum=True, data_dir=tmp_path) as cluster:
+        assert voters(cluster) == [1, 2, 3]
+        create(cluster, "t")
+    with EmbeddedCluster(3, dynamic_quorum=True, data_dir=tmp_path) as cluster:
+        assert "t" in topics(cluster)
+
+
+@pytest.mark.parametrize("options", [{"users": {"alice": "secret"}}, {"users": ["alice"]}], ids=["passwords", "tokens"])
+@pytest.mark.parametrize("security", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_controllers_join_and_leave_with_security(security: str, options: dict[str, Any]) -> None:
+    with EmbeddedCluster(1, controllers=1, dynamic_quorum=True, security=security, acls=[], **options) as cluster:
+        assert cluster.add_controller().id == 3001
+        assert "@" in cluster.controller_quorum_voters.partition(",")[2]
+        cluster.remove_controller(3000)
+        until(lambda: cluster.controller_id == 3001, "the other controller did not become active")
+        cluster.kill()
+        cluster.start()
 
 
 def test_last_voter_stays_and_others_come_and_go_over_http() -> None:

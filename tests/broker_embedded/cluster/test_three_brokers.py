@@ -234,7 +234,7 @@ def test_options_of_each_broker_are_changed_through_any_broker(three: EmbeddedCl
                 for each in three.brokers
             ]
             answer = kafka_call.call(
-                broker.address, IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+                broker.config, IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
             )
             assert [(each.error_code, each.error_message) for each in answer.responses] == [(0, None)] * 3
 

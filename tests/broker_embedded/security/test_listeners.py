@@ -12,7 +12,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from pyclient import Admin, Consumer, Producer, errors
+from pyclient import Admin, Consumer, NewTopic, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.config.listeners import Listeners
@@ -173,6 +173,20 @@ def test_three_brokers_replicate_over_their_own_security(security: str, processe
             while len(found) < 31:
                 found += [record.value for record in reader.poll(60)]
         assert found == [b"%d" % number for number in range(31)]
+
+
+@pytest.mark.parametrize("security", ["SSL", "SASL_SSL"])
+def test_brokers_leave_and_leaders_move_with_security(security: str) -> None:
+    options = {"super.users": "User:alice"}
+    with EmbeddedCluster(3, security=security, users={"alice": "secret"}, acls=[], config=options) as cluster:
+        with Admin(cluster.bootstrap_servers, **cluster.client_options("alice")) as admin:
+            admin.create_topics([NewTopic("t", 1, 3)])
+        added = cluster.add_broker()
+        follower = next(node for node in cluster.wait_isr("t", 0, 3) if node != cluster.leader_of("t", 0))
+        cluster.move_leader("t", 0, follower)
+        assert cluster.leader_of("t", 0) == follower
+        cluster.remove_broker(added.id)
+        assert [broker.id for broker in cluster.brokers] == [1, 2, 3]
 
 
 # -- configuration
