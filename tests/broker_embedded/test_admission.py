@@ -43,14 +43,14 @@ def test_a_rate_lets_pass_what_was_saved_up_and_then_one_at_a_time() -> None:
     assert now >= 15  # 60 at 2 a second, after 20 at once
 
 
-def test_what_is_taken_back_does_not_count() -> None:
+def test_connection_that_is_taken_back_does_not_count() -> None:
     rate = Rate(11, 1.0)
     for _ in range(100):
         assert rate.count(1, 0.0) == 0
         rate.take_back(0.0)
 
 
-def test_above_max_connections_who_comes_waits_for_room(connect: Any) -> None:
+def test_connections_above_max_connections_wait_for_room(connect: Any) -> None:
     with EmbeddedCluster(config={"max.connections": 2}) as cluster:
         first, second = connect(cluster), connect(cluster)
         assert [each.call(ASK, 1).controller_id for each in (first, second)] == [1, 1]
@@ -120,7 +120,7 @@ def test_an_address_above_its_rate_is_closed_after_its_time_of_throttling(connec
         assert first.call(ASK, 1).controller_id == 1
 
 
-def test_who_was_not_served_yet_is_closed_when_the_broker_stops(connect: Any) -> None:
+def test_held_connection_is_closed_when_the_broker_stops(connect: Any) -> None:
     with EmbeddedCluster(config={"max.connections": 1}) as cluster:
         first, waiting = connect(cluster), connect(cluster)
         assert first.call(ASK, 1).controller_id == 1

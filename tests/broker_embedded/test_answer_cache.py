@@ -29,7 +29,7 @@ def wanted(topic: str, **options: Any) -> MetadataRequest:
     return MetadataRequest(topics=[MetadataRequestTopic(name=topic)], **options)
 
 
-def test_who_asks_does_not_matter_but_what_is_asked_does() -> None:
+def test_cached_question_depends_on_the_request_but_not_on_the_client() -> None:
     first = question_in(frame_of(wanted("t"), 9, 1, "a client"))
     assert first == question_in(frame_of(wanted("t"), 9, 2, "another"))
     assert first == question_in(frame_of(wanted("t"), 9, 3, None))
@@ -119,7 +119,7 @@ def test_frames_that_end_early_are_not_looked_up() -> None:
         assert cache.answer(whole[:size]) is None
 
 
-def test_what_was_asked_counts_as_what_is_answered_does() -> None:
+def test_answer_cache_counts_the_bytes_of_requests_too() -> None:
     """Answers of no topics to long requests would fill the memory with the requests."""
     cache = AnswerCache(MetadataImage())
     response = MetadataResponse(brokers=[], topics=[])

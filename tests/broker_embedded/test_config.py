@@ -119,7 +119,7 @@ def test_settings_of_kafka_s_machinery_are_taken() -> None:
     } <= IGNORED.keys()
 
 
-def test_who_sets_what_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_options_without_effect_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     build({"num.io.threads": 3, "num.partitions": 3, "background.threads": 3})
     [line] = caplog.messages
     assert line.endswith(": background.threads, num.io.threads")

@@ -58,17 +58,17 @@ def resumed(sessions: FetchSessions, request: FetchRequest, version: int, now: f
     return finished(sessions.resume(request, version, now, owner=owner))
 
 
-def test_what_an_incremental_response_must_include() -> None:
+def test_incremental_response_includes_partitions_that_have_changed() -> None:
     [one] = wanted(1)
     quiet = {"partition_index": 0, "error_code": 0, "high_watermark": 7, "log_start_offset": 1, "records": None}
-    assert one.must_be_told(PartitionData(**quiet))
+    assert one.must_be_included(PartitionData(**quiet))
     one.note(PartitionData(**quiet))
-    assert not one.must_be_told(PartitionData(**quiet))
-    assert one.must_be_told(PartitionData(**quiet, preferred_read_replica=2))
+    assert not one.must_be_included(PartitionData(**quiet))
+    assert one.must_be_included(PartitionData(**quiet, preferred_read_replica=2))
     one.note(PartitionData(**quiet, preferred_read_replica=2))
-    assert one.must_be_told(PartitionData(**quiet, preferred_read_replica=2)), "the client could not reach it"
-    assert one.must_be_told(PartitionData(**quiet | {"records": b"x"}))
-    assert one.must_be_told(PartitionData(**quiet | {"error_code": 6}))
+    assert one.must_be_included(PartitionData(**quiet, preferred_read_replica=2)), "the client could not reach it"
+    assert one.must_be_included(PartitionData(**quiet | {"records": b"x"}))
+    assert one.must_be_included(PartitionData(**quiet | {"error_code": 6}))
 
 
 # The cache

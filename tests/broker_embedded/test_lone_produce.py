@@ -77,7 +77,7 @@ def test_a_connection_that_sends_one_request_keeps_nothing(broker: Any, client: 
 
 
 @pytest.mark.parametrize("version", [8, 11])
-def test_what_is_wrong_with_a_later_batch_is_answered_as_for_a_first_one(
+def test_invalid_batch_gets_the_same_error_as_a_first_one(
     connect: Any, broker: Any, client: Any, topic: str, batch: Any, version: int
 ) -> None:
     good = batch(b"value")

@@ -26,7 +26,7 @@ WINDOWS, SECONDS = 11, 1.0
 WINDOW = 50  # seconds, of the broker's: how long a request takes on a busy machine does not matter then
 
 
-def test_what_was_saved_up_may_be_spent_at_once() -> None:
+def test_quota_that_was_not_used_may_be_used_at_once() -> None:
     meter = Meter(WINDOWS, SECONDS)
     meter.add(1000, 0.0)
     assert meter.excess(100, 0.0) == 0  # ten windows of 100 bytes
@@ -45,7 +45,7 @@ def test_time_brings_the_rate_down() -> None:
     st.lists(st.tuples(st.floats(0, 3), st.integers(0, 10_000)), min_size=1, max_size=60),
     st.integers(1, 500),
 )
-def test_who_waits_as_long_as_told_stays_near_the_quota(steps: list[tuple[float, int]], limit: int) -> None:
+def test_client_that_waits_its_throttle_time_stays_near_the_quota(steps: list[tuple[float, int]], limit: int) -> None:
     """Over any time, not more than the quota, what was saved up, and the one batch that went above it."""
     meter, now, total = Meter(WINDOWS, SECONDS), 0.0, 0
     largest = max(size for _, size in steps)
@@ -232,7 +232,7 @@ def test_a_request_that_waits_costs_no_time_of_the_broker(
     assert reader.receive(FetchRequest, 11)[0].throttle_time_ms == 0
 
 
-def test_of_two_quotas_that_of_the_longer_time_holds(broker: Any, connect: Any) -> None:
+def test_longer_of_two_throttle_times_is_applied(broker: Any, connect: Any) -> None:
     connect(broker).call(MetadataRequest(topics=[]), 1)
 
     async def mute() -> tuple[bool, bool]:

@@ -48,7 +48,7 @@ def test_a_frame_may_come_byte_by_byte(client: Any) -> None:
     assert response.controller_id == 1
 
 
-def test_what_comes_behind_a_waiting_request_is_answered_behind_it(client: Any, topic: str, fetch_request: Any) -> None:
+def test_requests_after_a_waiting_one_are_answered_after_it(client: Any, topic: str, fetch_request: Any) -> None:
     first = client.send(fetch_request(topic, {0: 0}, max_wait_ms=200), 11)
     second = client.send(ASK, 1)
     assert client.receive(FetchRequest, 11)[1] == first
@@ -121,7 +121,7 @@ def test_a_client_that_does_not_read_is_not_read_from(client: Any, connect: Any,
     assert connect(broker).call(ASK, 1).controller_id == 1
 
 
-def test_what_comes_behind_a_waiting_request_stays_with_the_client(connect: Any) -> None:
+def test_requests_after_a_waiting_one_are_not_read_from_the_socket(connect: Any) -> None:
     """One request of a connection is served at a time; megabytes behind it are not read."""
     empty = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)])
     with EmbeddedCluster() as cluster:

@@ -391,7 +391,7 @@ class Moved:
         (("abc", None, {"a": "x\x01"}), "values printable ASCII"),
     ],
 )
-def test_what_is_no_token_is_refused(given: Any, says: str) -> None:
+def test_invalid_token_of_a_provider_is_refused(given: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         read_token(given)
 

@@ -136,14 +136,16 @@ class TestBatchRead:
             ({"startingTimestamp": "9000000000000"}, "no record is that late"),
         ],
     )
-    def test_what_is_wrong_is_said_by_the_reader_or_its_plan(
+    def test_invalid_offsets_are_refused_by_the_reader_or_its_plan(
         self, servers: str, numbers: str, options: dict[str, str], said: str
     ) -> None:
         source = data_source({"kafka.bootstrap.servers": servers, "subscribe": numbers, **options})
         with pytest.raises(errors.KafkaError, match=said):
             source.reader(schema_of("key binary, value binary, " + REST)).partitions()
 
-    def test_what_is_wrong_is_said_when_the_query_is_planned(self, spark: Any, servers: str, numbers: str) -> None:
+    def test_invalid_offsets_are_refused_when_the_query_is_planned(
+        self, spark: Any, servers: str, numbers: str
+    ) -> None:
         from pyspark.errors import PySparkException
 
         with pytest.raises(PySparkException, match="no record is that late"):
@@ -185,14 +187,14 @@ class TestBatchWrite:
             ("value string", {"topic": "t", "kafka.acks": "2"}, "acks"),
         ],
     )
-    def test_what_cannot_be_written_is_said_when_the_writer_is_made(
+    def test_invalid_columns_are_refused_when_the_writer_is_made(
         self, servers: str, columns: str, options: dict[str, str], said: str
     ) -> None:
         source = data_source({"kafka.bootstrap.servers": servers, **options})
         with pytest.raises(errors.KafkaError, match=said):
             source.writer(schema_of(columns), False)
 
-    def test_what_cannot_be_written_is_said_when_the_query_is_planned(self, spark: Any, servers: str) -> None:
+    def test_invalid_columns_are_refused_when_the_query_is_planned(self, spark: Any, servers: str) -> None:
         from pyspark.errors import PySparkException
 
         writer = spark.range(3).selectExpr("id as value").write.format("pyclient").option("topic", "t")

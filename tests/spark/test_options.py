@@ -126,7 +126,7 @@ def test_all_problems_are_reported_at_once() -> None:
         ({"commitGroupId": " "}, "stream", "empty"),
     ],
 )
-def test_what_cannot_be_is_refused(given: dict[str, str], query: str, said: str) -> None:
+def test_invalid_option_is_refused(given: dict[str, str], query: str, said: str) -> None:
     assert said in problems({**SUBSCRIBED, **given}, query)
 
 

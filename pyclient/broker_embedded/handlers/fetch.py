@@ -186,7 +186,7 @@ def _continue_session(session: FetchSession, epoch: int, answers: Answers) -> In
     if session.epoch != epoch:  # another request of the session was served while this one waited
         _release(answers)
         return FetchResponse(error_code=errors.InvalidFetchSessionEpoch.code, session_id=NO_SESSION, responses=[])
-    changed = [(wanted, answer) for wanted, answer in answers if wanted.must_be_told(answer)]
+    changed = [(wanted, answer) for wanted, answer in answers if wanted.must_be_included(answer)]
     for wanted, answer in changed:
         wanted.note(answer)
         if answer.records:

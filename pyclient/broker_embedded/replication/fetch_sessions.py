@@ -55,7 +55,7 @@ class Wanted:
         self.high_watermark = -1
         self.log_start_offset = -1
 
-    def must_be_told(self, answer: PartitionData) -> bool:
+    def must_be_included(self, answer: PartitionData) -> bool:
         """Return True if an incremental response must include this partition.
 
         So it must with data, changed offsets, an error, or a replica to read from: a client that could not reach that

@@ -75,7 +75,7 @@ def ended(sock: socket.socket) -> bool:
         return True
 
 
-def test_what_is_sent_arrives_and_so_does_the_end(links: Links, echo: Echo) -> None:
+def test_link_forwards_bytes_and_the_end_of_a_connection(links: Links, echo: Echo) -> None:
     with connected(links, echo) as sock:
         content = bytes(range(256)) * 4096
         threading.Thread(target=sock.sendall, args=(content,), daemon=True).start()

@@ -197,7 +197,7 @@ def test_the_cluster_is_controlled_by_http(three: EmbeddedCluster, topic: str) -
         ("GET", "/nodes/9/topics", None, 400, "there is no node 9"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_invalid_request_gets_a_status_and_a_reason(
     three: EmbeddedCluster, method: str, path: str, body: Any, status: int, expected: str
 ) -> None:
     assert three.control_url is not None

@@ -67,7 +67,7 @@ def test_one_request_at_a_time() -> None:
     assert broker.due == NEVER
 
 
-def test_what_happens_during_a_request_is_told_right_after_it() -> None:
+def test_change_during_a_heartbeat_is_sent_right_after_it() -> None:
     broker = lifecycle()
     registered(broker)
     assert broker.request(0.0, 7) is not None

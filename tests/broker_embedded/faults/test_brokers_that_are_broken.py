@@ -88,7 +88,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield running
 
 
-def test_what_does_not_run_is_neither_paused_nor_asked() -> None:
+def test_broker_that_does_not_run_refuses_pause_and_calls() -> None:
     cluster = EmbeddedCluster()
     with pytest.raises(ClientError, match="nothing to pause"):
         cluster.brokers[0].pause()
@@ -225,7 +225,7 @@ def test_a_wait_for_the_last_hit_does_not_overlook_it(connect: Any) -> None:
         (lambda cluster: cluster.faults.drop("Metadata").wait(timeout=-1), "timeout is -1"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_its_name(cluster: Any, call: Any, expected: str) -> None:
+def test_invalid_argument_is_refused_by_its_name(cluster: Any, call: Any, expected: str) -> None:
     cluster.requests.start()
     with pytest.raises(ConfigError, match=expected):
         call(cluster)

@@ -168,7 +168,7 @@ def test_time_moves_and_a_group_is_waited_for(cluster: EmbeddedCluster, control:
     assert control.ask("POST", "/compact", {"topic": "nobody-made-it"})[0] == 404
 
 
-def test_what_there_is_describes_itself(control: Http) -> None:
+def test_root_endpoint_lists_kinds_apis_and_endpoints(control: Http) -> None:
     status, found = control.ask("GET", "/")
     assert status == 200
     assert {"fail", "delay", "drop", "disconnect", "hold"} == set(found["kinds"])
@@ -189,7 +189,7 @@ def test_a_fault_may_be_said_in_a_query(control: Http) -> None:
 
 
 @MODES
-def test_what_was_done_by_http_is_undone_by_the_cluster(processes: bool, connect: Any) -> None:
+def test_cluster_undoes_pause_and_stop_by_http(processes: bool, connect: Any) -> None:
     with EmbeddedCluster(processes=processes, control_port=0) as cluster:
         control = Http(cluster.control_url or "")
         [broker] = cluster.brokers

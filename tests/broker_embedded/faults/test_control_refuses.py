@@ -45,7 +45,9 @@ from tests.broker_embedded.faults.http_control import Http
         ("GET", "/topics/t/wait?timeout=4000", None, 400, "from 0 to 3600"),
     ],
 )
-def test_what_is_wrong_is_said(control: Http, method: str, path: str, body: Any, status: int, expected: str) -> None:
+def test_invalid_request_gets_a_status_and_a_reason(
+    control: Http, method: str, path: str, body: Any, status: int, expected: str
+) -> None:
     found, answer = control.ask(method, path, body)
     assert found == status, answer
     assert expected in answer["error"]["message"]

@@ -103,7 +103,7 @@ def test_a_disconnect_is_before_or_after_the_work(
 
 
 @pytest.mark.parametrize(("when", "written"), [("before", 0), ("after", 1)])
-def test_what_is_dropped_is_never_answered_nor_is_what_comes_behind_it(
+def test_dropped_request_and_those_after_it_get_no_answer(
     broker: Any, client: Any, connect: Any, topic: str, batch: Any, fetch_request: Any, when: str, written: int
 ) -> None:
     fault = broker.faults.drop("Produce", when=when)
@@ -120,7 +120,7 @@ def test_what_is_dropped_is_never_answered_nor_is_what_comes_behind_it(
 
 
 @pytest.mark.parametrize(("when", "written"), [("before", 0), ("after", 1)])
-def test_what_is_held_goes_on_when_it_is_released(
+def test_held_request_is_served_when_it_is_released(
     broker: Any, client: Any, connect: Any, topic: str, batch: Any, fetch_request: Any, when: str, written: int
 ) -> None:
     with broker.faults.hold("Produce", topic=topic, times=None, when=when) as fault:
@@ -298,7 +298,7 @@ def test_a_thread_may_wait_while_another_sends(broker: Any, client: Any) -> None
     assert counted == [3]
 
 
-def test_what_is_held_is_done_even_if_its_client_has_gone(
+def test_held_request_is_served_even_if_its_client_is_gone(
     broker: Any, client: Any, connect: Any, topic: str, batch: Any, fetch_request: Any
 ) -> None:
     fault = broker.faults.hold("Produce", topic=topic)

@@ -270,7 +270,7 @@ def test_a_log_that_is_waited_for_is_opened_before_the_others(fixture: Any) -> N
     manager.close()
 
 
-def test_who_cannot_wait_opens_a_log_that_was_half_way(fixture: Any) -> None:
+def test_direct_access_completes_the_opening_of_a_log(fixture: Any) -> None:
     manager = opened_manager(fixture, "a")
     told: list[bool] = []
     [at] = manager.unopened

@@ -172,7 +172,7 @@ def test_changes_that_come_during_a_sync_share_the_next_one(controller: Broker, 
     assert controller.fs.syncs == syncs + 2
 
 
-def test_what_was_answered_is_there_after_a_kill(data_dir: str, connect: Any) -> None:
+def test_answered_changes_survive_a_kill(data_dir: str, connect: Any) -> None:
     broker = Broker(data_dir, "/__cluster_metadata-0/")
     client = connect(broker)
     assert client.call(creation("kept"), 7).topics[0].error_code == 0

@@ -69,7 +69,7 @@ def test_entries_that_were_stored_are_cut_off_the_file_as_well(tmp_path: Any) ->
 
 
 @pytest.mark.parametrize("junk", [bytes(8 * _MANY), b"\xff" * 8 * _MANY, b"\0" * 5])
-def test_of_a_large_index_the_entries_before_the_nonsense_are_taken(junk: bytes) -> None:
+def test_large_index_keeps_the_entries_before_the_damage(junk: bytes) -> None:
     content = b"".join(struct.pack(">ii", n, n * 10) for n in range(_MANY))
     index = OffsetIndex(_FS.file("o"))
     assert not index.load(content + junk, 10 * _MANY)

@@ -129,7 +129,7 @@ def test_damage_in_a_closed_segment_ends_the_log_there(fixture: Any, filled: Any
     assert state(fixture.crash(log)) == state(log)
 
 
-def test_what_is_below_the_recovery_point_is_not_read(fixture: Any, filled: Any) -> None:
+def test_recovery_does_not_read_below_the_recovery_point(fixture: Any, filled: Any) -> None:
     filled.flush()
     fixture.append(filled, b"late", b"later", leader_epoch=2, producer_id=5, epoch=1, sequence=24)
     before, point = state(filled), filled.recovery_point
@@ -316,7 +316,7 @@ def test_a_reader_that_meets_damage_is_told_the_file_and_the_byte(fixture: Any, 
 
 
 @pytest.mark.parametrize("point", [0, 2, 4])
-def test_of_two_damages_the_first_ends_the_log(fixture: Any, point: int) -> None:
+def test_first_of_two_damaged_batches_ends_the_log(fixture: Any, point: int) -> None:
     """The later one is met first: it is in a header, which is read on the way to the place where checking begins."""
     log = fixture.open()
     fill(fixture, log, 6)

@@ -178,7 +178,7 @@ def test_a_fetch_that_may_not_wait_waits_for_logs_of_which_none_is_there(node: R
     assert (told["slow"].error_code, len(list(iter_batches(bytes(told["slow"].records))))) == (0, BATCHES)
 
 
-def test_who_waits_too_long_is_told_to_try_again(node: Restarted, connect: Any) -> None:
+def test_request_that_waits_too_long_gets_a_retriable_error(node: Restarted, connect: Any) -> None:
     client = connect(node)
     client.send(produce("slow", b"more"), 9)
     node.until(lambda: waits(node, client))

@@ -73,7 +73,7 @@ def test_a_compacted_topic_loses_only_what_is_before_its_start(fixture: Any) -> 
     assert fixture.names()[0].startswith(f"{2:020}")
 
 
-def test_what_is_not_committed_stays(fixture: Any) -> None:
+def test_retention_keeps_uncommitted_segments(fixture: Any) -> None:
     fixture.configure(retention_ms=1)
     log = fixture.open(high_watermark=0)
     for _ in range(3):
@@ -128,7 +128,7 @@ _FACTS = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 50), st.integers(0
 
 
 @given(_FACTS, st.integers(-1, 20), st.integers(-1, 120), st.integers(0, 40), st.integers(0, 40), st.booleans())
-def test_what_goes_is_the_longest_prefix_that_may(
+def test_retention_deletes_the_longest_prefix_that_may_go(
     rows: list[tuple[int, int, int]], age: int, limit: int, start: int, high_watermark: int, deletes: bool
 ) -> None:
     segments, end = [], 0

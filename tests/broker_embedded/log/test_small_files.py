@@ -180,7 +180,7 @@ def test_a_time_index_keeps_growing_times_only(tmp_path: Any) -> None:
     index.file.close()
 
 
-def test_what_follows_the_entries_in_a_file_goes_with_the_next_write(tmp_path: Any) -> None:
+def test_next_write_truncates_bytes_after_the_entries_of_an_index(tmp_path: Any) -> None:
     path = tmp_path / "i"
     index = OffsetIndex(RealFileSystem().file(str(path)))
     content = bytes.fromhex("0000000500000064") + bytes(80)

@@ -108,7 +108,7 @@ def emptied(fixture: Any, log: Any) -> Any:
 
 
 @pytest.mark.parametrize("event", [stopped, cut_in_front, cut_behind, emptied])
-def test_who_changes_the_log_between_two_steps_finds_it_whole(new_fixture: Any, event: Any) -> None:
+def test_change_of_the_log_between_two_steps_finds_it_complete(new_fixture: Any, event: Any) -> None:
     for point in range(steps_of(new_fixture) + 1):
         fixture = new_fixture()
         log = filled(fixture)

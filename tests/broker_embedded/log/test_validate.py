@@ -203,7 +203,7 @@ def test_a_topics_codec_is_what_is_stored(fixture: Any, sent: Compression, wante
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1, 2, 3)
 
 
-def test_what_cannot_be_unpacked_is_refused_when_it_must_be(fixture: Any) -> None:
+def test_damaged_compression_is_refused_when_it_must_be_unpacked(fixture: Any) -> None:
     batch = fixture.batch(b"value" * 50, compression=Compression.LZ4)
     batch[61] ^= 0xFF
     with pytest.raises(errors.InvalidRecord):

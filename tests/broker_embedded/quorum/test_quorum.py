@@ -95,7 +95,7 @@ def test_brokers_that_are_no_voters_follow_the_metadata(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_what_no_majority_has_is_refused_and_forgotten(tmp_path: Path) -> None:
+def test_record_without_a_majority_is_refused_and_removed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Nodes(tmp_path) as nodes:
             active = await nodes.active()

@@ -112,7 +112,7 @@ def test_every_served_api_is_in_the_table_of_rights() -> None:
     assert SERVED.keys() | CONTROLLER_SERVED.keys() <= RIGHTS.keys()
 
 
-def test_what_a_client_may_not_describe_is_in_no_list(cluster: EmbeddedCluster, admin: RawClient) -> None:
+def test_topics_that_a_client_may_not_describe_are_not_listed(cluster: EmbeddedCluster, admin: RawClient) -> None:
     def names() -> list[Any]:
         client = logged_in(cluster, "alice")
         answer = client.call(MetadataRequest(topics=None, include_topic_authorized_operations=True), 9)

@@ -31,7 +31,7 @@ def test_ids_are_where_their_partition_is(node: Node) -> None:
     assert value(node.coordinator.end("x", *producer, commit=True, client_version=2)).error == 0
 
 
-def test_who_waits_for_a_write_is_told_when_the_partition_goes(node: Node) -> None:
+def test_pending_write_fails_when_the_partition_is_unloaded(node: Node) -> None:
     producer = begun(node)
     node.held = True
     ended = node.coordinator.end("x", *producer, commit=True, client_version=2)
