@@ -12,10 +12,19 @@ import pytest
 from pyclient import Admin, AsyncAdmin, Consumer, Producer, errors
 from pyclient.admin import DelegationToken
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.config.listeners import INTER_BROKER_USER
 from pyclient.broker_embedded.controller.forwarding import principal_bytes, principal_in
-from pyclient.protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from pyclient.protocol import framing
+from pyclient.protocol.messages.create_delegation_token import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from pyclient.protocol.messages.envelope import EnvelopeRequest
 from pyclient.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker_embedded.conftest import RawClient
 from tests.broker_embedded.security.tokens import CREATE, DESCRIBE, log_in, password_of, requests_about
 from tests.waiting import until
@@ -386,6 +395,28 @@ def test_three_nodes_know_a_token_that_one_was_asked_for() -> None:
         for broker in cluster.brokers:
             with connected(broker.address, "alice") as client:
                 until(lambda client=client: not client.call(DESCRIBE, 3).tokens)  # type: ignore[misc]
+
+
+def test_controller_refuses_a_forwarded_request_of_a_token_itself() -> None:
+    """The broker that the client asks refuses it, too; this one has not."""
+    with EmbeddedCluster(brokers=3, security="SASL_PLAINTEXT", users=USERS, config=OPTIONS) as cluster:
+        assert cluster.controller_id is not None
+        config = cluster.node(cluster.controller_id).config
+        client = RawClient(f"127.0.0.1:{config.listeners.controller.port}")
+        client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        secret = f"\0{INTER_BROKER_USER}\0{config.users[INTER_BROKER_USER]}".encode()
+        assert client.call(SaslAuthenticateRequest(auth_bytes=secret), 2).error_code == 0
+        for by_token, code in ((True, NOT_ALLOWED), (False, 0)):
+            envelope = EnvelopeRequest(
+                request_data=b"".join(framing.encode_request(CREATE, 3, 1, "c"))[4:],
+                request_principal=principal_bytes(ALICE, token_authenticated=by_token),
+                client_host_address=bytes((127, 0, 0, 1)),
+            )
+            answer = client.call(envelope, 0)
+            assert answer.error_code == 0
+            data = memoryview(answer.response_data)
+            assert framing.decode_response(CreateDelegationTokenResponse, 3, data)[1].error_code == code
+        client.close()
 
 
 def test_envelope_says_whether_the_client_logged_in_by_a_token() -> None:
