@@ -108,7 +108,7 @@ def test_a_file_system_s_own_directory_does_not_make_a_directory_refused(tmp_pat
     assert (tmp_path / "lost+found").is_dir()
 
 
-def test_a_partition_whose_directory_is_somebody_else_s_is_offline(
+def test_partition_in_a_directory_of_another_node_is_offline(
     connect: Any, produce: Any, batch: Any, data_dir: str
 ) -> None:
     photos = Path(data_dir, "photos-1")

@@ -123,7 +123,7 @@ def test_requests_of_other_kinds_in_between_are_served_as_ever(
     assert kept(broker) == 2
 
 
-def test_a_topic_that_is_deleted_and_made_anew_is_another(client: Any, topic: str, batch: Any) -> None:
+def test_recreated_topic_is_another_topic(client: Any, topic: str, batch: Any) -> None:
     made = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
     for _ in range(3):
         client.call(request_of(topic, batch(b"a")), 9)
@@ -180,7 +180,7 @@ def test_cut_or_overlong_request_is_not_taken_for_a_whole_one(version: int) -> N
 @pytest.mark.parametrize(
     "length", [b"\xff\xff\xff\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\0", b"\x80\x80\x80\x80\x10"]
 )
-def test_a_length_that_cannot_be_is_left_to_who_tells_of_it(length: bytes) -> None:
+def test_impossible_length_is_left_to_the_general_path(length: bytes) -> None:
     frame = frame_of(request_of("t", b"some records"), 9)
     lone = lone_of(frame)
     assert lone.records(memoryview(lone.front + length + b"some records\0\0\0")) is None

@@ -140,7 +140,7 @@ def test_the_link_replaces_addresses() -> None:
         asyncio.run(main())
 
 
-def test_the_end_of_a_connection_is_told_unless_this_node_ended_it() -> None:
+def test_end_of_a_connection_is_reported_unless_this_node_ended_it() -> None:
     lost: list[int] = []
 
     async def scenario(channels: NodeChannels) -> None:

@@ -143,7 +143,7 @@ def quota(client: Any, broker: Any) -> Any:
         change(key, None)
 
 
-def test_a_producer_above_its_quota_is_answered_told_and_not_heard(
+def test_producer_above_its_quota_gets_its_throttle_time_and_is_muted(
     broker: Any, connect: Any, topic: str, batch: Any, quota: Any
 ) -> None:
     from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

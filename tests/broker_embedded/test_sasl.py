@@ -178,7 +178,7 @@ def test_broker_process_takes_users_and_shows_no_password() -> None:
         assert "s3cret" not in repr(cluster)
 
 
-def test_client_without_sasl_is_told_what_to_set(cluster: EmbeddedCluster) -> None:
+def test_error_of_a_client_without_sasl_names_the_option_to_set(cluster: EmbeddedCluster) -> None:
     with (
         Admin(cluster.bootstrap_servers, default_api_timeout_ms=60_000) as admin,
         pytest.raises(errors.ClusterUnreachable, match="demands SASL: set security_protocol='SASL_PLAINTEXT'"),
@@ -253,7 +253,7 @@ def test_authenticate_without_handshake_closes_the_connection(raw: RawClient) ->
     assert raw.is_closed()
 
 
-def test_requests_behind_the_login_are_served_in_their_order(raw: RawClient) -> None:
+def test_requests_sent_after_the_login_are_served_in_order(raw: RawClient) -> None:
     """The client does not wait for the answers: the broker reads the next request when it has answered the last."""
     raw.send(SaslHandshakeRequest(mechanism="PLAIN"), 1)
     raw.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0s3cret=,"), 2)

@@ -98,7 +98,7 @@ def test_a_client_id_that_ends_early_closes_the_connection(client: Any) -> None:
     assert client.is_closed()
 
 
-def test_connections_that_say_nothing_or_half_a_request_hold_nobody_up(connect: Any, broker: Any) -> None:
+def test_silent_connections_and_half_requests_delay_no_other_client(connect: Any, broker: Any) -> None:
     for number in range(300):
         client = connect(broker)
         if number % 2:
@@ -294,7 +294,7 @@ def test_a_bug_in_a_handler_is_an_error_of_its_request_and_one_line(
     assert "DescribeCluster version 1 failed" in record.getMessage()
 
 
-def test_a_bug_is_told_per_partition_where_an_answer_has_its_errors_there(
+def test_bug_is_answered_per_partition_where_the_api_has_such_errors(
     client: Any, topic: str, produce: Any, batch: Any, broken: Any
 ) -> None:
     broken("Produce", 9)

@@ -100,7 +100,7 @@ def test_authentication_works_over_tls(run: Any, mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", BY_PASSWORD)
-def test_wrong_password_says_who_and_what_to_check(run: Any, mechanism: str) -> None:
+def test_wrong_password_names_the_user_and_the_options_to_check(run: Any, mechanism: str) -> None:
     async def scenario() -> None:
         error = await refused(SaslServer(USERS).broker(), mechanism, sasl_password="hunter2")
         assert error.lasting
@@ -142,7 +142,7 @@ def test_unknown_mechanism_lists_those_that_the_broker_offers(run: Any) -> None:
         ({SaslAuthenticateRequest: answer(b"r=x,s=y,i=z")}, True, "no number of iterations"),
     ],
 )
-def test_other_causes_are_told_apart(run: Any, answers: dict[type, Any], lasting: bool, says: str) -> None:
+def test_other_causes_are_distinguished(run: Any, answers: dict[type, Any], lasting: bool, says: str) -> None:
     async def scenario() -> None:
         options = {"socket_connection_setup_timeout_ms": 200} if SILENCE in answers.values() else {}
         error = await refused(SaslServer(USERS).broker(answers), "SCRAM-SHA-256", **options)

@@ -142,7 +142,7 @@ def test_the_directory_of_one_node_is_not_that_of_several(tmp_path: Path) -> Non
         Layout.build(3).check_directory(str(tmp_path))
 
 
-def test_a_reserved_port_refuses_connections_until_somebody_listens() -> None:
+def test_reserved_port_refuses_connections_until_a_node_listens() -> None:
     reserved = ReservedPort("127.0.0.1")
     try:
         for _life in range(2):
@@ -155,7 +155,7 @@ def test_a_reserved_port_refuses_connections_until_somebody_listens() -> None:
         reserved.release()
 
 
-def test_a_port_on_which_somebody_listens_is_not_reserved() -> None:
+def test_port_in_use_is_not_reserved() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use$"):

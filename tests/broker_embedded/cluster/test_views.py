@@ -39,7 +39,7 @@ def test_without_its_leader_a_partition_is_as_the_newest_epoch_has_it() -> None:
     assert topic_of({1: view(partition(2, 5, 9)), 3: view(partition(3, 6, 8))}) == view(partition(3, 6, 8))
 
 
-def test_a_topic_that_nobody_knows_has_no_partitions() -> None:
+def test_unknown_topic_has_no_partitions() -> None:
     assert topic_of({1: view(topic_id=None)}) == view(topic_id=None)
 
 

@@ -111,7 +111,7 @@ def test_crashed_replica_is_not_eligible() -> None:
     assert applied(change, before).elr == ()
 
 
-def test_last_known_leader_is_elected_when_nobody_else_is_known() -> None:
+def test_last_known_leader_is_elected_when_no_other_is_known() -> None:
     before = partition_of([1, 2, 3], [], -1, last_known_elr=(3,))
     assert change_of(before, {1, 2}, min_isr=2, elr=True).record() is None
     after = applied(change_of(before, {1, 2, 3}, min_isr=2, elr=True), before)

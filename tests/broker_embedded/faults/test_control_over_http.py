@@ -209,7 +209,7 @@ def test_cluster_undoes_pause_and_stop_by_http(processes: bool, connect: Any) ->
         assert control.ask("GET", "/broker")[1]["advanced_seconds"] == 15
 
 
-def test_the_foreground_broker_tells_where_its_controls_are() -> None:
+def test_foreground_broker_prints_the_url_of_its_controls() -> None:
     command = [
         sys.executable,
         "-m",

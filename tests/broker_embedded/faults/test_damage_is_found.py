@@ -36,7 +36,7 @@ def fill(cluster: EmbeddedCluster) -> None:
 
 @pytest.mark.parametrize("processes", [False, True])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_flipped_bit_is_told_with_its_file_and_place(
+def test_flipped_bit_is_reported_with_its_file_and_position(
     processes: bool, restarted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with EmbeddedCluster(processes=processes, config={"num.partitions": 2}) as cluster:

@@ -135,7 +135,7 @@ def test_topics_are_found_by_their_ids() -> None:
     assert mentions(shape, request, Selection(topic="t*"), names)
 
 
-def test_two_partitions_of_one_request_are_told_apart() -> None:
+def test_two_partitions_of_one_request_are_distinguished() -> None:
     from pyclient.protocol.messages.produce import (
         PartitionProduceData,
         PartitionProduceResponse,

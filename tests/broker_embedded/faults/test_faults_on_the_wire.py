@@ -75,7 +75,7 @@ def test_faults_come_one_after_the_other_and_may_let_some_pass_before(
     assert seen == [87, 19, 19, 0, 0]
 
 
-def test_an_error_that_nobody_knows_can_be_sent(broker: Any, client: Any, topic: str, produce: Any, batch: Any) -> None:
+def test_unknown_error_code_can_be_sent(broker: Any, client: Any, topic: str, produce: Any, batch: Any) -> None:
     broker.faults.fail("Produce", 31_000)
     assert produce(client, topic, batch(b"a")).error_code == 31_000
 

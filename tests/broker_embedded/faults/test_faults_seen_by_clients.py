@@ -145,7 +145,7 @@ def test_a_consumer_of_ours_gets_over_it(cluster: EmbeddedCluster, api: str, kin
     assert fault.hits() == 1
 
 
-def test_a_commit_that_fails_for_one_partition_is_told(cluster: EmbeddedCluster) -> None:
+def test_commit_that_fails_for_one_partition_raises(cluster: EmbeddedCluster) -> None:
     send_by_pyclient(cluster.bootstrap_servers, "committed")
     with Consumer(
         "committed",

@@ -21,7 +21,7 @@ from tests.waiting import until
 MODES = pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
 
 
-def test_a_clock_is_ahead_by_what_it_was_told() -> None:
+def test_clock_is_ahead_by_the_seconds_it_was_advanced() -> None:
     real = ManualClock()
     clock = ShiftedClock(real)
     assert (clock.monotonic(), clock.time_ms()) == (real.monotonic(), real.time_ms())

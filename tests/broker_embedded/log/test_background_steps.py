@@ -287,7 +287,7 @@ def test_direct_access_completes_the_opening_of_a_log(fixture: Any) -> None:
     manager.close()
 
 
-def test_behind_a_log_that_nobody_waits_for_there_is_a_rest(fixture: Any) -> None:
+def test_recovery_pauses_after_a_log_that_no_request_waits_for(fixture: Any) -> None:
     manager = opened_manager(fixture, "a", "b", "c", "d")
     openings, rests = manager.recovery_queue, []
     openings.pause = lambda: rests.append(len(manager.unopened))

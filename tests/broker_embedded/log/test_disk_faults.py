@@ -196,7 +196,7 @@ def test_no_fsync_and_no_removal_happens_on_the_logs_thread(fixture: Any) -> Non
     manager.close()
 
 
-def test_a_sync_that_fails_beside_the_work_takes_only_its_log_offline(fixture: Any, caplog: Any) -> None:
+def test_failed_background_sync_takes_only_its_log_offline(fixture: Any, caplog: Any) -> None:
     fixture.fs.durable = True
     manager = fixture.start()
     logs = [manager.create("t", fixture.topic_id, partition, fixture.config) for partition in (0, 1)]

@@ -42,7 +42,7 @@ def test_only_so_many_files_are_open_and_none_that_is_in_use_is_closed(tmp_path:
         file.close()
 
 
-def test_a_closed_file_stays_open_for_who_retains_it(tmp_path: Path) -> None:
+def test_closed_file_stays_open_while_it_is_retained(tmp_path: Path) -> None:
     fs = RealFileSystem()
     file = fs.file(str(tmp_path / "f"))
     file.pwrite(b"x", 0)
@@ -55,7 +55,7 @@ def test_a_closed_file_stays_open_for_who_retains_it(tmp_path: Path) -> None:
         os.pread(fd, 1, 0)
 
 
-def test_a_file_that_nobody_closes_closes_itself(tmp_path: Path) -> None:
+def test_file_that_is_not_closed_closes_itself(tmp_path: Path) -> None:
     fs = RealFileSystem()
     file = fs.file(str(tmp_path / "f"))
     file.retain()

@@ -107,7 +107,7 @@ def values(client: Any, fetch_request: Any) -> list[bytes]:
     return [bytes(each.value) for at, head in iter_batches(data) for each in decode_batch(data, at, head, "t", 0)]
 
 
-def test_everybody_who_writes_is_told_and_goes_on_when_there_is_room(
+def test_writers_get_an_error_and_continue_when_there_is_room(
     start: Callable[[], Broker], connect: Any, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     broker = start()

@@ -80,7 +80,7 @@ def test_large_index_keeps_the_entries_before_the_damage(junk: bytes) -> None:
     assert (len(times), times.last()) == (_MANY, (_MANY, _MANY - 1))
 
 
-def test_entries_behind_the_end_of_the_log_are_not_taken() -> None:
+def test_index_entries_after_the_end_of_the_log_are_ignored() -> None:
     content = b"".join(struct.pack(">ii", n, n * 10) for n in range(_MANY))
     index = OffsetIndex(_FS.file("o"))
     assert not index.load(content, 10 * 2000)

@@ -57,7 +57,7 @@ def test_after_a_crash_logs_are_recovered(fixture: Any) -> None:
     assert opened(fixture).was_clean
 
 
-def test_a_log_that_nobody_recovered_is_recovered_by_the_next_start(fixture: Any) -> None:
+def test_log_that_was_not_recovered_is_recovered_by_the_next_start(fixture: Any) -> None:
     manager = opened(fixture)
     log = made(fixture, manager)
     manager.close(clean=False)
@@ -279,7 +279,7 @@ def test_flush_ms_is_looked_after(fixture: Any) -> None:
     manager.close()
 
 
-def test_closed_segments_reach_the_disk_beside_the_work(fixture: Any) -> None:
+def test_closed_segments_are_synced_in_the_background(fixture: Any) -> None:
     manager = opened(fixture, fs=RealFileSystem())
     log = made(fixture, manager)
     for _ in range(3):

@@ -250,7 +250,7 @@ def test_a_stop_that_was_not_so_clean_is_noticed(fixture: Any, filled: Any) -> N
     assert fixture.values(log) == values
 
 
-def test_a_log_that_ends_before_its_start_begins_anew(fixture: Any, filled: Any) -> None:
+def test_log_that_ends_before_its_start_is_emptied(fixture: Any, filled: Any) -> None:
     filled.close(clean=False)
     fixture.path(f"{16:020}.log").unlink()
     log = fixture.open(clean=False, start_offset=20)
@@ -301,7 +301,7 @@ def test_a_hole_between_batches_is_fine(fixture: Any, new_fixture: Any) -> None:
     other.close()
 
 
-def test_a_reader_that_meets_damage_is_told_the_file_and_the_byte(fixture: Any, filled: Any) -> None:
+def test_error_for_a_damaged_batch_names_the_file_and_the_byte(fixture: Any, filled: Any) -> None:
     filled.close()
     path = fixture.path(f"{0:020}.log")
     content = bytearray(path.read_bytes())

@@ -118,7 +118,7 @@ def waits(node: Restarted, client: Any) -> bool:
     return "waiting" in repr(connection)
 
 
-def test_others_are_served_while_a_log_is_recovered_and_who_needs_it_waits(node: Restarted, connect: Any) -> None:
+def test_only_requests_for_a_log_wait_for_its_recovery(node: Restarted, connect: Any) -> None:
     patient, other = connect(node), connect(node)
     patient.send(produce("slow", b"more"), 9)
     node.until(lambda: waits(node, patient))

@@ -55,7 +55,7 @@ def test_the_stable_offset_is_not_below_the_start_of_the_log(fixture: Any) -> No
     assert log.last_stable_offset == 3
 
 
-def test_aborted_transactions_are_told_to_who_meets_them(fixture: Any) -> None:
+def test_fetch_lists_aborted_transactions_of_its_offsets(fixture: Any) -> None:
     log = fixture.open()
     for producer_id in (1, 2):
         write(fixture, log, producer_id)

@@ -175,7 +175,7 @@ def test_every_record_that_is_at_fault_is_named(fixture: Any, codec: Compression
     assert keyless.value.records.keys() == {0, 1, 2, 3}
 
 
-def test_one_wrong_time_beside_missing_keys_makes_the_error_that_of_times(fixture: Any) -> None:
+def test_wrong_time_goes_before_missing_keys_in_the_error(fixture: Any) -> None:
     builder = BatchBuilder(bytearray(1_000), None)
     for key, time in ((None, fixture.now), (b"k", fixture.now + 2 * HOUR), (None, fixture.now + 2 * HOUR)):
         builder.append_many(time, [key], [b"value"], None, 0, 1)

@@ -93,7 +93,7 @@ def test_any_node_creates_alters_and_deletes_topics(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-def test_every_node_tells_of_all_brokers_and_of_the_quorum(tmp_path: Path) -> None:
+def test_every_node_describes_all_brokers_and_the_quorum(tmp_path: Path) -> None:
     async def scenario(nodes: Nodes, channels: NodeChannels, active: BrokerNode) -> None:
         ports = {node.node_id: node.port for node in nodes.running.values()}
         ask = DescribeQuorumRequest(

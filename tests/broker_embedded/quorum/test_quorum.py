@@ -219,7 +219,7 @@ def test_forged_requests_change_nothing(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_any_voter_tells_a_stranger_the_address_of_the_leader(tmp_path: Path) -> None:
+def test_any_voter_answers_with_the_address_of_the_leader(tmp_path: Path) -> None:
     """As a broker of Kafka asks that has `controller.quorum.bootstrap.servers`; without an address it ends itself."""
 
     async def scenario() -> None:

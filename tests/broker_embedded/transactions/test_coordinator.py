@@ -63,7 +63,7 @@ def test_markers_wait_for_the_decision_in_the_log(node: Node) -> None:
         (errors.MessageTooLarge.code, errors.UnknownServerError.code),
     ],
 )
-def test_failed_writes_are_told_in_the_words_of_coordinators(node: Node, code: int, told: int) -> None:
+def test_failed_writes_are_answered_with_errors_of_coordinators(node: Node, code: int, told: int) -> None:
     producer = begun(node)
     node.held = True
     ended = node.coordinator.end("x", *producer, commit=True, client_version=2)
