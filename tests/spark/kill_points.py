@@ -106,6 +106,7 @@ def copy(cluster: EmbeddedCluster, folder: Path, mode: str, plan: Plan) -> int:
     log.touch()
     environment = {
         **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
         "DYING_SEED": f"{plan.seed} {mode}",
         "DYING_ENDS": str(plan.ends_of_task),
         "DYING_LOG": str(log),
@@ -154,7 +155,7 @@ def values_of(servers: str, topic: str) -> list[int]:
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     options = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
     found: list[int] = []
-    with Consumer(servers, **options) as consumer:
+    with Consumer(bootstrap_servers=servers, **options) as consumer:
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)
         while any(consumer.position(partition) < ends[partition] for partition in partitions):

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import pytest
+
+from tests.spark.beside import ROOT
+from tests.spark.conftest import needs_java
 from tests.spark.dying_daemon import POINTS, point_of
 from tests.spark.kill_points import check
 
@@ -25,3 +32,13 @@ def test_a_seed_chooses_the_same_points_again_and_all_of_them() -> None:
     assert chosen(True) == chosen(True)
     assert set(chosen(True)) == set(POINTS)
     assert not any("ransaction" in point for point in chosen(False))
+
+
+class TestInSpark:
+    pytestmark = [*needs_java, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+    def test_a_hundred_kills_lose_and_repeat_no_rows(self) -> None:
+        command = [sys.executable, "-m", "tests.spark.kill_points", "--kills", "100", "--seed", "1"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
+        assert "all rows are right" in done.stdout
