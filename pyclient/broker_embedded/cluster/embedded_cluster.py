@@ -218,9 +218,10 @@ class EmbeddedCluster:
 
     @property
     def controller_id(self) -> int | None:
-        """Return the id of the active controller, as most nodes that can be asked see it; None if there is none."""
+        """Return the id of the active controller, in the newest epoch that a broker knows; None while none runs."""
         self._check_open()
-        return self._members.views.controller()
+        active = self._members.views.controller()
+        return None if self._members.is_down(active) else active
 
     def start(self, node: int | None = None, timeout: float = START_SECONDS) -> EmbeddedCluster:
         """Start the nodes that do not run, or that one, also after `kill()` or a crash: on the same data and ports.
@@ -379,10 +380,10 @@ class EmbeddedCluster:
                 broker.call("POST", "/replication/thaw")
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """Return the node id of a partition's leader; None while it has none. Raise `ConfigError` if it is unknown."""
+        """Return the id of a partition's leader; None while no leader runs. Raise `ConfigError` if it is unknown."""
         self._check_open()
         leader: int = self._members.views.partition(topic, partition)["leader"]
-        return None if leader < 0 else leader
+        return None if leader < 0 or self._members.is_down(leader) else leader
 
     def move_leader(self, topic: str, partition: int, node: int, timeout: float = 30.0) -> None:
         """Make an in-sync replica the preferred leader of a partition, and wait until it leads."""

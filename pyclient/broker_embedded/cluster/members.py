@@ -51,6 +51,10 @@ class Members:
         known = ", ".join(str(each.id) for each in self.nodes)
         raise ConfigError(f"there is no node {node_id!r}: the cluster has {known}")
 
+    def is_down(self, node_id: int | None) -> bool:
+        """Return True for a node of the cluster that does not run, whatever the others still believe of it."""
+        return any(node.id == node_id and not node.alive for node in self.nodes)
+
     def add(self, config: BrokerConfig, *, is_broker: bool, control_port: int | None) -> Broker:
         """Add a node that has not started."""
         node = Broker(config, processes=self._processes, control_port=control_port, guard=self._guard)

@@ -97,6 +97,18 @@ def test_when_the_controller_is_killed_another_is_elected(three: EmbeddedCluster
     assert send(three, create_while_down, b"x") == [0]
 
 
+def test_killed_nodes_neither_lead_nor_control() -> None:
+    """Without a controller the metadata name the killed leader for ever."""
+    with EmbeddedCluster(3, controllers=1) as cluster:
+        create(cluster, "t")
+        leader = cluster.leader_of("t", 0)
+        assert leader in (1, 2, 3)
+        cluster.kill(3000)
+        assert cluster.controller_id is None
+        cluster.kill(leader)
+        assert cluster.leader_of("t", 0) is None
+
+
 def test_with_two_brokers_down_nothing_is_acknowledged_until_one_is_back(three: EmbeddedCluster, topic: str) -> None:
     leader = three.leader_of(topic, 0)
     followers = [each.id for each in three.brokers if each.id != leader]
