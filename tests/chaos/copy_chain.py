@@ -181,7 +181,7 @@ def run(
             processes.start()
             reader.start()
             _wait_until_copying(reader)
-            _strike_until_copied(faults, result, reader, names, fault_seconds, 5 * seconds + FINISH_SECONDS)
+            _strike_until_copied(faults, result, reader, names, fault_seconds, 5 * seconds)
             processes.end()
             copied = drain(servers, CLOSE_SECONDS)
             reader.stop()
@@ -208,10 +208,10 @@ def _wait_until_copying(reader: CommittedReader) -> None:
 def _strike_until_copied(
     faults: CopyFaults, result: Result, reader: CommittedReader, names: list[str] | None, seconds: float, limit: float
 ) -> None:
-    """Do faults by turns while records are left; then wait until a reader has seen all of them."""
+    """Do faults by turns while records are left, for `limit` seconds; then wait until a reader has seen all of them."""
     deadline = time.monotonic() + limit
     for name in plan(result.seed, names):
-        if sum(len(each) for each in reader.seen.values()) >= result.messages or time.monotonic() > deadline:
+        if _count(reader) >= result.messages or time.monotonic() > deadline:
             break
         result.faults.append(name)
         try:
@@ -220,12 +220,19 @@ def _strike_until_copied(
             result.faults[-1] = f"{name} (missed: {type(error).__name__})"
             faults.mend()
         time.sleep(faults.random.random())  # without faults
-    while sum(len(each) for each in reader.seen.values()) < result.messages:
-        if time.monotonic() > deadline:
-            count = sum(len(each) for each in reader.seen.values())
-            raise TimeoutError(f"{count} of {result.messages} were copied and seen as committed")
+    known, since = _count(reader), time.monotonic()
+    while (count := _count(reader)) < result.messages:
+        if count > known:
+            known, since = count, time.monotonic()
+        elif time.monotonic() - since > FINISH_SECONDS:
+            text = f"{count} of {result.messages} were copied and seen as committed, none in {FINISH_SECONDS:g} s"
+            raise TimeoutError(text)
         faults.copiers.start()
         time.sleep(0.1)  # between two looks
+
+
+def _count(reader: CommittedReader) -> int:
+    return sum(len(each) for each in reader.seen.values())
 
 
 def main() -> int:
