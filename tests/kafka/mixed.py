@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyclient.broker_embedded.cluster.broker import Broker
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
 
 COMMON: Final = {
     "broker.heartbeat.interval.ms": "300",
@@ -46,11 +47,11 @@ class Mixed:
         self.bootstrap_servers = bootstrap_servers
         self.directories = directories
         self._views = Views(ours)
-        self._moves = PartitionMoves(self._views, self._address)
+        self._moves = PartitionMoves(self._views, self._config)
         self._ours = ours
 
-    def _address(self) -> str:
-        return next(broker.address for broker in self._ours if broker.reachable)
+    def _config(self) -> BrokerConfig:
+        return next(broker.config for broker in self._ours if broker.reachable)
 
     def create(self, topic: str, *replicas: int) -> None:
         """A topic whose partitions have these replicas, the first of which leads."""
