@@ -86,10 +86,22 @@ class Dialogue:
         new = {"name": name, "num_partitions": partitions, "replication_factor": 1, **more}
         [created] = self.request("CreateTopics", 7, topics=[new], timeout_ms=30_000).topics
         assert created.error_code == 0, created
-        self.until(lambda: self.metadata(name).error_code == 0, f"topic {name} is known")
+        self.until(lambda: self._serves(name), f"topic {name} is served")
         self._ids[created.topic_id] = f"id of {name}"
         topic_id: uuid.UUID = created.topic_id
         return topic_id
+
+    def _serves(self, name: str) -> bool:
+        """Return True if the broker knows the topic and leads its partitions, which Kafka does somewhat later."""
+        known = self.metadata(name)
+        if known.error_code:
+            return False
+        wanted = [
+            {"partition_index": each.partition_index, "current_leader_epoch": -1, "timestamp": -1}
+            for each in known.partitions
+        ]
+        found = self.request("ListOffsets", 9, replica_id=-1, topics=[{"name": name, "partitions": wanted}]).topics
+        return not any(each.error_code for each in found[0].partitions)
 
     def metadata(self, topic: str) -> Any:
         """Return a topic's Metadata."""
