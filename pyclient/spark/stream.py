@@ -33,6 +33,7 @@ log = logging.getLogger("pyclient.spark")
 
 _FRESH: Final = 0.05  # seconds for which an idle query gets the same ends: Spark asks about 90 times a second
 _TOPICS_FRESH: Final = 5.0  # seconds for which the partitions are taken to be the same
+_LOSS_SECONDS: Final = 5.0  # seconds for which a partition must be gone, or end too early, to count as lost
 
 
 class Planner:
@@ -105,13 +106,17 @@ class Planner:
         return split(whole, self._options.min_partitions, self._options.max_records)
 
     def _latest_after(self, start: Offsets) -> Offsets:
-        """Return the ends; ask again for ends before `start`, as a new leader may not know its end yet (KIP-207)."""
+        """Return the ends; for some seconds ask again for partitions that are missing or end before `start`.
+
+        A broker may not have the newest metadata yet, and a new leader may not know its end (KIP-207).
+        """
         latest = self.latest()
-        for attempt in range(self._options.retries + 1):
-            if self._target is not None or all(latest.get(at, offset) >= offset for at, offset in start.items()):
+        until = monotonic() + _LOSS_SECONDS
+        while self._target is None and any(latest.get(at, -1) < offset for at, offset in start.items()):
+            if monotonic() >= until:
                 break
-            sleep(self._options.retry_interval if attempt else 0)
-            self._latest_since = float("-inf")
+            sleep(max(self._options.retry_interval, _FRESH))
+            self._latest_since = self._partitions_since = float("-inf")
             latest = self.latest()
         return latest
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from typing import Any
 
 import pytest
 
-from pyclient import Producer, TopicPartition, errors
+from pyclient import Admin, NewTopic, Producer, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.spark import offsets_behind_latest
 from pyclient.spark.offsets import OffsetRange
@@ -31,6 +32,31 @@ def filled(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> str:
     return kafka_topic
 
 
+@pytest.fixture
+def quick_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition counts as lost after a moment."""
+    monkeypatch.setattr("pyclient.spark.stream._LOSS_SECONDS", 0.1)
+
+
+def test_topic_that_appears_late_is_not_lost(kafka_cluster: EmbeddedCluster, filled: str) -> None:
+    """As when the broker that is asked does not have the newest metadata."""
+    other = f"{filled}-late"
+
+    def create() -> None:
+        with Admin(kafka_cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic(other, 1)])
+
+    given = {"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers, "subscribePattern": f"{filled}.*"}
+    reader = stream_reader(source_options(given, "stream"), RangeReader({}, (), 1.0, True))
+    assert reader.latestOffset({filled: {"0": 1}}) == {filled: {"0": 3}}  # the topics are known from now on
+    later = threading.Timer(0.3, create)
+    later.start()
+    assert reader.latestOffset({filled: {"0": 1}, other: {"0": 0}}) == {filled: {"0": 3}, other: {"0": 0}}
+    later.join()
+    reader.stop()
+
+
+@pytest.mark.usefixtures("quick_loss")
 def test_checkpoint_of_another_query_fails_before_it_is_changed(kafka_cluster: EmbeddedCluster, filled: str) -> None:
     reader = stream(kafka_cluster, filled)
     with pytest.raises(DataLoss, match=r"has read other-0 before, .* checkpointLocation is that of another query"):
@@ -38,6 +64,7 @@ def test_checkpoint_of_another_query_fails_before_it_is_changed(kafka_cluster: E
     reader.stop()
 
 
+@pytest.mark.usefixtures("quick_loss")
 def test_partitions_that_are_gone_are_left_out_on_request(kafka_cluster: EmbeddedCluster, filled: str) -> None:
     reader = stream(kafka_cluster, filled, failOnDataLoss="false")
     start = {filled: {"0": 1}, "deleted": {"0": 5}}
@@ -47,6 +74,7 @@ def test_partitions_that_are_gone_are_left_out_on_request(kafka_cluster: Embedde
     reader.stop()
 
 
+@pytest.mark.usefixtures("quick_loss")
 def test_log_that_ends_before_the_start_fails_the_query(kafka_cluster: EmbeddedCluster, filled: str) -> None:
     reader = stream(kafka_cluster, filled)
     with pytest.raises(DataLoss, match="-0 ends at offset 3, before the offset 100 at which the query goes on"):
@@ -54,6 +82,7 @@ def test_log_that_ends_before_the_start_fails_the_query(kafka_cluster: EmbeddedC
     reader.stop()
 
 
+@pytest.mark.usefixtures("quick_loss")
 def test_log_that_ends_before_the_start_goes_on_on_request(kafka_cluster: EmbeddedCluster, filled: str) -> None:
     reader = stream(kafka_cluster, filled, failOnDataLoss="false")
     start = {filled: {"0": 100}}

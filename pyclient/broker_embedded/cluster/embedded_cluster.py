@@ -310,16 +310,18 @@ class EmbeddedCluster:
         self._check_dynamic("add_controller")
         layout, plan = self._layout.with_controller(self._data_dir)
         changes = self._voter_changes(timeout)
-        node: Broker | None = None
+        node, is_asked = None, False
         try:
             address = self._configs.add_controller(plan.node_id)
             node = self._add(plan, self._configs.config(layout, plan))
             self._start_all([node], timeout)
+            is_asked = True
             changes.add(plan.node_id, node.data_dir, address)
         except BaseException:
             if node is not None:
-                if node.alive:
+                if is_asked:  # it may be a voter, also if it has died since
                     changes.take_back(plan.node_id, node.data_dir)
+                if node.alive:
                     node.kill()
                 self._members.forget(node)
             self._configs.forget(plan.node_id)
