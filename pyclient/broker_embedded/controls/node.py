@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import BrokerImage
     from pyclient.broker_embedded.controls.controls import Controls
-    from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -126,20 +125,19 @@ async def links(controls: Controls, _name: str, values: Values) -> Any:
 
 async def freeze(controls: Controls, _name: str, _values: Values) -> Any:
     """`POST /replication/freeze`: fetch nothing from other brokers, and serve as before."""
-    _replicas(controls).fetchers.freeze()
+    replicas = controls.node.replicas
+    if replicas is None:
+        raise NotNow("the broker replicates nothing: it is alone, or has not found the active controller yet")
+    replicas.fetchers.freeze()
     return state_of(controls)
 
 
 async def thaw(controls: Controls, _name: str, _values: Values) -> Any:
-    """`POST /replication/thaw`: fetch again."""
-    _replicas(controls).fetchers.thaw()
+    """`POST /replication/thaw`: fetch again. Without effect on a broker that is not frozen."""
+    replicas = controls.node.replicas
+    if replicas is not None:
+        replicas.fetchers.thaw()
     return state_of(controls)
-
-
-def _replicas(controls: Controls) -> ReplicaManager:
-    if controls.node.replicas is None:
-        raise NotNow("the broker is alone: it replicates nothing")
-    return controls.node.replicas
 
 
 def _set_resumption(controls: Controls, timer: asyncio.TimerHandle | None) -> None:

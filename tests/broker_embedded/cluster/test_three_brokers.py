@@ -141,6 +141,16 @@ def test_a_frozen_follower_leaves_the_isr_and_returns(three: EmbeddedCluster, to
     assert frozen in three.wait_isr(topic, 0, 3)
 
 
+def test_heal_does_not_need_a_majority_of_the_controllers(three: EmbeddedCluster, topic: str) -> None:
+    three.kill()
+    three.start(1)  # it finds no active controller, and so it replicates nothing yet
+    with pytest.raises(ClientError, match="has not found the active controller yet"):
+        three.node(1).call("POST", "/replication/freeze")
+    three.heal()
+    three.start()
+    assert three.wait_isr(topic, 0, 3)
+
+
 def test_a_leader_that_is_cut_off_acknowledges_nothing_and_is_replaced(three: EmbeddedCluster, topic: str) -> None:
     leader = three.leader_of(topic, 0)
     assert leader is not None
