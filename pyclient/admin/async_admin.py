@@ -12,7 +12,7 @@ from pyclient.acls import AclBinding, AclFilter
 from pyclient.admin.acl_calls import acls_in
 from pyclient.admin.client import AdminClient
 from pyclient.admin.config import AdminConfig, AdminOptions
-from pyclient.admin.delegation_token_calls import DelegationToken, principals_in
+from pyclient.admin.delegation_token_calls import DelegationToken, hmac_in, principals_in
 from pyclient.admin.groups import GroupDescription, GroupListing
 from pyclient.admin.quorum_calls import QuorumDescription
 from pyclient.admin.runners import AsyncRunner
@@ -230,31 +230,33 @@ class AsyncAdmin:
         return await self._runner.run(self._client.create_delegation_token, named, owner, max_lifetime_ms, timeout)
 
     async def renew_delegation_token(
-        self, hmac: bytes, *, renew_period_ms: int | None = None, timeout: float | None = None
+        self, hmac: bytes | str, *, renew_period_ms: int | None = None, timeout: float | None = None
     ) -> int:
         """Renew a delegation token; its owner and its renewers may. Return when it expires, in ms since 1970.
 
+        `hmac` is that of the token: bytes, or their base64 text, which is the password of its logins.
         It expires after `renew_period_ms`, at most after the brokers' `delegation.token.expiry.time.ms`, which is the
         default, and never after its maximum lifetime. Raise `DelegationTokenNotFound`, `DelegationTokenExpired`,
         `DelegationTokenOwnerMismatch`, and as `create_delegation_token`.
         """
-        return await self._runner.run(self._client.renew_delegation_token, hmac, renew_period_ms, timeout)
+        return await self._runner.run(self._client.renew_delegation_token, hmac_in(hmac), renew_period_ms, timeout)
 
     async def expire_delegation_token(
-        self, hmac: bytes, *, expiry_period_ms: int | None = None, timeout: float | None = None
+        self, hmac: bytes | str, *, expiry_period_ms: int | None = None, timeout: float | None = None
     ) -> int:
-        """Let a delegation token expire after `expiry_period_ms`; without it, remove the token at once.
+        """Let a delegation token expire after `expiry_period_ms`; without it, or if it is negative, remove it at once.
 
-        Return when it expires, in ms since 1970. Raise as `renew_delegation_token`.
+        `hmac` is as for `renew_delegation_token`. Return when it expires, in ms since 1970. Raise as it.
         """
-        return await self._runner.run(self._client.expire_delegation_token, hmac, expiry_period_ms, timeout)
+        return await self._runner.run(self._client.expire_delegation_token, hmac_in(hmac), expiry_period_ms, timeout)
 
     async def describe_delegation_tokens(
         self, owners: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> list[DelegationToken]:
-        """Return the delegation tokens that this client may see: its own, those that it may renew, and by ACLs others.
+        """Return the delegation tokens that this client may see.
 
-        With `owners`, principals like `User:alice`, only tokens that one of them owns or may renew. Raise
+        These are its own, those that it has requested or may renew, and others by ACLs. With `owners`, principals like
+        `User:alice`, only tokens that one of them owns, has requested or may renew. Raise
         `DelegationTokenAuthDisabled` or `DelegationTokenRequestNotAllowed`.
         """
         named = None if owners is None else principals_in("owners", owners)

@@ -73,6 +73,18 @@ def principals_in(name: str, values: Iterable[str]) -> list[str]:
     return found
 
 
+def hmac_in(given: bytes | str) -> bytes:
+    """Return the HMAC of a token, also from its base64 text. Raise `ConfigError`, without the value, for others."""
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return bytes(given)
+    try:
+        return base64.b64decode(given, validate=True)
+    except (TypeError, ValueError):  # it is a secret: neither the text nor the cause is shown
+        raise ConfigError(
+            "hmac: give the HMAC of the delegation token as bytes (DelegationToken.hmac) or as base64 text"
+        ) from None
+
+
 class DelegationTokenCalls:
     """The admin client's calls about delegation tokens."""
 

@@ -35,7 +35,7 @@ from pyclient.producer.produce_response import (
 )
 from pyclient.producer.producer_batch import NO_SEQUENCE, BatchState, ProducerBatch, split_batch
 from pyclient.producer.record_accumulator import NEVER, NO_LEADER, PartitionQueue, RecordAccumulator
-from pyclient.producer.transaction_manager import SOON, TransactionManager
+from pyclient.producer.transaction_manager import TransactionManager, pause_for_markers
 
 MAX_THROTTLE: Final = 3_600.0  # seconds; upper limit for a broker's throttle time
 
@@ -488,7 +488,7 @@ class Sender:
     def _retry(self, batch: ProducerBatch, now: float, *, soon: bool = False) -> None:
         self.metrics.batches_retried += 1
         delay = self._config.backoff.delay(batch.attempts - 1, self._rng)
-        batch.retry_at = now + (min(SOON, delay) if soon else delay)
+        batch.retry_at = now + (min(pause_for_markers(batch.attempts - 1), delay) if soon else delay)
         self.accumulator.put_back([batch])
 
     def _split(self, batch: ProducerBatch) -> None:

@@ -52,7 +52,15 @@ from pyclient.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from pyclient.types import ErrorAction, GroupMetadata, OffsetAndMetadata, TopicPartition
 
 IMPLICIT_PARTITIONS: Final = 2  # transaction.version from which leaders add partitions (KIP-890, part 2)
-SOON: Final = 0.02  # seconds after CONCURRENT_TRANSACTIONS: markers of the last transaction are being written
+_FIRST_PAUSE: Final = 0.002
+"""Seconds after the first CONCURRENT_TRANSACTIONS: the markers of the last transaction are usually written by then."""
+_LONGEST_PAUSE: Final = 0.02
+"""Seconds between two attempts while markers are written: as long as Java's client always waits."""
+
+
+def pause_for_markers(attempts: int) -> float:
+    """Return the seconds to wait after CONCURRENT_TRANSACTIONS, which `attempts` requests before it got, too."""
+    return min(_FIRST_PAUSE * 2.0 ** min(attempts, 10), _LONGEST_PAUSE)
 
 
 class TransactionState(Enum):
@@ -460,7 +468,7 @@ class TransactionManager:
 
     def _retry(self, now: float, *, soon: bool = False) -> None:
         delay = self._delay(self._attempts)
-        self.retry_at = now + (min(SOON, delay) if soon else delay)
+        self.retry_at = now + (min(pause_for_markers(self._attempts), delay) if soon else delay)
         self._attempts += 1
 
     def _fail(self, error: KafkaError) -> None:

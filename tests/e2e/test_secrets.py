@@ -159,6 +159,13 @@ def test_delegation_tokens_and_their_key_are_printed_nowhere(output: Output) -> 
             with pytest.raises(errors.DelegationTokenNotFound) as caught:
                 admin.renew_delegation_token(token.hmac)
             output.add_error(caught.value)
+            text = base64.b64encode(token.hmac).decode()
+            with pytest.raises(errors.DelegationTokenNotFound):
+                admin.renew_delegation_token(text)
+            for call in (admin.renew_delegation_token, admin.expire_delegation_token):
+                with pytest.raises(errors.ConfigError, match="as base64 text") as mistaken:
+                    call(f"{text}!")
+                output.add_error(mistaken.value)
             fail(output, servers, "delegation token", **options)
             output.add_client(admin)
         add_cluster(output, cluster)

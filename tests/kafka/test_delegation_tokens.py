@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -174,6 +175,17 @@ def answers(place: Place) -> Iterator[tuple[str, Any]]:
     until(lambda: not is_known(alice, token.token_id))
     again = change(alice, -5, expire=True)
     yield "removed before", (again.error_code, times(again))
+    short = creation(1, renewers=renewers("User", "bob"))
+    until(lambda: is_known(alice, short.token_id) and time.time() * 1000 > short.max_timestamp_ms + 1)
+    for label, client, period, expire in (
+        ("renewed", alice, 1000, False),
+        ("renewed by carol", carol, 1000, False),
+        ("ended by carol", carol, 1000, True),
+        ("removed by carol", carol, -5, True),
+        ("ended", alice, 1000, True),
+        ("removed", bob, -5, True),
+    ):
+        yield f"expired token {label}", change(client, period, short.hmac, expire=expire).error_code
     for client in (alice, bob, carol, by_token, with_open):
         client.close()
 

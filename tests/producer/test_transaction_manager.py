@@ -243,6 +243,20 @@ def test_coordinator_that_moved_is_looked_up_again(fixture):
     assert fixture.manager.state is S.READY
 
 
+def test_pauses_while_markers_are_written_grow_from_two_milliseconds(fixture):
+    fixture.manager.begin()
+    fixture.manager.add_offsets(OFFSETS, GroupMetadata("g"))
+    fixture.work()
+    fixture.manager.commit()
+    pauses = []
+    for _ in range(6):
+        fixture.refuse(errors.ConcurrentTransactions.code)
+        pauses.append(round(fixture.manager.retry_at - fixture.now, 6))
+    assert pauses == [0.002, 0.004, 0.008, 0.016, 0.02, 0.02]
+    fixture.work()
+    assert fixture.manager.state is S.READY
+
+
 def test_every_state_but_the_last_can_be_left():
     assert set(TRANSITIONS) == set(TransactionState)
     left = {state for state, following in TRANSITIONS.items() if following}

@@ -6,6 +6,7 @@ A principal is a text like `User:alice`, a time is in milliseconds since 1970.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyclient import errors
@@ -13,13 +14,20 @@ from pyclient.acls import AclOperation, ResourceType
 from pyclient.broker_embedded.controller.features import METADATA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Set
+    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 SECRET_KEY: Final = "delegation.token.secret.key"
 USER: Final = "User"
 """The only type of principal that may renew tokens."""
+_MOST_RENEWERS: Final = 1000
+"""Renewers of a token. Kafka has no such limit; without one, a client's token costs every node as much as it likes."""
+_MOST_NAME_BYTES: Final = 32_767
+"""Bytes of a principal's name: more cannot be told to clients that describe tokens by version 1."""
+_MOST_REMOVED: Final = 1000
+"""Expired tokens that are removed at once; the others are removed the next time."""
 _SUPPORTED_SINCE: Final = 14
 """metadata.version 3.6-IV2."""
 
@@ -85,6 +93,15 @@ def renewer_of(kind: str, name: str) -> str:
     return f"{kind}:{name}"
 
 
+def check_size(owner: str, renewers: Sequence[str]) -> None:
+    """Raise `InvalidRequest` for more renewers, or a longer name, than a token may have."""
+    if len(renewers) > _MOST_RENEWERS:
+        raise errors.InvalidRequest(f"the token has {len(renewers)} renewers: {_MOST_RENEWERS} are the most")
+    longest = max(len(name.encode()) for name in (owner, *renewers))
+    if longest > _MOST_NAME_BYTES:
+        raise errors.InvalidRequest(f"a principal has {longest} bytes: {_MOST_NAME_BYTES} are the most")
+
+
 def create(
     settings: TokenSettings,
     token_id: str,
@@ -97,45 +114,63 @@ def create(
 ) -> Token:
     """Return a new token."""
     lifetime = min(settings.max_lifetime_ms, max_lifetime_ms) if max_lifetime_ms > 0 else settings.max_lifetime_ms
-    last = now + lifetime
-    return Token(token_id, owner, requester, tuple(renewers), now, last, min(last, now + settings.expiry_time_ms))
+    last = _sum(now, lifetime)
+    expiry = min(last, _sum(now, settings.expiry_time_ms))
+    return Token(token_id, owner, requester, tuple(renewers), now, last, expiry)
 
 
-def find(settings: TokenSettings, tokens: Mapping[str, Token], hmac: bytes) -> Token:
-    """Return the token with an HMAC. Raise `DelegationTokenNotFound`."""
+def find(settings: TokenSettings, tokens: Mapping[str, Token], hmac: bytes) -> IncrementalTask[Token]:
+    """Return the token with an HMAC. Raise `DelegationTokenNotFound`. `tokens` may change between two steps."""
     from hmac import compare_digest
 
-    for token in tokens.values():
-        if compare_digest(settings.hmac(token.token_id), hmac):
-            return token
+    for token_id in list(tokens):
+        if compare_digest(settings.hmac(token_id), hmac):
+            if token_id in tokens:
+                return tokens[token_id]
+            break
+        yield None
     raise errors.DelegationTokenNotFound("no delegation token has this HMAC")
 
 
 def renew(settings: TokenSettings, token: Token, principal: str, period_ms: int, now: int) -> Token:
     """Return the token with a later end: after `period_ms`, if that is positive.
 
-    Raise `DelegationTokenExpired` or `DelegationTokenOwnerMismatch`.
+    Raise `DelegationTokenExpired` or, for a token that is still valid, `DelegationTokenOwnerMismatch`.
     """
-    _check_changeable(token, principal, now)
+    _check_valid(token, now)
+    _check_may_change(token, principal)
     period = min(settings.expiry_time_ms, period_ms) if period_ms > 0 else settings.expiry_time_ms
-    return token._replace(expiry_timestamp=min(token.max_timestamp, now + period))
+    return token._replace(expiry_timestamp=min(token.max_timestamp, _sum(now, period)))
 
 
 def expire(token: Token, principal: str, period_ms: int, now: int) -> Token | None:
-    """Return the token that ends after `period_ms`; None, to remove it, if that is negative. Raise as `renew`."""
-    _check_changeable(token, principal, now)
+    """Return the token that ends after `period_ms`; None, to remove it, if that is negative.
+
+    Raise `DelegationTokenOwnerMismatch` or, for a period that is not negative, `DelegationTokenExpired`: as in Kafka,
+    a token that has expired can still be removed, and it is first looked at who asks.
+    """
+    _check_may_change(token, principal)
     if period_ms < 0:
         return None
-    return token._replace(expiry_timestamp=min(token.max_timestamp, now + period_ms))
+    _check_valid(token, now)
+    return token._replace(expiry_timestamp=min(token.max_timestamp, _sum(now, period_ms)))
 
 
-def _check_changeable(token: Token, principal: str, now: int) -> None:
+def _check_valid(token: Token, now: int) -> None:
     if token.is_over(now):
         raise errors.DelegationTokenExpired(f"delegation token {token.token_id} has expired")
+
+
+def _check_may_change(token: Token, principal: str) -> None:
     if principal not in (token.owner, *token.renewers):
         raise errors.DelegationTokenOwnerMismatch(
             f"{principal} is neither owner nor renewer of delegation token {token.token_id}"
         )
+
+
+def _sum(time: int, period: int) -> int:
+    """Return the time after a period, at most the largest that a record can hold."""
+    return min(time + period, 2**63 - 1)
 
 
 def is_visible(
@@ -155,8 +190,8 @@ def is_visible(
 
 
 def removals(tokens: Iterable[Token], now: int) -> list[Any]:
-    """Return the records that remove the expired tokens."""
-    return [removal_of(token) for token in tokens if token.is_over(now)]
+    """Return the records that remove expired tokens: at most so many as are appended at once."""
+    return [removal_of(token) for token in islice((each for each in tokens if each.is_over(now)), _MOST_REMOVED)]
 
 
 def record_of(token: Token) -> Any:

@@ -47,6 +47,7 @@ def handle(
         renewers = yield from in_steps(
             lambda each: delegation_tokens.renewer_of(each.principal_type, each.principal_name), request.renewers
         )
+        delegation_tokens.check_size(_owner(request, context), renewers)
         settings = delegation_tokens.TokenSettings.of(services.configs.current)
         delegation_tokens.check_supported(services.controller.image.features)
         token = delegation_tokens.create(

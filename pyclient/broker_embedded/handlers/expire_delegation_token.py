@@ -15,6 +15,7 @@ from pyclient.protocol.messages.expire_delegation_token import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 def _refusal(_request: ExpireDelegationTokenRequest, context: RequestContext) -> ExpireDelegationTokenResponse | None:
@@ -24,14 +25,16 @@ def _refusal(_request: ExpireDelegationTokenRequest, context: RequestContext) ->
 
 
 @handles(ExpireDelegationTokenRequest, versions=(1, 2), durable=Durable.METADATA, forwarded=True, refused_by=_refusal)
-def handle(request: ExpireDelegationTokenRequest, context: RequestContext) -> ExpireDelegationTokenResponse:
+def handle(
+    request: ExpireDelegationTokenRequest, context: RequestContext
+) -> IncrementalTask[ExpireDelegationTokenResponse]:
     """Change the end of a token. A negative period removes it; the answer has the time of that."""
     services = context.services
     image = services.controller.image
     try:
         settings = delegation_tokens.TokenSettings.of(services.configs.current)
         delegation_tokens.check_supported(image.features)
-        token = delegation_tokens.find(settings, image.delegation_tokens, bytes(request.hmac))
+        token = yield from delegation_tokens.find(settings, image.delegation_tokens, bytes(request.hmac))
         now = services.clock.time_ms()
         changed = delegation_tokens.expire(token, context.principal, request.expiry_time_period_ms, now)
         record = delegation_tokens.removal_of(token) if changed is None else delegation_tokens.record_of(changed)

@@ -12,6 +12,7 @@ from pyclient.protocol.messages.renew_delegation_token import RenewDelegationTok
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 
 
 def _refusal(_request: RenewDelegationTokenRequest, context: RequestContext) -> RenewDelegationTokenResponse | None:
@@ -21,14 +22,16 @@ def _refusal(_request: RenewDelegationTokenRequest, context: RequestContext) -> 
 
 
 @handles(RenewDelegationTokenRequest, versions=(1, 2), durable=Durable.METADATA, forwarded=True, refused_by=_refusal)
-def handle(request: RenewDelegationTokenRequest, context: RequestContext) -> RenewDelegationTokenResponse:
+def handle(
+    request: RenewDelegationTokenRequest, context: RequestContext
+) -> IncrementalTask[RenewDelegationTokenResponse]:
     """Renew a token; never beyond its maximum lifetime."""
     services = context.services
     image = services.controller.image
     try:
         settings = delegation_tokens.TokenSettings.of(services.configs.current)
         delegation_tokens.check_supported(image.features)
-        token = delegation_tokens.find(settings, image.delegation_tokens, bytes(request.hmac))
+        token = yield from delegation_tokens.find(settings, image.delegation_tokens, bytes(request.hmac))
         now = services.clock.time_ms()
         renewed = delegation_tokens.renew(settings, token, context.principal, request.renew_period_ms, now)
         services.controller.append([delegation_tokens.record_of(renewed)])

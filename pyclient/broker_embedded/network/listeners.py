@@ -248,7 +248,10 @@ class BoundListener:
         env = self._env
         if self._users is None:
             passwords = {**env.config.users, **self.config.passwords}
-            logins = TokenLogins(env.config, env.image.delegation_tokens, env.clock.time_ms)
+            # Tokens are for clients: on the controllers' listener, which takes forwarded requests, they log nobody in.
+            logins = None
+            if not self.config.is_controller:
+                logins = TokenLogins(env.config, env.image.delegation_tokens, env.clock.time_ms)
             self._users = Users(passwords, env.image.scram_credentials, self._tokens, logins)
         return SaslSession(
             connection, self._users, self.config, env.config.seconds("connection.failed.authentication.delay.ms")

@@ -65,7 +65,7 @@ class Users:
         """`tokens` is needed by OAUTHBEARER only."""
         self.tokens = tokens
         self.delegation_tokens = delegation_tokens
-        self._keys_of_tokens: dict[tuple[str, str, bool], scram.Keys] = {}
+        self._keys_of_tokens: dict[tuple[str, str], scram.Keys] = {}
         self._passwords = passwords
         self._credentials = credentials
         self._secret = secrets.token_bytes(32)
@@ -91,18 +91,15 @@ class Users:
         """Return a token and its HMAC; None for an unknown or expired one."""
         return None if self.delegation_tokens is None else self.delegation_tokens.find(token_id)
 
-    def keys_of_token(self, token_id: str, password: bytes | None, mechanism: str) -> scram.Keys:
-        """Return the keys of a delegation token. It takes as long for an unknown one, without a `password`."""
-        name = token_id, mechanism, password is not None
-        keys = self._keys_of_tokens.get(name)
-        if keys is None:
-            text = base64.b64encode(password or self._secret).decode()
-            salt, iterations = self.salt_of(token_id), scram.LEAST_ITERATIONS
-            keys = scram.keys_of(mechanism, scram.salted_password(mechanism, text, salt, iterations))
-            while len(self._keys_of_tokens) >= _MOST_KEPT:
-                self._keys_of_tokens.pop(next(iter(self._keys_of_tokens)))
-            self._keys_of_tokens[name] = keys
-        return keys
+    def known_keys(self, token_id: str, mechanism: str) -> scram.Keys | None:
+        """Return the keys of a delegation token, if they were derived before."""
+        return self._keys_of_tokens.get((token_id, mechanism))
+
+    def keep_keys(self, token_id: str, mechanism: str, keys: scram.Keys) -> None:
+        """Remember the keys of a delegation token that exists."""
+        while len(self._keys_of_tokens) >= _MOST_KEPT:
+            self._keys_of_tokens.pop(next(iter(self._keys_of_tokens)))
+        self._keys_of_tokens[token_id, mechanism] = keys
 
 
 class PlainServer:
@@ -138,6 +135,7 @@ class ScramServer:
         self._own = nonce
         self._keys: scram.Keys | None = None
         self._token: Token | None = None
+        self._password = b""
         self._started: tuple[scram.ClientFirst, str, bytes] | None = None
 
     def next(self, message: bytes) -> Step:
@@ -150,26 +148,37 @@ class ScramServer:
 
     @property
     def needs_keys(self) -> bool:
-        """Whether `derive_keys` has to be called before the client's proof is looked at."""
-        return self._started is not None and self._started[0].by_token
+        """Whether `derive_keys` has to be called before the client's proof is looked at.
 
-    def derive_keys(self) -> Callable[[], None]:
-        """Return a function for another thread: it derives the keys of the delegation token, which takes its time."""
-        assert self._started is not None
-        token_id = self._started[0].user
-        found = self._users.delegation_token(token_id)
+        Never for a delegation token that does not exist or has expired: a client that is not known yet must not make
+        the broker compute, or keep, anything for a name that it made up.
+        """
+        return self._token is not None and self._keys is None
 
-        def derive() -> None:
-            keys = self._users.keys_of_token(token_id, None if found is None else found[1], self._mechanism)
-            if found is not None:
-                self._token, self._keys = found[0], keys
+    def derive_keys(self) -> Callable[[], scram.Keys]:
+        """Return a function for another thread: it derives the keys of the delegation token, which takes its time.
 
-        return derive
+        Hand its result to `keep_keys`.
+        """
+        assert self._token is not None
+        text, salt = base64.b64encode(self._password).decode(), self._users.salt_of(self._token.token_id)
+        mechanism = self._mechanism
+        return lambda: scram.keys_of(mechanism, scram.salted_password(mechanism, text, salt, scram.LEAST_ITERATIONS))
+
+    def keep_keys(self, keys: scram.Keys) -> None:
+        """Take the keys of the delegation token, also for its next logins."""
+        assert self._token is not None
+        self._keys = keys
+        self._users.keep_keys(self._token.token_id, self._mechanism, keys)
 
     def _first(self, message: bytes) -> Step:
         first = scram.ClientFirst.decode(message)
         if first.by_token:
             salt, iterations = self._users.salt_of(first.user), scram.LEAST_ITERATIONS
+            found = self._users.delegation_token(first.user)
+            if found is not None:
+                self._token, self._password = found
+                self._keys = self._users.known_keys(first.user, self._mechanism)
         else:
             salt, iterations, self._keys = self._users.credential(first.user, self._mechanism)
         nonce = first.nonce + self._own
@@ -186,6 +195,8 @@ class ScramServer:
             raise self._failure()
         if self._token is None:
             return Step(scram.server_final(signature), first.user)
+        if self._users.delegation_token(first.user) is None:  # it has ended since the first message
+            raise self._failure()
         assert self._users.delegation_tokens is not None
         owner = self._token.owner.partition(":")[2]
         seconds = self._users.delegation_tokens.seconds_left(self._token)
@@ -265,7 +276,7 @@ class SaslSession:
         if isinstance(exchange, PlainServer) or (isinstance(exchange, ScramServer) and not exchange.needs_keys):
             return exchange.next(message)
         if isinstance(exchange, ScramServer):
-            await in_daemon_thread("pyclient-scram", exchange.derive_keys())
+            exchange.keep_keys(await in_daemon_thread("pyclient-scram", exchange.derive_keys()))
             step = exchange.next(message)
         else:
             step = Step(*await exchange.next(message))

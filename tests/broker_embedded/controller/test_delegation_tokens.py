@@ -17,6 +17,7 @@ from pyclient.broker_embedded.controller import delegation_tokens as tokens
 from pyclient.broker_embedded.controller import records
 from pyclient.broker_embedded.controller.delegation_tokens import SECRET_KEY, Token, TokenLogins, TokenSettings
 from pyclient.broker_embedded.controller.image import MetadataImage
+from pyclient.broker_embedded.log.incremental_task import run_here
 
 DAY = 86_400_000
 SETTINGS = TokenSettings(b"secret", 7 * DAY, DAY)
@@ -77,10 +78,57 @@ def test_older_metadata_have_no_tokens(features: dict[str, int]) -> None:
 
 def test_token_is_found_by_its_hmac() -> None:
     known = {name: new(token_id=name) for name in ("a", "b")}
-    assert tokens.find(SETTINGS, known, SETTINGS.hmac("b")) is known["b"]
+    assert run_here(tokens.find(SETTINGS, known, SETTINGS.hmac("b"))) is known["b"]
     for wrong in (b"", bytes(64), SETTINGS.hmac("c"), SETTINGS.hmac("b")[:-1]):
         with pytest.raises(errors.DelegationTokenNotFound):
-            tokens.find(SETTINGS, known, wrong)
+            run_here(tokens.find(SETTINGS, known, wrong))
+
+
+def test_token_is_looked_for_in_steps_and_found_as_it_is_at_the_end() -> None:
+    known = {name: new(token_id=name) for name in ("a", "b")}
+    steps = tokens.find(SETTINGS, known, SETTINGS.hmac("b"))
+    next(steps)  # "a" was compared
+    renewed = known["b"] = known["b"]._replace(expiry_timestamp=NOW + 1)
+    assert run_here(steps) is renewed
+    steps = tokens.find(SETTINGS, known, SETTINGS.hmac("b"))
+    next(steps)
+    del known["b"]
+    with pytest.raises(errors.DelegationTokenNotFound):
+        run_here(steps)
+
+
+def test_lifetimes_beyond_the_largest_time_end_with_it() -> None:
+    longest = TokenSettings(b"k", 2**63 - 1, 2**63 - 1)
+    token = new(longest)
+    assert (token.max_timestamp, token.expiry_timestamp) == (2**63 - 1, 2**63 - 1)
+    assert tokens.renew(longest, token, ALICE, -1, NOW).expiry_timestamp == 2**63 - 1
+    assert tokens.expire(token, ALICE, 2**63 - 1, NOW) == token
+    records.encode(tokens.record_of(token), 30)  # it can be written
+
+
+@pytest.mark.parametrize(
+    ("owner", "renewers", "text"),
+    [
+        (ALICE, [BOB] * 1001, "1001 renewers"),
+        (ALICE, [BOB, "User:" + "é" * 16_382], "32769 bytes"),
+        ("User:" + "x" * 32_763, [], "32768 bytes"),
+    ],
+)
+def test_sizes_of_tokens_are_limited(owner: str, renewers: list[str], text: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=text):
+        tokens.check_size(owner, renewers)
+    tokens.check_size("User:" + "x" * 32_762, [BOB] * 1000)
+
+
+def test_expired_tokens_are_removed_in_parts() -> None:
+    known = {str(number): new(token_id=str(number)) for number in range(1500)}
+    known["valid"] = new(now=NOW + DAY)
+    counts = []
+    while removed := tokens.removals(known.values(), NOW + DAY + 1):
+        counts.append(len(removed))
+        for record in removed:
+            del known[record.token_id]
+    assert (counts, list(known)) == ([1000, 500], ["valid"])
 
 
 @pytest.mark.parametrize("change", [lambda *asked: tokens.renew(SETTINGS, *asked), tokens.expire])
@@ -93,8 +141,17 @@ def test_only_owner_and_renewers_change_a_token_until_it_expires(change: Any) ->
     assert change(token, ALICE, 1000, NOW + DAY)
     with pytest.raises(errors.DelegationTokenExpired):
         change(token, ALICE, 1000, NOW + DAY + 1)
-    with pytest.raises(errors.DelegationTokenExpired):  # before it is looked at who asks
-        change(token, CAROL, 1000, NOW + DAY + 1)
+
+
+def test_expired_token_is_not_renewed_and_only_its_users_remove_it() -> None:
+    """In the order in which Kafka checks: Renew looks at the time first, Expire at who asks."""
+    token, late = new(), NOW + DAY + 1
+    with pytest.raises(errors.DelegationTokenExpired):
+        tokens.renew(SETTINGS, token, CAROL, 1000, late)
+    for period in (-1, 1000):
+        with pytest.raises(errors.DelegationTokenOwnerMismatch):
+            tokens.expire(token, CAROL, period, late)
+    assert tokens.expire(token, BOB, -1, late) is None
 
 
 @pytest.mark.parametrize(
@@ -143,9 +200,12 @@ def test_token_never_outlives_its_maximum(longest: int, usual: int, steps: list[
             assert len(removals) == ended
             for record in removals:
                 image.apply(record)
-        elif ended:
+        elif ended and (what == "renew" or period >= 0):
             with pytest.raises(errors.DelegationTokenExpired):
-                tokens.renew(settings, token, ALICE, period, now)
+                if what == "renew":
+                    tokens.renew(settings, token, ALICE, period, now)
+                else:
+                    tokens.expire(token, BOB, period, now)
         elif what == "renew":
             renewed = tokens.renew(settings, token, ALICE, period, now)
             wanted = min(usual, period) if period > 0 else usual

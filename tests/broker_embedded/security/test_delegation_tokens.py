@@ -12,8 +12,11 @@ import pytest
 from pyclient import Admin, AsyncAdmin, Consumer, Producer, errors
 from pyclient.admin import DelegationToken
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.config.listeners import INTER_BROKER_USER
+from pyclient.broker_embedded.controller.delegation_tokens import SECRET_KEY, Token, TokenLogins
 from pyclient.broker_embedded.controller.forwarding import principal_bytes, principal_in
+from pyclient.broker_embedded.network.sasl import ScramServer, Users
 from pyclient.protocol import framing
 from pyclient.protocol.messages.create_delegation_token import (
     CreatableRenewers,
@@ -82,7 +85,9 @@ def test_token_is_created_described_renewed_and_removed(cluster: EmbeddedCluster
         assert (len(token.token_id), len(token.hmac)) == (22, 64)
         assert admin.describe_delegation_tokens([ALICE]) == [token]
         assert renewer.describe_delegation_tokens([BOB]) == [token]
-        assert admin.describe_delegation_tokens([]) == admin.describe_delegation_tokens([CAROL]) == []
+        carol_s = {each.token_id for each in admin.describe_delegation_tokens([CAROL])}
+        assert admin.describe_delegation_tokens([]) == []
+        assert token.token_id not in carol_s
         soon = renewer.renew_delegation_token(token.hmac, renew_period_ms=60_000)
         assert token.issue_timestamp_ms < soon < token.expiry_timestamp_ms
         assert admin.describe_delegation_tokens([ALICE])[0].expiry_timestamp_ms == soon
@@ -209,6 +214,29 @@ def test_token_is_no_user_and_a_user_no_token(cluster: EmbeddedCluster) -> None:
             )
             client.close()
         admin.expire_delegation_token(token.hmac)
+
+
+def test_keys_are_derived_once_and_only_for_tokens_that_exist() -> None:
+    now = 0
+    tokens = {"known": Token("known", ALICE, ALICE, (), 0, DAY, DAY)}
+    logins = TokenLogins(BrokerConfig.build({SECRET_KEY: "k"}, data_dir=""), tokens, lambda: now)
+    users = Users({}, {}, None, logins)
+
+    def started(token_id: str, mechanism: str = "SCRAM-SHA-256") -> ScramServer:
+        server = ScramServer(mechanism, users, "nonce")
+        assert not server.needs_keys
+        server.next(f"n,,n={token_id},r=theirs,tokenauth=true".encode())
+        return server
+
+    assert not started("unknown").needs_keys
+    first = started("known")
+    assert first.needs_keys
+    first.keep_keys(first.derive_keys()())
+    assert not first.needs_keys
+    assert not started("known").needs_keys  # it has the keys
+    assert started("known", "SCRAM-SHA-512").needs_keys
+    now = DAY + 1
+    assert not started("known", "SCRAM-SHA-512").needs_keys
 
 
 def test_removed_token_is_refused_with_what_to_check(cluster: EmbeddedCluster) -> None:
@@ -375,6 +403,7 @@ def test_three_nodes_know_a_token_that_one_was_asked_for() -> None:
             )
             assert client.call(unknown, 3).error_code == errors.InvalidPrincipalType.code
         with admin_of(cluster) as admin:
+            until(admin.describe_delegation_tokens)
             [token] = admin.describe_delegation_tokens()
         assert (token.token_id, token.hmac) == (created.token_id, created.hmac)
         for broker in cluster.brokers:
@@ -397,25 +426,56 @@ def test_three_nodes_know_a_token_that_one_was_asked_for() -> None:
                 until(lambda client=client: not client.call(DESCRIBE, 3).tokens)  # type: ignore[misc]
 
 
+def controller_client(cluster: EmbeddedCluster) -> RawClient:
+    """A raw client of the active controller's listener for other nodes; it has sent nothing."""
+    until(lambda: cluster.controller_id is not None)
+    assert cluster.controller_id is not None
+    return RawClient(f"127.0.0.1:{cluster.node(cluster.controller_id).config.listeners.controller.port}")
+
+
+def forwarded(cluster: EmbeddedCluster, *, by_token: bool) -> int:
+    """Forward the creation of a token as a broker does, and return the error code of the answer inside."""
+    secret = cluster.brokers[0].config.users[INTER_BROKER_USER]
+    envelope = EnvelopeRequest(
+        request_data=b"".join(framing.encode_request(CREATE, 3, 1, "c"))[4:],
+        request_principal=principal_bytes(ALICE, token_authenticated=by_token),
+        client_host_address=bytes((127, 0, 0, 1)),
+    )
+
+    answers: list[Any] = []
+
+    def is_answered() -> bool:
+        client = controller_client(cluster)
+        client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        login = SaslAuthenticateRequest(auth_bytes=f"\0{INTER_BROKER_USER}\0{secret}".encode())
+        assert client.call(login, 2).error_code == 0
+        answered = client.call(envelope, 0)
+        client.close()
+        assert answered.error_code in (0, errors.NotController.code)  # another node may have become the controller
+        answers.append(answered)
+        return bool(answered.error_code == 0)
+
+    until(is_answered)
+    data = memoryview(answers[-1].response_data)
+    return int(framing.decode_response(CreateDelegationTokenResponse, 3, data)[1].error_code)
+
+
 def test_controller_refuses_a_forwarded_request_of_a_token_itself() -> None:
     """The broker that the client asks refuses it, too; this one has not."""
     with EmbeddedCluster(brokers=3, security="SASL_PLAINTEXT", users=USERS, config=OPTIONS) as cluster:
-        assert cluster.controller_id is not None
-        config = cluster.node(cluster.controller_id).config
-        client = RawClient(f"127.0.0.1:{config.listeners.controller.port}")
-        client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
-        secret = f"\0{INTER_BROKER_USER}\0{config.users[INTER_BROKER_USER]}".encode()
-        assert client.call(SaslAuthenticateRequest(auth_bytes=secret), 2).error_code == 0
-        for by_token, code in ((True, NOT_ALLOWED), (False, 0)):
-            envelope = EnvelopeRequest(
-                request_data=b"".join(framing.encode_request(CREATE, 3, 1, "c"))[4:],
-                request_principal=principal_bytes(ALICE, token_authenticated=by_token),
-                client_host_address=bytes((127, 0, 0, 1)),
-            )
-            answer = client.call(envelope, 0)
-            assert answer.error_code == 0
-            data = memoryview(answer.response_data)
-            assert framing.decode_response(CreateDelegationTokenResponse, 3, data)[1].error_code == code
+        assert forwarded(cluster, by_token=True) == NOT_ALLOWED
+        assert forwarded(cluster, by_token=False) == 0
+
+
+def test_nobody_logs_in_by_a_token_where_requests_are_forwarded() -> None:
+    with (
+        EmbeddedCluster(brokers=3, security="SASL_PLAINTEXT", users=USERS, config=OPTIONS) as cluster,
+        admin_of(cluster) as admin,
+    ):
+        token = admin.create_delegation_token()
+        client = controller_client(cluster)
+        answer = log_in(client, token.token_id, password_of(token), by_token=True)
+        assert answer.error_code == errors.SaslAuthenticationFailed.code
         client.close()
 
 
