@@ -8,7 +8,7 @@ from typing import Final
 
 PACE: Final = 1_048_576  # bytes allocated between two checks whether the sender keeps up
 AHEAD: Final = 4 * PACE  # bytes in use above which `send_many` briefly waits for the sender
-FAR_AHEAD: Final = 33_554_432
+FAR_AHEAD: Final = 16_777_216
 """Bytes in use above which single sends wait for the sender, too, rather than touch memory that was not used before."""
 _PLENTY: Final = 8  # pooled buffers: this much free memory is granted at once, less may wait for more
 
