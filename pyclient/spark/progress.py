@@ -15,9 +15,11 @@ def offsets_behind_latest(progress: Mapping[str, Any] | None) -> dict[TopicParti
 
     `progress` is `query.lastProgress`, one of `query.recentProgress`, or `event.progress` of a
     `StreamingQueryListener`; without any (None), and for sources other than Kafka, there is no lag. The ends of
-    partitions are those that Spark asked for with that micro-batch, from pyspark 4.2 on. Spark gives Python sources no
-    place for the metrics minOffsetsBehindLatest, maxOffsetsBehindLatest and avgOffsetsBehindLatest of its own
-    connector: they are the least, largest and mean value here.
+    partitions are those that Spark asked for with that micro-batch, from pyspark 4.2 on. Of a partition that several
+    sources read it is the largest lag; that of a partition which none has read is counted from offset 0.
+
+    Spark gives Python sources no place for the metrics minOffsetsBehindLatest, maxOffsetsBehindLatest and
+    avgOffsetsBehindLatest of its own connector: they are the least, largest and mean value here.
 
     Example:
         worst = max(offsets_behind_latest(query.lastProgress).values(), default=0)
@@ -26,7 +28,8 @@ def offsets_behind_latest(progress: Mapping[str, Any] | None) -> dict[TopicParti
     for source in (progress or {}).get("sources") or ():
         end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
         if end is not None and latest is not None:
-            found |= lag_of(end, latest)
+            for partition, lag in lag_of(end, latest).items():  # a query may read a topic by several sources
+                found[partition] = max(lag, found.get(partition, 0))
     return found
 
 

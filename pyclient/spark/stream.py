@@ -134,8 +134,8 @@ class Planner:
             if stop < first:
                 self._lost(
                     f"{partition} ends at offset {stop}, before the offset {first} at which the query goes on: the "
-                    "topic was deleted and created again, records were lost by a leader election, or startingOffsets "
-                    "is after the end"
+                    "topic was deleted and created again, records were lost by a leader election, startingOffsets is "
+                    "after the end, or the query reads committed records only, and did not before"
                 )
 
     def _with_new(self, start: Offsets, end: Mapping[TopicPartition, int]) -> Offsets:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -92,6 +92,44 @@ def connect_server(folder: Path) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait(60)
+
+
+@contextmanager
+def workers_on_two_hosts(folder: Path) -> Iterator[str]:
+    """Yield the address of a Spark master with two workers of one core, on loopback addresses of their own."""
+    import pyspark
+
+    spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    environment = _environment(())
+    del environment["SPARK_LOCAL_IP"]  # each has its own
+    with ExitStack() as stack:
+
+        def start(name: str, *arguments: str) -> tuple[Path, subprocess.Popen[bytes]]:
+            log = folder / f"{name}.log"
+            command = [spark_class, f"org.apache.spark.deploy.{name.partition('-')[0]}", "--webui-port", "0"]
+            with log.open("w") as output:
+                process = subprocess.Popen(
+                    [*command, *arguments], env=environment, cwd=folder, stdout=output, stderr=output
+                )
+            stack.callback(process.wait, 60)
+            stack.callback(process.terminate)
+            return log, process
+
+        def found(started: tuple[Path, subprocess.Popen[bytes]], pattern: str) -> list[str]:
+            log, process = started
+            text = log.read_text()
+            assert process.poll() is None, text[-4000:]
+            return re.findall(pattern, text)
+
+        address = r"Starting Spark master at (spark://\S+)"
+        master = start("master.Master", "--host", "127.0.0.1", "--port", "0")
+        until(lambda: found(master, address), "the Spark master did not start")
+        [url] = found(master, address)
+        size = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"))
+        workers = [start(f"worker.Worker-{number}", "--host", f"127.0.0.{number}", *size, url) for number in (2, 3)]
+        for worker in workers:
+            until(lambda worker=worker: found(worker, "Successfully registered"), "a Spark worker did not register")
+        yield url
 
 
 def _environment(packages: tuple[str, ...]) -> dict[str, str]:
