@@ -93,19 +93,19 @@ class VoterChanges:
         """Make a controller a voter when it has caught up with the log. Raises a `BrokerError`, or `ClientError`."""
         key, (host, port) = ReplicaKey(node_id, directory_id(directory)), parse_address(address)
 
-        def ask() -> None:
+        def ask(seconds: float) -> None:
             request = AddRaftVoterRequest(
                 cluster_id=None,
-                timeout_ms=round(_ASK_SECONDS * 1000),
+                timeout_ms=round(min(_ASK_SECONDS, seconds) * 1000),
                 voter_id=node_id,
                 voter_directory_id=key.directory_id,
                 listeners=[Listener(name=_LISTENER, host=host, port=port)],
             )
-            answer = call(self._broker(), request, self._timeout)
+            answer = call(self._broker(), request, seconds)
             try:
                 _check(answer.error_code, answer.error_message, f"adding controller {node_id}")
             except DuplicateVoter:
-                if key not in self._voters():
+                if key not in self._voters(seconds):
                     raise
 
         self._until_done(ask, self._timeout)
@@ -127,34 +127,34 @@ class VoterChanges:
             )
 
     def _remove(self, key: ReplicaKey, timeout: float) -> None:
-        def ask() -> None:
+        def ask(seconds: float) -> None:
             request = RemoveRaftVoterRequest(cluster_id=None, voter_id=key.id, voter_directory_id=key.directory_id)
-            answer = call(self._broker(), request, timeout)
+            answer = call(self._broker(), request, seconds)
             try:
                 _check(answer.error_code, answer.error_message, f"removing controller {key.id}")
             except VoterNotFound:
-                if key.id in {voter.id for voter in self._voters()}:
+                if key.id in {voter.id for voter in self._voters(seconds)}:
                     raise
 
         self._until_done(ask, timeout)
 
-    def _voters(self) -> set[ReplicaKey]:
+    def _voters(self, timeout: float) -> set[ReplicaKey]:
         """Return the voters as the active controller knows them. Raises a `BrokerError`, or `ClientError`."""
         partition = DescribeQuorumRequestPartitionData(partition_index=0)
         topic = DescribeQuorumRequestTopicData(topic_name=TOPIC, partitions=[partition])
-        answer = call(self._broker(), DescribeQuorumRequest(topics=[topic]), self._timeout)
+        answer = call(self._broker(), DescribeQuorumRequest(topics=[topic]), timeout)
         _check(answer.error_code, answer.error_message, "describing the controllers")
         described = answer.topics[0].partitions[0]
         _check(described.error_code, described.error_message, "describing the controllers")
         return {ReplicaKey(each.replica_id, each.replica_directory_id) for each in described.current_voters}
 
     @staticmethod
-    def _until_done(ask: Callable[[], None], timeout: float) -> None:
-        """Call `ask` until it raises no error that can be retried."""
+    def _until_done(ask: Callable[[float], None], timeout: float) -> None:
+        """Call `ask` with the seconds that are left until it raises no error that can be retried."""
         end = time.monotonic() + timeout
         while True:
             try:
-                ask()
+                ask(max(LOOK_AGAIN, end - time.monotonic()))
                 return
             except KafkaError as error:
                 if not error.retriable or time.monotonic() >= end:

@@ -281,9 +281,9 @@ class EmbeddedCluster:
     def add_broker(self, rack: str | None = None, timeout: float = 30.0) -> Broker:
         """Start one more broker, which gets partitions of new topics and by reassignment. Return it."""
         self._check_several("add_broker")
-        self._layout, node = self._layout.with_broker(rack)
-        config = self._configs.config(self._layout, node)
-        broker = self._add(node, config)
+        layout, node = self._layout.with_broker(rack)
+        broker = self._add(node, self._configs.config(layout, node))
+        self._layout = layout
         try:
             self._start_all([broker], timeout)
         except BaseException:
