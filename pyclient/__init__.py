@@ -21,6 +21,7 @@ from pyclient.types import (
 if TYPE_CHECKING:
     from pyclient.admin import Admin, AsyncAdmin, NewTopic
     from pyclient.consumer import AsyncConsumer, Consumer, RebalanceListener, Records, SubscriptionPattern
+    from pyclient.net.sasl.msk_iam import MskIamTokens
     from pyclient.processing import async_process_transactionally, process_transactionally
     from pyclient.producer import (
         AsyncProducer,
@@ -44,6 +45,7 @@ __all__ = [
     "DeliveryFuture",
     "ErrorAction",
     "GroupMetadata",
+    "MskIamTokens",
     "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -69,6 +71,7 @@ _MODULES = {
     "BatchFuture": "pyclient.producer",
     "Consumer": "pyclient.consumer",
     "DeliveryFuture": "pyclient.producer",
+    "MskIamTokens": "pyclient.net.sasl.msk_iam",
     "NewTopic": "pyclient.admin",
     "Producer": "pyclient.producer",
     "ProducerInterceptor": "pyclient.producer",

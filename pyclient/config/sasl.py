@@ -23,6 +23,10 @@ _ENTRY: Final = re.compile(
 )
 _OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s"';]+))""")
 _EXTENSION: Final = "extension_"
+_MSK: Final = (
+    "for Amazon MSK drop it, and set sasl_mechanism to OAUTHBEARER and sasl_oauth_token_provider to "
+    "pyclient.MskIamTokens(region)"
+)
 _EXAMPLE: Final = (
     'one entry like org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
 )
@@ -112,6 +116,8 @@ def _entry(value: Any) -> tuple[str, dict[str, str]]:
     if entry is None:
         raise ValueError(f"it is not {_EXAMPLE}")
     module = entry["module"]
+    if module.endswith(".IAMLoginModule"):
+        raise ValueError(f"IAMLoginModule is Java's: {_MSK}")
     if module not in _MODULES:
         known = " and ".join(name.rpartition(".")[2] for name in _MODULES)
         raise ValueError(f"of login modules, {known} are understood, not {module.rpartition('.')[2]}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from pyclient.errors import MalformedMessage
@@ -28,7 +28,7 @@ class SaslServer:
         self,
         users: Mapping[str, str] = {},
         *,
-        tokens: frozenset[str] = frozenset(),
+        tokens: Container[str] = (),
         mechanisms: tuple[str, ...] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
         lifetime_ms: int = 0,
     ) -> None:
