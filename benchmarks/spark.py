@@ -35,8 +35,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--servers", help="a cluster of yours; without it, an embedded broker in a process of its own")
     parser.add_argument("--connector", default="", help="jars of Spark's own connector, with commas")
+    parser.add_argument("--master", default="local[2]", help="local-cluster[2,1,1024] has two executors of one core")
     given = parser.parse_args()
-    session = spark_session(given.connector)
+    session = spark_session(given.master, given.connector)
     sides = ["pyclient", *(["connector"] if given.connector else [])]
     cluster = None if given.servers else EmbeddedCluster(processes=True).start()
     try:
@@ -48,18 +49,19 @@ def main() -> None:
             cluster.close()
 
 
-def spark_session(jars: str) -> Any:
-    """Return a Spark session of two cores."""
+def spark_session(master: str, jars: str) -> Any:
+    """Return a Spark session."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     builder = builder.config("spark.log.level", "OFF").config("spark.driver.memory", "2g")
+    builder = builder.config("spark.executor.memory", "1g")
     return (builder.config("spark.jars", jars) if jars else builder).getOrCreate()
 
 
