@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.large_requests import REQUESTS, api_of, large_request
+from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.dispatch import RequestContext, handler_of
 from pyclient.broker_embedded.log.incremental_task import finished
@@ -18,6 +19,7 @@ from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker_embedded.nodes import node_of
+from tests.broker_embedded.security.tokens import CREATE, log_in
 from tests.waiting import until
 
 TOPIC = "existing"
@@ -204,3 +206,28 @@ def calls_of_steps(broker: EmbeddedCluster, ask: Callable[[], object]) -> list[i
         ask()
         until(lambda: len(node_of(broker).request_slices) == 0)
     return calls
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("CreateDelegationToken", 0),
+        ("RenewDelegationToken", errors.DelegationTokenNotFound.code),
+        ("ExpireDelegationToken", errors.DelegationTokenNotFound.code),
+        ("DescribeDelegationToken", 0),
+    ],
+)
+def test_request_about_many_tokens_is_served_in_short_slices(connect: Any, name: str, code: int) -> None:
+    """From a client that may ask: the others are refused before there is any work."""
+    with EmbeddedCluster(security="SASL_PLAINTEXT", users={"alice": "secret"}) as cluster:
+        client = connect(cluster)
+        assert log_in(client, "alice", "secret").error_code == 0
+        for _ in range(300):
+            assert client.call(CREATE, 3).error_code == 0
+        client.call(*large_request(name, 300, TOPIC))  # compiles the codec
+        answers: list[Any] = []
+        request, version = large_request(name, 1000, TOPIC)
+        calls = calls_of_steps(cluster, lambda: answers.append(client.call(request, version)))
+        assert answers[0].error_code == code
+        assert len(calls) > 100
+        assert max(calls) < 4 * ITEMS
