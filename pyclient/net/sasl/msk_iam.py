@@ -34,20 +34,13 @@ class MskIamTokens:
         `profile` in the shared files, or those of a role that is assumed by its ARN, under `session_name`. Raise
         `ConfigError` for both profile and role, and without Amazon's signer.
         """
-        try:
-            from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # few clients need it
-        except ImportError as error:
-            raise ConfigError(
-                f"MskIamTokens needs the package aws-msk-iam-sasl-signer-python ({error}): "
-                "pip install 'pyclient-kafka[msk]'"
-            ) from error
+        _signer()
         if not isinstance(region, str) or not region:
             raise ConfigError(f"region is {region!r}: give the AWS region of the cluster, like eu-central-1")
         if profile is not None and role_arn is not None:
             raise ConfigError("profile and role_arn are both given: drop one, or name the profile by AWS_PROFILE")
         if session_name is not None and role_arn is None:
             raise ConfigError("session_name is that of a role that is assumed: give role_arn, too")
-        self._signer = MSKAuthTokenProvider
         self._region, self._profile, self._role_arn = region, profile, role_arn
         self._session_name = session_name or _SESSION_NAME
 
@@ -68,12 +61,24 @@ class MskIamTokens:
         return token, end_ms / 1000
 
     def _sign(self) -> tuple[str, int]:
-        signed: Any
+        signer = _signer()
         if self._role_arn is not None:
-            signed = self._signer.generate_auth_token_from_role_arn(self._region, self._role_arn, self._session_name)
+            signed = signer.generate_auth_token_from_role_arn(self._region, self._role_arn, self._session_name)
         elif self._profile is not None:
-            signed = self._signer.generate_auth_token_from_profile(self._region, self._profile)
+            signed = signer.generate_auth_token_from_profile(self._region, self._profile)
         else:
-            signed = self._signer.generate_auth_token(self._region)
+            signed = signer.generate_auth_token(self._region)
         token, end_ms = signed
         return token, end_ms
+
+
+def _signer() -> Any:
+    """Return Amazon's module; raise `ConfigError` if it is not installed."""
+    try:
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # few clients need it
+    except ImportError as error:
+        raise ConfigError(
+            f"MskIamTokens needs the package aws-msk-iam-sasl-signer-python ({error}): "
+            "pip install 'pyclient-kafka[msk]'"
+        ) from error
+    return MSKAuthTokenProvider
