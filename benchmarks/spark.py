@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -62,6 +63,7 @@ def spark_session(master: str, jars: str) -> Any:
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     builder = builder.config("spark.log.level", "OFF").config("spark.driver.memory", "2g")
     builder = builder.config("spark.executor.memory", "1g")
+    builder = builder.config("spark.executorEnv.PYTHONPATH", str(Path(__file__).parents[1]))  # they import this package
     return (builder.config("spark.jars", jars) if jars else builder).getOrCreate()
 
 
