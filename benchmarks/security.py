@@ -1,4 +1,4 @@
-"""Rates over TLS beside confluent-kafka, of the embedded broker beside a real Kafka, and what a login costs.
+"""Compare rates over TLS with confluent-kafka, the embedded broker with a real Kafka, and measure the cost of logins.
 
 `python -m benchmarks.security [--count 1000000] [--runs 3] [--no-kafka]`
 

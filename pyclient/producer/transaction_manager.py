@@ -59,7 +59,7 @@ _LONGEST_PAUSE: Final = 0.02
 
 
 def pause_for_markers(attempts: int) -> float:
-    """Return the seconds to wait after CONCURRENT_TRANSACTIONS, which `attempts` requests before it got, too."""
+    """Return the seconds to wait after CONCURRENT_TRANSACTIONS, which ended `attempts` earlier attempts as well."""
     return min(_FIRST_PAUSE * 2.0 ** min(attempts, 10), _LONGEST_PAUSE)
 
 

@@ -100,53 +100,84 @@ def times(answer: Any) -> tuple[int, ...]:
     return tuple(each - found[0] for each in found) if found[0] > 0 and len(found) > 1 else tuple(found)
 
 
+class Clients(NamedTuple):
+    """Clients that have logged in by password: the owner of the tokens, their renewer, and another user."""
+
+    owner: RawClient
+    renewer: RawClient
+    other: RawClient
+
+
+def principals(kind: str, name: str) -> list[CreatableRenewers]:
+    return [CreatableRenewers(principal_type=kind, principal_name=name)]
+
+
+def create(client: RawClient, lifetime: int = -1, **fields: Any) -> Any:
+    request = CreateDelegationTokenRequest(**{"renewers": [], "max_lifetime_ms": lifetime, **fields})
+    return client.call(request, 3)
+
+
+def change(client: RawClient, period: int, hmac: bytes, *, expire: bool = False) -> Any:
+    if expire:
+        return client.call(ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period), 2)
+    return client.call(RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period), 2)
+
+
 def answers(place: Place) -> Iterator[tuple[str, Any]]:
-    """Yield what a broker answers to requests about tokens, without what differs each time."""
-    alice, bob, carol = (logged_in(place.login, user) for user in USERS)
+    """Yield the answers of a broker to requests about tokens, without what differs each time."""
+    clients = Clients(*(logged_in(place.login, user) for user in USERS))
+    yield from answers_to_creations(clients.owner)
+    token = create(clients.owner, renewers=principals("User", "bob"))
+    until(lambda: is_known(clients.owner, token.token_id))  # Kafka's controller answers before its cache has the token
+    yield from answers_to_changes(clients, token)
+    yield from answers_to_descriptions(clients, token)
+    yield from answers_by_login(place, token)
+    yield from answers_to_removals(clients.owner, token)
+    yield from answers_about_expired_token(clients)
+    for client in clients:
+        client.close()
 
-    def renewers(kind: str, name: str) -> list[CreatableRenewers]:
-        return [CreatableRenewers(principal_type=kind, principal_name=name)]
 
-    def creation(lifetime: int = -1, *, by: RawClient = alice, **fields: Any) -> Any:
-        request = CreateDelegationTokenRequest(**{"renewers": [], "max_lifetime_ms": lifetime, **fields})
-        return by.call(request, 3)
-
-    def created(answer: Any) -> Any:
+def answers_to_creations(client: RawClient) -> Iterator[tuple[str, Any]]:
+    def created(*given: Any, **fields: Any) -> Any:
+        answer = create(client, *given, **fields)
         owner = answer.principal_type, answer.principal_name
         requester = answer.token_requester_principal_type, answer.token_requester_principal_name
         return answer.error_code, owner, requester, times(answer), len(answer.token_id), len(answer.hmac)
 
     for lifetime in (-(2**63), -1, 0, 1000, 2 * DAY, 30 * DAY):
-        yield f"lifetime {lifetime}", created(creation(lifetime))
-    yield "renewer of another type", created(creation(renewers=renewers("Group", "g")))
-    yield "renewer without a name", created(creation(renewers=renewers("User", "")))
-    yield "another owner", created(creation(owner_principal_type="User", owner_principal_name="dave"))
-    yield "owner without a name", created(creation(owner_principal_type="User", owner_principal_name=""))
-    yield "owner of another type", created(creation(owner_principal_type="Group", owner_principal_name="g"))
-    token = creation(renewers=renewers("User", "bob"))
-    until(lambda: is_known(alice, token.token_id))  # Kafka's controller answers before its cache has the token
+        yield f"lifetime {lifetime}", created(lifetime)
+    yield "renewer of another type", created(renewers=principals("Group", "g"))
+    yield "renewer without a name", created(renewers=principals("User", ""))
+    yield "another owner", created(owner_principal_type="User", owner_principal_name="dave")
+    yield "owner without a name", created(owner_principal_type="User", owner_principal_name="")
+    yield "owner of another type", created(owner_principal_type="Group", owner_principal_name="g")
 
-    def change(client: RawClient, period: int, hmac: bytes = token.hmac, *, expire: bool = False) -> Any:
-        if expire:
-            return client.call(ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period), 2)
-        return client.call(RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period), 2)
 
+def answers_to_changes(clients: Clients, token: Any) -> Iterator[tuple[str, Any]]:
     for expire in (False, True):
-        for label, client, hmac in (("carol", carol, token.hmac), ("unknown", alice, bytes(64)), ("no", alice, b"")):
+        for label, client, hmac in (
+            ("carol", clients.other, token.hmac),
+            ("unknown", clients.owner, bytes(64)),
+            ("no", clients.owner, b""),
+        ):
             answer = change(client, 1000, hmac, expire=expire)
             yield f"{label} HMAC, {expire}", (answer.error_code, times(answer))
-        for client in (alice, bob):
+        for client in (clients.owner, clients.renewer):
             for period in (DAY, 2 * DAY, 30 * DAY):
-                answer = change(client, period, expire=expire)
+                answer = change(client, period, token.hmac, expire=expire)
                 about = round((answer.expiry_timestamp_ms - token.issue_timestamp_ms) / 3_600_000)
                 yield f"period {period}, {expire}", (answer.error_code, about)
-    until(lambda: is_known(alice, token.token_id, token.max_timestamp_ms))
+    until(lambda: is_known(clients.owner, token.token_id, token.max_timestamp_ms))
+
+
+def answers_to_descriptions(clients: Clients, token: Any) -> Iterator[tuple[str, Any]]:
     for label, client, owners in (
-        ("all", bob, None),
-        ("none", bob, []),
-        ("bob", bob, ["bob"]),
-        ("bob's", alice, ["bob"]),
-        ("carol's", alice, ["carol"]),
+        ("all", clients.renewer, None),
+        ("none", clients.renewer, []),
+        ("bob", clients.renewer, ["bob"]),
+        ("bob's", clients.owner, ["bob"]),
+        ("carol's", clients.owner, ["carol"]),
     ):
         asked = None
         if owners is not None:
@@ -154,12 +185,14 @@ def answers(place: Place) -> Iterator[tuple[str, Any]]:
         answer = client.call(DescribeDelegationTokenRequest(owners=asked), 3)
         found = [each for each in answer.tokens if each.token_id == token.token_id]
         yield f"describe {label}", (answer.error_code, [(each.hmac == token.hmac, each.renewers) for each in found])
-    by_token = RawClient(place.login)
+
+
+def answers_by_login(place: Place, token: Any) -> Iterator[tuple[str, Any]]:
+    by_token, with_open = RawClient(place.login), RawClient(place.open)
     session = log_in(by_token, token.token_id, password_of(token), by_token=True)
     yield "session", (session.error_code, round(session.session_lifetime_ms / 3_600_000))
     yield "unknown token", tuple_of_login(place, "A" * 22, password_of(token))
     yield "wrong password", tuple_of_login(place, token.token_id, "wrong")
-    with_open = RawClient(place.open)
     for label, client in (("by token", by_token), ("open", with_open)):
         for request, version in requests_about(token.hmac):
             answer = client.call(request, version)
@@ -167,27 +200,32 @@ def answers(place: Place) -> Iterator[tuple[str, Any]]:
                 f"{label} {type(request).__name__}",
                 (answer.error_code, times(answer) if request is not DESCRIBE else 0),
             )
-    removed = change(alice, -5, expire=True)
+        client.close()
+
+
+def answers_to_removals(client: RawClient, token: Any) -> Iterator[tuple[str, Any]]:
+    removed = change(client, -5, token.hmac, expire=True)
     yield (
         "removed",
         (removed.error_code, token.issue_timestamp_ms < removed.expiry_timestamp_ms < token.expiry_timestamp_ms),
     )
-    until(lambda: not is_known(alice, token.token_id))
-    again = change(alice, -5, expire=True)
+    until(lambda: not is_known(client, token.token_id))
+    again = change(client, -5, token.hmac, expire=True)
     yield "removed before", (again.error_code, times(again))
-    short = creation(1, renewers=renewers("User", "bob"))
-    until(lambda: is_known(alice, short.token_id) and time.time() * 1000 > short.max_timestamp_ms + 1)
+
+
+def answers_about_expired_token(clients: Clients) -> Iterator[tuple[str, Any]]:
+    token = create(clients.owner, 1, renewers=principals("User", "bob"))
+    until(lambda: is_known(clients.owner, token.token_id) and time.time() * 1000 > token.max_timestamp_ms + 1)
     for label, client, period, expire in (
-        ("renewed", alice, 1000, False),
-        ("renewed by carol", carol, 1000, False),
-        ("ended by carol", carol, 1000, True),
-        ("removed by carol", carol, -5, True),
-        ("ended", alice, 1000, True),
-        ("removed", bob, -5, True),
+        ("renewed", clients.owner, 1000, False),
+        ("renewed by carol", clients.other, 1000, False),
+        ("ended by carol", clients.other, 1000, True),
+        ("removed by carol", clients.other, -5, True),
+        ("ended", clients.owner, 1000, True),
+        ("removed", clients.renewer, -5, True),
     ):
-        yield f"expired token {label}", change(client, period, short.hmac, expire=expire).error_code
-    for client in (alice, bob, carol, by_token, with_open):
-        client.close()
+        yield f"expired token {label}", change(client, period, token.hmac, expire=expire).error_code
 
 
 def is_known(client: RawClient, token_id: str, expiry: int | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""A job whose first attempt at a task hangs until Spark's speculative copy of it has read all its rows.
+"""A job in which the first attempt at a task hangs until Spark's speculative copy of it has read all its rows.
 
 `python program_of_speculation.py MASTER SERVERS DIRECTORY` copies the topic `numbers` to `at-least-once`, and exactly
 once to `by-batch` and, by a stream, to `by-stream`. The executors are on hosts of different names: Spark starts no copy

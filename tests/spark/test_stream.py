@@ -111,8 +111,8 @@ def test_lag_is_that_of_all_kafka_sources() -> None:
 
     ours = source(json.dumps({"t": {"0": 7}}), json.dumps({"t": {"0": 10, "1": 4}}))
     other, before_4_2 = source("7", "9"), source(json.dumps({"u": {"0": 7}}), "None")
-    behind = source({"v": {"0": 1}}, {"v": {"0": 3}})
-    progress = {"sources": [ours, other, before_4_2, behind, source({"v": {"0": 3}}, {"v": {"0": 3}})]}
+    lagging = source({"v": {"0": 1}}, {"v": {"0": 3}})
+    progress = {"sources": [ours, other, before_4_2, lagging, source({"v": {"0": 3}}, {"v": {"0": 3}})]}
     expected = {TopicPartition("t", 0): 3, TopicPartition("t", 1): 4, TopicPartition("v", 0): 2}
     assert offsets_behind_latest(progress) == expected
     assert offsets_behind_latest(None) == {}

@@ -23,9 +23,9 @@ SECRET_KEY: Final = "delegation.token.secret.key"
 USER: Final = "User"
 """The only type of principal that may renew tokens."""
 _MOST_RENEWERS: Final = 1000
-"""Renewers of a token. Kafka has no such limit; without one, a client's token costs every node as much as it likes."""
+"""Renewers of a token. Kafka has no such limit; without one, a client could fill the memory of every node."""
 _MOST_NAME_BYTES: Final = 32_767
-"""Bytes of a principal's name: more cannot be told to clients that describe tokens by version 1."""
+"""Bytes of a principal's name: version 1 of DescribeDelegationToken cannot encode more."""
 _MOST_REMOVED: Final = 1000
 """Expired tokens that are removed at once; the others are removed the next time."""
 _SUPPORTED_SINCE: Final = 14
@@ -146,8 +146,8 @@ def renew(settings: TokenSettings, token: Token, principal: str, period_ms: int,
 def expire(token: Token, principal: str, period_ms: int, now: int) -> Token | None:
     """Return the token that ends after `period_ms`; None, to remove it, if that is negative.
 
-    Raise `DelegationTokenOwnerMismatch` or, for a period that is not negative, `DelegationTokenExpired`: as in Kafka,
-    a token that has expired can still be removed, and it is first looked at who asks.
+    Raise `DelegationTokenOwnerMismatch` or, for a period that is not negative, `DelegationTokenExpired`. The order of
+    the checks is Kafka's: the principal first, and a token that has expired can still be removed.
     """
     _check_may_change(token, principal)
     if period_ms < 0:

@@ -248,7 +248,7 @@ class BoundListener:
         env = self._env
         if self._users is None:
             passwords = {**env.config.users, **self.config.passwords}
-            # Tokens are for clients: on the controllers' listener, which takes forwarded requests, they log nobody in.
+            # Tokens are for clients; the controllers' listener accepts forwarded requests of any principal.
             logins = None
             if not self.config.is_controller:
                 logins = TokenLogins(env.config, env.image.delegation_tokens, env.clock.time_ms)

@@ -45,15 +45,15 @@ class MskIamTokens:
         self._session_name = session_name or _SESSION_NAME
 
     def __repr__(self) -> str:
-        whose = f", profile={self._profile!r}" if self._profile else ""
-        whose += f", role_arn={self._role_arn!r}" if self._role_arn else ""
-        return f"MskIamTokens({self._region!r}{whose})"
+        identity = f", profile={self._profile!r}" if self._profile else ""
+        identity += f", role_arn={self._role_arn!r}" if self._role_arn else ""
+        return f"MskIamTokens({self._region!r}{identity})"
 
     def token(self) -> tuple[str, float]:
         """Return a new token, and when it ends in seconds since 1970. Raise `ConnectionFailed` without credentials."""
         try:
             token, end_ms = self._sign()
-        except Exception as error:  # those of many AWS modules, whose texts may quote credentials
+        except Exception as error:  # errors of many AWS modules; their texts may quote credentials
             raise TokenFailure(
                 f"{self!r}: Amazon's signer made no token ({type(error).__name__}, the cause of this error): check the "
                 "AWS credentials, for example with `aws sts get-caller-identity`"

@@ -144,7 +144,7 @@ def test_only_owner_and_renewers_change_a_token_until_it_expires(change: Any) ->
 
 
 def test_expired_token_is_not_renewed_and_only_its_users_remove_it() -> None:
-    """In the order in which Kafka checks: Renew looks at the time first, Expire at who asks."""
+    """Kafka's order of checks: Renew checks the expiry first, Expire the principal."""
     token, late = new(), NOW + DAY + 1
     with pytest.raises(errors.DelegationTokenExpired):
         tokens.renew(SETTINGS, token, CAROL, 1000, late)

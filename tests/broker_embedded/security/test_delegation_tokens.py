@@ -467,7 +467,7 @@ def test_controller_refuses_a_forwarded_request_of_a_token_itself() -> None:
         assert forwarded(cluster, by_token=False) == 0
 
 
-def test_nobody_logs_in_by_a_token_where_requests_are_forwarded() -> None:
+def test_controllers_listener_refuses_login_by_token() -> None:
     with (
         EmbeddedCluster(brokers=3, security="SASL_PLAINTEXT", users=USERS, config=OPTIONS) as cluster,
         admin_of(cluster) as admin,
