@@ -177,9 +177,14 @@ class LocalLog:
         return self.clock.time_ms() + self.config.file_delete_delay_ms
 
     def truncate_to(self, offset: int) -> int:
-        """Remove the batches that end at or after `offset`. Return the new end; `end_at` must be called with it."""
+        """Remove the batches that end at or after `offset`. Return the new end; `end_at` must be called with it.
+
+        The offset of a batch is outside of its checksum. If the first removed one had a wrong offset, those before
+        `offset` are missing: without compaction, which leaves gaps, the log ends with its last batch.
+        """
         self.segments.drop_behind(offset, self.deletion_time_ms())
-        return self.segments.active.truncate(offset)
+        end = self.segments.active.truncate(offset)
+        return end if self.config.compacts else min(end, self.segments.active.end())
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all batches, and restart empty at `offset`; `end_at` must be called with it."""

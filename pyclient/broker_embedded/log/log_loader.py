@@ -21,7 +21,7 @@ from pyclient.broker_embedded.log.checkpoints import (
     write_topic_id,
 )
 from pyclient.broker_embedded.log.config import LogConfig
-from pyclient.broker_embedded.log.file_records import BatchChecker, DamagedSegment
+from pyclient.broker_embedded.log.file_records import BatchChecker, DamagedSegment, LogOffsetPosition
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 from pyclient.broker_embedded.log.leader_epoch_cache import LeaderEpochFileCache
@@ -39,7 +39,7 @@ from pyclient.broker_embedded.log.producer_state_manager import (
 from pyclient.broker_embedded.log.reconciliation import contradiction
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.clock import Clock
-from pyclient.records import BatchHeader
+from pyclient.records import HEADER_SIZE, BatchHeader, read_header
 from pyclient.types import TopicPartition
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -169,6 +169,9 @@ class LogLoader:
         self.epochs = LeaderEpochFileCache()
         self.producers = ProducerStateManager(name)
         self.damage: DamagedSegment | None = None
+        self._last: LogOffsetPosition | None = None  # the last batch that was checked, with the position of the next
+        self._end_before_last = 0
+        self._is_last_dropped = False
 
     def load(self, files: dict[str, int], *, clean: bool, recovery_point: int) -> IncrementalTask[None]:
         yield from self._make_missing_indexes(files)
@@ -272,7 +275,7 @@ class LogLoader:
             if self.damage is not None:
                 self._drop_segments(index + 1)
                 break
-        if self.end_offset < start:  # damage below the recovery point: the snapshot covers lost batches
+        if self.end_offset < start or self._is_last_dropped:  # the producers' state covers batches that are lost
             yield from self._replay(self._restore_producers(files, self.end_offset))
 
     def _recover_segment(self, segment: LogSegment, start: int, check_from: int) -> IncrementalTask[None]:
@@ -284,7 +287,11 @@ class LogLoader:
                 self._take(segment, *found)
                 yield None
         except DamagedSegment as error:
-            yield from self._cut(segment, error)
+            misplaced = self._misplaced(segment, error)
+            yield from self._cut(segment, misplaced or error)
+            if misplaced is not None:
+                segment.indexes.transactions.truncate(self._end_before_last)
+                self._is_last_dropped = True
         if self.damage is not None:
             self.end_offset = yield from self._find_end(segment)
 
@@ -297,7 +304,28 @@ class LogLoader:
             yield None
         return segment.size
 
+    def _misplaced(self, segment: LogSegment, error: DamagedSegment) -> DamagedSegment | None:
+        """Return the damage of the last good batch if its offset is wrong; None if it may be right.
+
+        The offset of a batch is outside of its checksum. If the next batch has the offset that would follow if there
+        was no gap before the last one, that is the wrong one.
+        """
+        last, end = self._last, self._end_before_last
+        if last is None or last.end != error.position or last.base_offset == end:
+            return None
+        try:
+            after = read_header(segment.records.file.pread(HEADER_SIZE, error.position), 0)
+        except errors.ProtocolError:
+            return None
+        if after.base_offset != end + last.last_offset + 1 - last.base_offset:
+            return None
+        found = f"a batch at offset {last.base_offset}, {end} would be next and {after.base_offset} follows"
+        return DamagedSegment(segment.records.file.path, last.position, found)
+
     def _take(self, segment: LogSegment, position: int, header: BatchHeader) -> None:
+        end = self.end_offset if position else segment.base_offset
+        self._last = LogOffsetPosition(position, position + header.size, header.base_offset, header.last_offset)
+        self._end_before_last = end
         self._take_epoch(header)
         segment.indexes.add_batch(position, header)
         replay_into(segment.indexes, self.producers, position, header)

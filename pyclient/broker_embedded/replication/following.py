@@ -40,6 +40,7 @@ class Truncate:
     """Remove everything from the offset on, then fetch again: the logs diverge before it."""
 
     offset: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +107,30 @@ def decide(following: Following, asked: FetchPartition, answer: PartitionData, l
         return Ignore()
     code = answer.error_code
     if code == errors.OffsetOutOfRange.code:
+        if asked.last_fetched_epoch > following.leader_epoch:
+            return _without_later_epochs(asked, log)
         return FindOffsets()
     if code == errors.FencedLeaderEpoch.code:
         return Fenced()
     if code:
         return Wait(code)
-    if answer.diverging_epoch.epoch >= 0:
-        return Truncate(truncation_offset(answer.diverging_epoch, log))
+    diverging = answer.diverging_epoch
+    if diverging.epoch >= 0:
+        offset = truncation_offset(diverging, log)
+        return Truncate(offset, f"the leader's log ends at {diverging.end_offset} in epoch {diverging.epoch}")
     return Append(answer)
+
+
+def _without_later_epochs(asked: FetchPartition, log: EpochsOfLog) -> Truncate:
+    """Return where to cut a log with batches of a later epoch than the leader's, which the leader does not know.
+
+    The leader epoch of a batch is outside of its checksum: there is damage that only the comparison with the leader
+    shows. A new election cannot be the cause: the leader has answered in the epoch of the request.
+    """
+    _epoch, offset = log.end_offset_for_epoch(asked.current_leader_epoch)
+    latest, known = asked.last_fetched_epoch, asked.current_leader_epoch
+    reason = f"there are batches of epoch {latest}, the leader's epoch is {known}"
+    return Truncate(min(offset, log.end_offset), reason)
 
 
 def truncation_offset(diverging: EpochEndOffset, log: EpochsOfLog) -> int:

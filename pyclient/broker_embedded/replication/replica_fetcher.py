@@ -278,14 +278,9 @@ class ReplicaFetcher:
                     self._append(following.at, opened, answer, asked.current_leader_epoch)
                     following.lag = answer.high_watermark - opened.end_offset
                     following.succeeded()
-                case Truncate(offset):
-                    log.warning(
-                        "%s: truncating to %d, its leader's end in epoch %d; the log ended at %d",
-                        following.at,
-                        offset,
-                        answer.diverging_epoch.epoch,
-                        opened.end_offset,
-                    )
+                case Truncate(offset, reason):
+                    text = "%s: truncating to %d: %s; the log ended at %d"
+                    log.warning(text, following.at, offset, reason, opened.end_offset)
                     opened.truncate_to(offset)
                     return True
                 case FindOffsets():
@@ -354,6 +349,8 @@ class ReplicaFetcher:
         if self.closed or current is None or current[0] is not following or opened.end_offset != end:
             return
         offset, is_emptied = restart_offset(leader_start=leader_start, leader_end=leader_end, end=end)
+        if offset == end and leader_start <= opened.start_offset:
+            return  # nothing is out of range now: the next fetch follows after a pause
         log.warning(
             "%s: the log ends at %d, the leader's is %d..%d: %s at %d",
             following.at,
@@ -368,8 +365,6 @@ class ReplicaFetcher:
                 opened.truncate_fully_and_start_at(offset)
             else:
                 opened.truncate_to(offset)
-                if not opened.config.compacts:  # without compaction there are no gaps: a batch was out of place
-                    opened.truncate_to(opened.segments.active.end())
             opened.advance_start(min(leader_start, opened.end_offset))
             self._logs.flush_checkpoints()
         except (OSError, errors.KafkaError) as error:

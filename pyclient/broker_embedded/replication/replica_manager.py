@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.image import TOPIC_RESOURCE
-from pyclient.broker_embedded.log.damage import first_damage
+from pyclient.broker_embedded.log.damage import end_before_gap, first_damage
 from pyclient.broker_embedded.replication.alter_partition import AlterPartitionManager, Proposal
 from pyclient.broker_embedded.replication.auto_topic_creation import AutoTopicCreationManager
 from pyclient.broker_embedded.replication.damaged_replicas import DamagedReplicas
@@ -45,13 +45,15 @@ _CHECKS: Final = 2  # checks for slow followers in `replica.lag.time.max.ms`
 class HostedPartition:
     """A replicated partition on this node with its log, None until that is open."""
 
-    __slots__ = ("after_fetch", "at", "log", "partition", "topic_id", "woken")
+    __slots__ = ("after_fetch", "at", "is_end_checked", "log", "partition", "topic_id", "woken")
 
     def __init__(self, at: TopicPartition, topic_id: UUID, partition: Partition) -> None:
         self.at = at
         self.topic_id = topic_id
         self.partition = partition
         self.log: UnifiedLog | None = None
+        self.is_end_checked = False
+        """The log's last batch follows the one before it, or was written since the log was opened."""
         self.after_fetch: set[Callable[[], object]] = set()
         """Called after a follower's fetch, and when this node leads no more."""
         self.woken: Callable[[], object] | None = None
@@ -216,6 +218,7 @@ class ReplicaManager:
     def _lead(self, hosted: HostedPartition, opened: UnifiedLog, state: PartitionImage) -> None:
         partition = hosted.partition
         self.fetchers.forget(hosted.topic_id, hosted.at.partition)
+        hosted.is_end_checked = True
         known = opened.high_watermark
         if partition.lead(state, end=opened.end_offset, high_watermark=known, now=self._now):
             log.info("%s: leader in epoch %d, from offset %d on", hosted.at, state.leader_epoch, opened.end_offset)
@@ -239,7 +242,22 @@ class ReplicaManager:
         if state.leader < 0 or not self._damaged.may_fetch(hosted):
             self.fetchers.forget(hosted.topic_id, hosted.at.partition)
         else:
+            self._check_end(hosted, opened)
             self.fetchers.follow(hosted.at, hosted.topic_id, state.leader, state.leader_epoch, opened)
+
+    def _check_end(self, hosted: HostedPartition, opened: UnifiedLog) -> None:
+        """Drop the last batch of a log that was opened if there is a gap before it: the leader has the right one."""
+        if hosted.is_end_checked:
+            return
+        hosted.is_end_checked = True
+        try:
+            end = end_before_gap(opened)
+            if end is not None:
+                log.error("%s: the last batch does not follow offset %d, it is fetched again", hosted.at, end)
+                opened.truncate_to(end)
+                self._logs.flush_checkpoints()
+        except (OSError, errors.KafkaError) as error:
+            self.report_damage(*hosted.at, error)
 
     def _opened(self, hosted: HostedPartition) -> UnifiedLog | None:
         """Return the log, None if it is not open yet or cannot be opened."""

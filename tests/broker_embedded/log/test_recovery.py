@@ -62,6 +62,23 @@ def test_a_crash_loses_nothing_that_was_written(fixture: Any, filled: Any) -> No
     assert log.damage is None
 
 
+@pytest.mark.parametrize(("segment", "batch"), [(0, 1), (0, 2), (8, 0), (16, 1), (16, 2)])
+def test_batch_with_a_higher_offset_is_cut_and_not_the_one_after_it(
+    fixture: Any, filled: Any, segment: int, batch: int
+) -> None:
+    values = fixture.values(filled)
+    filled.close(clean=False)
+    path = fixture.path(f"{segment:020}.log")
+    content = bytearray(path.read_bytes())
+    position, header = list(iter_batches(bytes(content)))[batch]
+    content[position + 6] ^= 1  # the offset is higher by 256, and outside of the checksum
+    path.write_bytes(content)
+    log = fixture.open(clean=False)
+    assert log.end_offset == header.base_offset
+    assert fixture.values(log) == values[: header.base_offset]
+    assert [entry.last_offset for entry in log.producers] == [header.base_offset - 1]
+
+
 def test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch(fixture: Any, filled: Any, caplog: Any) -> None:
     values = fixture.values(filled)
     filled.close(clean=False)

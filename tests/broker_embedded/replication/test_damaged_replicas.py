@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +15,13 @@ from pyclient.broker_embedded.controller.image import PartitionImage
 from pyclient.broker_embedded.controller.replication_control import LOST, UNASSIGNED
 from pyclient.broker_embedded.replication.damaged_replicas import Step, next_step
 from pyclient.errors import CorruptMessage, CorruptRecord, PreferredLeaderNotAvailable
+from pyclient.records import iter_batches
 from tests.waiting import until
 
 SENT = [b"%06d" % number + b"x" * 200 for number in range(300)]
+MORE = [b"more %06d" % number + b"x" * 200 for number in range(40)]
 ALL = [1, 2, 3]
+BASE_LENGTH_EPOCH = struct.Struct(">qii")
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +30,18 @@ def three() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
+def send(cluster: EmbeddedCluster, topic: str, values: list[bytes]) -> None:
+    """Send values in many batches."""
+    with Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=1000) as producer:
+        for future in [producer.send(topic, value) for value in values]:
+            future.result(60)
+
+
 def filled(cluster: EmbeddedCluster, name: str, **configs: str) -> str:
     """Return a topic with one partition, and records in many batches and segments."""
     with Admin(cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(name, 1, 3, configs={"internal.segment.bytes": "20000"} | configs)])
-    with Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=1000) as producer:
-        for future in [producer.send(name, value) for value in SENT]:
-            future.result(60)
+    send(cluster, name, SENT)
     cluster.wait_isr(name, 0, 3)
     until(lambda: len(set(logs(cluster, name).values())) == 1)
     return name
@@ -62,16 +71,18 @@ def segments(cluster: EmbeddedCluster, node: int, topic: str) -> list[Path]:
     return sorted(directory(cluster, node, topic).glob("*.log"))
 
 
-def read(cluster: EmbeddedCluster, topic: str) -> list[bytes]:
+def read(cluster: EmbeddedCluster, topic: str, count: int = len(SENT)) -> list[bytes]:
     with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         found: list[bytes] = []
-        while len(found) < len(SENT):
+        while len(found) < count:
             found += [record.value or b"" for record in consumer.poll(30)]
         return found
 
 
-def check_repaired(cluster: EmbeddedCluster, topic: str, damaged: int | None = None) -> None:
+def check_repaired(
+    cluster: EmbeddedCluster, topic: str, damaged: int | None = None, values: list[bytes] = SENT
+) -> None:
     """Check that all replicas are in sync and equal, and that the damaged bytes of a node are kept."""
 
     def equal() -> bool:
@@ -80,7 +91,7 @@ def check_repaired(cluster: EmbeddedCluster, topic: str, damaged: int | None = N
     cluster.wait_isr(topic, 0, 3)
     until(equal, "the replicas differ")
     assert damaged is None or list(directory(cluster, damaged, topic).glob("*.damaged"))
-    assert read(cluster, topic) == SENT
+    assert read(cluster, topic, len(values)) == values
 
 
 def moved(cluster: EmbeddedCluster, topic: str, node: int) -> bool:
@@ -139,6 +150,50 @@ def test_repair_goes_on_after_a_restart(three: EmbeddedCluster) -> None:
     three.start(leader)
     check_repaired(three, topic)
     until(lambda: moved(three, topic, leader), "the repaired replica may not lead")
+
+
+def last_batches(path: Path, count: int) -> list[int]:
+    """Return the positions of the last batches of a segment."""
+    return [position for position, _header in iter_batches(path.read_bytes())][-count:]
+
+
+def change_header(path: Path, position: int, field: str) -> None:
+    """Change a field of a batch header that the checksum does not cover."""
+    content = bytearray(path.read_bytes())
+    base, _length, epoch = BASE_LENGTH_EPOCH.unpack_from(content, position)
+    bit = next(bit for bit in range(62) if not base >> bit & 1)  # the offset grows
+    changed = {
+        "offset by a little": (base | 1 << bit, epoch),
+        "offset by much": (base | 1 << 40, epoch),
+        "higher epoch": (base, epoch | 1 << 20),
+        "epoch of no leader": (base, -1),
+    }[field]
+    BASE_LENGTH_EPOCH.pack_into(content, position, changed[0], _length, changed[1])
+    path.write_bytes(content)
+
+
+FIELDS = ["offset by a little", "offset by much", "higher epoch", "epoch of no leader"]
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["same-leader", "another-leader"])
+@pytest.mark.parametrize("batch", [1, 3], ids=["last-batch", "earlier-batch"])
+@pytest.mark.parametrize("field", FIELDS)
+def test_follower_replaces_batches_with_a_changed_header(
+    three: EmbeddedCluster, field: str, batch: int, moves: bool
+) -> None:
+    topic = filled(three, f"header-{FIELDS.index(field)}-{batch}-{moves}", **{"internal.segment.bytes": "1000000"})
+    leader = three.leader_of(topic, 0)
+    follower, other = (node for node in ALL if node != leader)
+    three.kill(follower)
+    path = segments(three, follower, topic)[-1]
+    change_header(path, last_batches(path, batch)[0], field)
+    if moves:
+        three.move_leader(topic, 0, other)
+    send(three, topic, MORE)
+    three.start(follower)
+    three.wait_isr(topic, 0, 3)
+    three.node(follower).call("POST", "/verify", {"topic": topic})  # a lower epoch is found when the batch is read
+    check_repaired(three, topic, values=[*SENT, *MORE])
 
 
 def test_only_replica_stays_as_it_is(three: EmbeddedCluster) -> None:

@@ -67,7 +67,19 @@ def test_answers() -> None:
     assert decide(following(), asked(), answer(errors.FencedLeaderEpoch.code), LOG) == Fenced()
     code = errors.UnknownLeaderEpoch.code
     assert decide(following(), asked(), answer(code), LOG) == Wait(code)
-    assert decide(following(), asked(), answer(diverging=(1, 2)), LOG) == Truncate(2)
+    assert decide(following(), asked(), answer(diverging=(1, 2)), LOG) == Truncate(
+        2, "the leader's log ends at 2 in epoch 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("epochs", "offset"), [([(1, 0), (3, 4), (900, 7)], 7), ([(1, 0), (900, 7)], 7), ([(900, 2)], 2)]
+)
+def test_batches_of_an_epoch_after_the_leaders_are_removed(epochs: list[tuple[int, int]], offset: int) -> None:
+    request = asked(offset=10, epoch=3)
+    request.last_fetched_epoch = 900
+    step = decide(following(), request, answer(errors.OffsetOutOfRange.code), Log(epochs, 10))
+    assert step == Truncate(offset, "there are batches of epoch 900, the leader's epoch is 3")
 
 
 @pytest.mark.parametrize("request_", [asked(epoch=2), asked(offset=9)], ids=["epoch", "offset"])
