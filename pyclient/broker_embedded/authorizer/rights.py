@@ -112,6 +112,13 @@ def _coordinators(operation_type: int) -> Each:
     return Each("coordinator", asked, lambda _roles: _ERRORS[kind], outer=True)
 
 
+def _sync_group(request: Any, version: int) -> tuple[Wanted, ...] | None:
+    """Need no right for a request without the fields that version 5 demands: it is refused for that."""
+    if version >= 5 and None in (request.protocol_type, request.protocol_name):
+        return None
+    return ((AclOperation.READ, ResourceType.GROUP, request.group_id),)
+
+
 def _new_producer(request: Any, _version: int) -> tuple[Wanted, ...]:
     if request.transactional_id is not None:
         return ((AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id),)
@@ -165,7 +172,7 @@ RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
     "OffsetDelete": (_field(_DELETE, _GROUP, "group_id"), _topics(_READ)),
     "FindCoordinator": (Whole(_coordinator, errors.GroupAuthorizationFailed), _coordinators(0), _coordinators(1)),
     "JoinGroup": (_OF_GROUP,),
-    "SyncGroup": (_OF_GROUP,),
+    "SyncGroup": (Whole(_sync_group, errors.GroupAuthorizationFailed),),
     "Heartbeat": (_OF_GROUP,),
     "LeaveGroup": (_OF_GROUP,),
     "ConsumerGroupHeartbeat": (_OF_GROUP,),  # its handler asks for the topics

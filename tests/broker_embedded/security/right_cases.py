@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from pyclient import errors
-from pyclient.acls import CLUSTER_NAME, AclOperation, ResourceType
+from pyclient.acls import CLUSTER_NAME, AclBinding, AclOperation, AclPermission, ResourceType
 
 TOPIC, GROUP, CLUSTER, TXN = (
     ResourceType.TOPIC,
@@ -24,6 +24,9 @@ NO_CLUSTER: Final = errors.ClusterAuthorizationFailed.code
 NO_TXN: Final = errors.TransactionalIdAuthorizationFailed.code
 REFUSALS: Final = frozenset({NO_TOPIC, NO_GROUP, NO_CLUSTER, NO_TXN})
 
+GIVEN: Final = ("without", "denied", "with")
+"""What alice is given of the right that a case tests."""
+
 _NAMES: Final = {TOPIC: "rights", GROUP: "rights-group", CLUSTER: CLUSTER_NAME, TXN: "rights-txn"}
 _OF_GROUP: Final[dict[str, Any]] = {"group_id": "rights-group", "generation_id": 1, "member_id": "m"}
 _OF_TXN: Final[dict[str, Any]] = {"transactional_id": "rights-txn", "producer_id": 1, "producer_epoch": 0}
@@ -39,6 +42,9 @@ class Right(NamedTuple):
     def name(self) -> str:
         return _NAMES[self.kind]
 
+    def acl(self, permission: AclPermission = AclPermission.ALLOW) -> AclBinding:
+        return AclBinding(self.kind, self.name, "User:alice", self.operation, permission)
+
 
 class Case(NamedTuple):
     """A request that needs all of `rights`; `tested` is the one that is taken away, which gives `refusal`."""
@@ -53,6 +59,15 @@ class Case(NamedTuple):
     @property
     def label(self) -> str:
         return f"{self.api}-{self.version}-{self.tested.operation.name}-{self.tested.kind.name}"
+
+    def acls(self, given: str) -> list[AclBinding]:
+        """Return alice's ACLs without the right that is tested, with it, or with it and a DENY of it."""
+        acls = [each.acl() for each in self.others]
+        if given != "without":
+            acls.append(self.tested.acl())
+        if given == "denied":
+            acls.append(self.tested.acl(AclPermission.DENY))
+        return acls
 
 
 def _topic(operation: AclOperation, api: str, version: int, fields: dict[str, Any], *others: Right) -> Case:
@@ -119,6 +134,12 @@ _OLD_TXN: Final = {
     "v3_and_below_producer_epoch": 0,
     "v3_and_below_topics": [{"name": "rights", "partitions": [0]}],
 }
+_NEW_TXN: Final = {
+    **_OF_TXN,
+    "verify_only": False,
+    "topics": [{"name": "rights", "partitions": [0]}],
+}
+_SYNC: Final = {**_OF_GROUP, "assignments": []}
 _JOIN: Final = {
     "group_id": "rights-group",
     "session_timeout_ms": 6000,
@@ -201,8 +222,8 @@ CASES: Final = (
     _txn(DESCRIBE, "FindCoordinator", 5, {"key_type": 1, "coordinator_keys": ["rights-txn"]}),
     _group(READ, "JoinGroup", 5, _JOIN),
     _group(READ, "JoinGroup", 9, _JOIN),
-    _group(READ, "SyncGroup", 3, {**_OF_GROUP, "assignments": []}),
-    _group(READ, "SyncGroup", 5, {**_OF_GROUP, "assignments": []}),
+    _group(READ, "SyncGroup", 3, _SYNC),
+    _group(READ, "SyncGroup", 5, {**_SYNC, "protocol_type": "consumer", "protocol_name": "range"}),
     _group(READ, "Heartbeat", 0, _OF_GROUP),
     _group(READ, "Heartbeat", 4, _OF_GROUP),
     _group(READ, "LeaveGroup", 1, {"group_id": "rights-group", "member_id": "m"}),
@@ -249,7 +270,7 @@ CASES: Final = (
     ),
     _txn(WRITE, "AddPartitionsToTxn", 1, _OLD_TXN, Right(TOPIC, WRITE)),
     _topic(WRITE, "AddPartitionsToTxn", 1, _OLD_TXN, _WRITE_TXN),
-    _cluster(ACTION, "AddPartitionsToTxn", 4, {"transactions": []}),
+    _cluster(ACTION, "AddPartitionsToTxn", 4, {"transactions": [_NEW_TXN]}),
     _txn(WRITE, "AddOffsetsToTxn", 1, {**_OF_TXN, "group_id": "rights-group"}, _READ_GROUP),
     _group(READ, "AddOffsetsToTxn", 1, {**_OF_TXN, "group_id": "rights-group"}, _WRITE_TXN),
     _txn(WRITE, "EndTxn", 1, {**_OF_TXN, "committed": True}),
@@ -312,7 +333,7 @@ CASES: Final = (
             "validate_only": True,
         },
     ),
-    _cluster(DESCRIBE, "DescribeUserScramCredentials", 0, {"users": None}),
+    _cluster(DESCRIBE, "DescribeUserScramCredentials", 0, {"users": [{"name": "nobody"}]}),
     _cluster(
         ALTER,
         "AlterUserScramCredentials",

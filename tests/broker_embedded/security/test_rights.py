@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from pyclient.acls import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
+from pyclient import errors
+from pyclient.acls import AclBinding, AclOperation, PatternType, ResourceType
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.authorizer.rights import RIGHTS
-from pyclient.broker_embedded.faults.shapes import error_codes
 from pyclient.broker_embedded.served_apis import CONTROLLER_SERVED, SERVED
-from pyclient.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from pyclient.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from pyclient.protocol.versions import API_KEYS, request_class
-from tests.broker_embedded.admin_replay import message_of
+from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.broker_embedded.conftest import RawClient
-from tests.broker_embedded.security.right_cases import CASES, REFUSALS, Case, Right
-
-USERS = {"alice": "hers", "admin": "his"}
-
-
-def logged_in(cluster: EmbeddedCluster, user: str) -> RawClient:
-    client = RawClient(cluster.bootstrap_servers)
-    client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
-    answer = client.call(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{USERS[user]}".encode()), 2)
-    assert answer.error_code == 0
-    return client
+from tests.broker_embedded.security.right_cases import CASES, GIVEN, REFUSALS, Case
+from tests.broker_embedded.security.rights_client import USERS, errors_of, logged_in, make_topic, replace_acls
 
 
 @pytest.fixture(scope="module")
@@ -43,68 +27,30 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture(scope="module")
 def admin(cluster: EmbeddedCluster) -> Iterator[RawClient]:
-    client = logged_in(cluster, "admin")
-    client.call(MetadataRequest(topics=[MetadataRequestTopic(name="rights")], allow_auto_topic_creation=True), 9)
+    client = logged_in(cluster.bootstrap_servers, "admin")
+    make_topic(client)
     yield client
     client.close()
 
 
-def set_acls(admin: RawClient, acls: list[AclBinding]) -> None:
-    """Replace alice's ACLs."""
-    every = DeleteAclsFilter(
-        resource_type_filter=1,
-        resource_name_filter=None,
-        pattern_type_filter=1,
-        principal_filter=None,
-        host_filter=None,
-        operation=1,
-        permission_type=1,
-    )
-    admin.call(DeleteAclsRequest(filters=[every]), 3)
-    creations = [
-        AclCreation(
-            resource_type=int(acl.resource_type),
-            resource_name=acl.name,
-            resource_pattern_type=int(acl.pattern),
-            principal=acl.principal,
-            host=acl.host,
-            operation=int(acl.operation),
-            permission_type=int(acl.permission),
-        )
-        for acl in acls
-    ]
-    answer = admin.call(CreateAclsRequest(creations=creations), 3)
-    assert not any(each.error_code for each in answer.results)
-
-
-def acl(right: Right, permission: AclPermission = AclPermission.ALLOW) -> AclBinding:
-    return AclBinding(right.kind, right.name, "User:alice", right.operation, permission)
-
-
-def refusals(cluster: EmbeddedCluster, case: Case) -> set[int]:
-    """Return the codes of missing rights in the answer to alice."""
-    request = message_of(request_class(API_KEYS[case.api]), case.fields)
-    with contextlib.closing(logged_in(cluster, "alice")) as client:
-        answer = client.call(request, case.version)
-    return REFUSALS.intersection(error_codes(case.api, case.version, answer))
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
-@pytest.mark.parametrize("rights", ["without", "denied", "with"])
+@pytest.mark.parametrize("rights", GIVEN)
 def test_an_api_needs_its_rights(cluster: EmbeddedCluster, admin: RawClient, case: Case, rights: str) -> None:
-    acls = [acl(each) for each in case.others]
-    if rights != "without":
-        acls.append(acl(case.tested))
-    if rights == "denied":
-        acls.append(acl(case.tested, AclPermission.DENY))
-    set_acls(admin, acls)
-    assert refusals(cluster, case) == (set() if rights == "with" else {case.refusal})
-    if case.api == "DeleteTopics" and rights == "with":
-        admin.call(MetadataRequest(topics=[MetadataRequestTopic(name="rights")], allow_auto_topic_creation=True), 9)
+    replace_acls(admin, case.acls(rights))
+    found = errors_of(cluster.bootstrap_servers, case)
+    assert REFUSALS.intersection(found) == (set() if rights == "with" else {case.refusal})
+    make_topic(admin)
+
+
+def test_sync_group_without_its_protocol_is_refused_before_rights(cluster: EmbeddedCluster, admin: RawClient) -> None:
+    case = next(each for each in CASES if each.api == "SyncGroup" and each.version == 5)
+    replace_acls(admin, [])
+    incomplete = case._replace(fields={**case.fields, "protocol_name": None})
+    assert errors_of(cluster.bootstrap_servers, incomplete) == [errors.InconsistentGroupProtocol.code]
 
 
 def test_there_are_enough_cases() -> None:
-    assert 3 * len(CASES) >= 180
+    assert len(GIVEN) * len(CASES) >= 180
     assert len({case.label for case in CASES}) == len(CASES)
 
 
@@ -114,14 +60,14 @@ def test_every_served_api_is_in_the_table_of_rights() -> None:
 
 def test_topics_that_a_client_may_not_describe_are_not_listed(cluster: EmbeddedCluster, admin: RawClient) -> None:
     def names() -> list[Any]:
-        client = logged_in(cluster, "alice")
+        client = logged_in(cluster.bootstrap_servers, "alice")
         answer = client.call(MetadataRequest(topics=None, include_topic_authorized_operations=True), 9)
         client.close()
         return [(topic.name, topic.topic_authorized_operations) for topic in answer.topics if topic.name == "rights"]
 
-    set_acls(admin, [])
+    replace_acls(admin, [])
     assert names() == []
-    set_acls(
+    replace_acls(
         admin,
         [AclBinding(ResourceType.TOPIC, "ri", "User:*", AclOperation.READ, pattern=PatternType.PREFIXED)],
     )
@@ -131,10 +77,10 @@ def test_topics_that_a_client_may_not_describe_are_not_listed(cluster: EmbeddedC
 def test_acls_are_there_after_a_restart() -> None:
     options = {"super.users": "User:admin"}
     with EmbeddedCluster(security="SASL_PLAINTEXT", users=USERS, acls=[], config=options) as cluster:
-        client = logged_in(cluster, "admin")
-        client.call(MetadataRequest(topics=[MetadataRequestTopic(name="rights")], allow_auto_topic_creation=True), 9)
+        client = logged_in(cluster.bootstrap_servers, "admin")
+        make_topic(client)
         case = next(each for each in CASES if each.api == "Fetch")
-        set_acls(client, [acl(case.tested)])
+        replace_acls(client, case.acls("with"))
         client.close()
         cluster.restart()
-        assert refusals(cluster, case) == set()
+        assert errors_of(cluster.bootstrap_servers, case) == []
