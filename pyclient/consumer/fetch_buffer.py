@@ -68,8 +68,8 @@ class FetchBuffer:
     Not thread-safe: its owner holds a lock. Parts of paused partitions stay in place; parts invalidated by a seek or a
     rebalance are dropped when they are reached. No part leaves the queue before it is used up, so that `rewind` can
     undo a `take` that Ctrl-C interrupted. `wants_more` is set when a partition's buffered bytes fall below `low_bytes`,
-    or the memory that one node's responses hold below `high_bytes`: then fetching may continue. `polls` is the number
-    of the poll that `take` works for.
+    or the memory that one node's responses hold below `high_bytes` or what `wake_below` says: then fetching may
+    continue. `polls` is the number of the poll that `take` works for.
     """
 
     def __init__(self, subscription: SubscriptionState, *, low_bytes: int, high_bytes: int, check_crcs: bool) -> None:
@@ -79,6 +79,7 @@ class FetchBuffer:
         self._check_crcs = check_crcs
         self._queue: deque[CompletedFetch] = deque()
         self._held: dict[int, int] = {}
+        self._wake_below: dict[int, int] = {}
         self._moved: dict[TopicPartition, Moved] = {}
         self.wants_more = False
         self.polls = 1
@@ -101,6 +102,10 @@ class FetchBuffer:
     def held(self, node: int) -> int:
         """Return the bytes of memory that a node's responses hold."""
         return self._held.get(node, 0)
+
+    def wake_below(self, node: int, size: int) -> None:
+        """Set `wants_more`, once, when a node's responses hold less than `size` bytes."""
+        self._wake_below[node] = size
 
     def unchecked(self, limit: int) -> list[FetchedBatch]:
         """Return the batches that `take` would check."""
@@ -299,6 +304,9 @@ class FetchBuffer:
         before = self._held.get(node, 0)
         self._held[node] = left = before + size
         if left < self._high_bytes <= before:
+            self.wants_more = True
+        if left < self._wake_below.get(node, 0):
+            del self._wake_below[node]
             self.wants_more = True
 
     def __len__(self) -> int:

@@ -144,7 +144,10 @@ class FetchPlanner:
         urgent, has_data = self._buffered_state(plan, now)
         room = self._config.fetch_max_bytes - self._buffer.held(node) - reserved
         one = _one_share(self._config)
-        if not urgent or (room < one and has_data):
+        if urgent and room < one and has_data:
+            self._buffer.wake_below(node, max(1, self._config.fetch_max_bytes - reserved - one + 1))
+            return FetchPlan(node, wake_at=plan.wake_at)
+        if not urgent:
             return FetchPlan(node, wake_at=plan.wake_at)
         most = max(_ROUND_BYTES, self._config.fetch_min_bytes)
         plan.max_bytes = max(one, min(room, most, len(plan.targets) * self._config.max_partition_fetch_bytes))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 from pyclient.consumer.completed_fetch import BatchSlice, FetchedBatch
@@ -96,15 +95,16 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
         `columns` names those that are wanted, and their order; `timestamp_type` (0: the producer's time, 1: the
         broker's) is only there if it is named. Raise `ValueError` for a name that is no column.
         Key and value are the bytes in the log, regardless of deserializers; the poll applies those all the same, so
-        best use none. Complete batches share a chunk; part of a batch is a view of that batch's columns, which are
-        built once. Needs pyarrow.
+        best use none. Batches share a chunk; part of a batch that has more records than these is a view of that batch's
+        columns, which are built once. Needs pyarrow.
         """
         from pyclient.records.arrow import DEFAULT_COLUMNS, to_table
 
         parts: list[RecordColumns | tuple[RecordColumns, int, int]] = []
-        for whole, group in groupby(self._slices, key=attrgetter("whole")):
+        total = len(self)
+        for small, group in groupby(self._slices, key=lambda piece: piece.whole or piece.batch.count <= total):
             pieces = list(group)
-            parts += _columns_of(pieces) if whole else map(BatchSlice.rows, pieces)
+            parts += _columns_of(pieces) if small else map(BatchSlice.rows, pieces)
         return to_table(parts, DEFAULT_COLUMNS if columns is None else columns)
 
     def to_pandas(self) -> Any:
@@ -128,7 +128,7 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
 
 
 def _columns_of(pieces: Sequence[BatchSlice]) -> list[RecordColumns]:
-    """Return the columns of whole batches, built in one step; raise `CorruptBatch` with the one that cannot be read."""
+    """Return the columns of slices, built in one step; raise `CorruptBatch` with the one that cannot be read."""
     builder, parts, done = ColumnsBuilder(), [], 0
     rows = [(piece.batch, piece.start, piece.stop) for piece in pieces]
     while done < len(rows):

@@ -128,6 +128,17 @@ def test_held_requested_and_reserved_stay_below_fetch_max_bytes() -> None:
     assert (set(plan.targets), plan.max_bytes) == ({T0, T1}, 1_000)
 
 
+def test_fetch_without_room_is_due_when_the_user_has_taken_the_data() -> None:
+    fixture = FetchFixture(T0, fetch_max_bytes=4_000)
+    fixture.add_buffered(fixture.states[0], 1_500)
+    stale = 3_000  # the request before a seek, which waits at the broker and whose response will be dropped
+    assert fixture.plan(reserved=stale).targets == {}
+    fixture.buffer.wants_more = False
+    fixture.buffer.take(10)
+    assert fixture.buffer.wants_more
+    assert fixture.plan(reserved=stale).max_bytes == 1_000
+
+
 def test_topic_ids_are_used_only_if_all_are_known() -> None:
     fixture = FetchFixture()
     assert not fixture.plan().by_id

@@ -98,6 +98,13 @@ def test_part_of_a_batch_becomes_columns_without_reading_the_batch_again() -> No
     assert [row for value in values for row in value.to_pylist()] == [b"%d" % n for n in range(100)]
 
 
+def test_parts_of_small_batches_share_a_chunk_with_whole_ones() -> None:
+    batches = [(batch_of(first, 10), "t", 0, first, first + 10) for first in (0, 10, 20)]
+    values = records_of(*batches)[5:25].to_arrow().column("value")
+    assert values.num_chunks == 1
+    assert values.to_pylist() == [b"%d" % number for number in range(5, 25)]
+
+
 def test_no_records_are_falsy() -> None:
     empty: Records[Any, Any] = Records()
     assert not empty
