@@ -26,7 +26,9 @@ _TYPES: Final = {
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
 _OF_RECORDS: Final = {"timestampType": "timestamp_type"}
+_OF_PARTITION: Final = ("topic", "partition")
 SINK_COLUMNS: Final = ("value", "key", "headers", "timestamp", "partition", "topic")
+_FEWEST: Final = 1024
 _WANTED: Final = {
     "value": "binary or string",
     "key": "binary or string",
@@ -50,14 +52,17 @@ def to_spark(
 
     Raise `SerializationError` for a key or value that a decoder cannot decode.
     """
-    wanted = dict.fromkeys([*(_OF_RECORDS.get(name, name) for name in names), "offset"])
+    of_records = [name for name in names if name not in _OF_PARTITION]
+    wanted = dict.fromkeys([*(_OF_RECORDS.get(name, name) for name in of_records), "offset"])
     table = records.to_arrow(list(wanted)).combine_chunks()
-    count = table.num_rows
     offsets = table.column("offset")
-    if count and offsets[-1].as_py() >= stop:
+    if table.num_rows and offsets[-1].as_py() >= stop:
         table = table.slice(0, pc.sum(pc.less(offsets, stop)).as_py())
     columns = []
     for name in names:
+        if name in _OF_PARTITION:
+            columns.append(_of_partition(records, name, table.num_rows))
+            continue
         column = table.column(_OF_RECORDS.get(name, name))
         array = column.chunk(0) if column.num_chunks else pa.array([], column.type)
         columns.append(array if array.type == _TYPES[name] else array.cast(_TYPES[name]))
@@ -67,6 +72,19 @@ def to_spark(
         columns[at] = _decode(decoder, columns[at], records, offsets)
         schema = schema.set(at, pa.field(names[at], decoder.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _of_partition(records: Records[Any, Any], name: str, rows: int) -> pa.Array:
+    """Return the column of a value that all rows have, a view of one that is kept."""
+    if not rows:
+        return pa.array([], _TYPES[name])
+    size = 1 << max(rows - 1, _FEWEST - 1).bit_length()
+    return _repeated(getattr(records.partitions()[0], name), name, size).slice(0, rows)
+
+
+@lru_cache(16)
+def _repeated(value: str | int, name: str, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, _TYPES[name]), rows)
 
 
 def _decode(decoder: Decoder, values: pa.Array, records: Records[Any, Any], offsets: pa.ChunkedArray) -> pa.Array:

@@ -25,7 +25,8 @@ ROWS: Final = 20_000
 """Records per Arrow batch: Spark takes batches of 10,000 rows faster than those of 1,000 or 100,000."""
 
 _LOOK: Final = 1.0  # seconds without a record after which the ends of the log are checked
-FETCHING: Final = {"max.partition.fetch.bytes": "4194304", "fetch.max.bytes": "16777216"}
+FETCHING: Final = {"max.partition.fetch.bytes": "4194304", "fetch.max.bytes": "16777216", "fetch.max.wait.ms": "10"}
+"""A fetch need not wait for records, as those of a range are there; it would delay the worker's next task."""
 _FEW: Final = ((1_000, "131072"), (20_000, "1048576"))
 """Offsets up to which a range is small, and the bytes of its fetches: more would be fetched for nothing."""
 
