@@ -42,14 +42,17 @@ class OffsetReader:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._consumer: Consumer[Any, Any] | None = None
+        self._uncommitted: Consumer[Any, Any] | None = None
         self._admin: Admin | None = None
 
     def close(self) -> None:
         """Close the connections."""
-        consumer, self._consumer = self._consumer, None
+        consumers = self._consumer, self._uncommitted
+        self._consumer = self._uncommitted = None
         admin, self._admin = self._admin, None
-        if consumer is not None:
-            consumer.close(timeout=0)
+        for consumer in consumers:
+            if consumer is not None:
+                consumer.close(timeout=0)
         if admin is not None:
             admin.close()
 
@@ -73,6 +76,14 @@ class OffsetReader:
         """Return the offset after the last readable record of each partition."""
         wanted = list(partitions)
         return self._retried("the last offsets", lambda: self._client.end_offsets(wanted)) if wanted else {}
+
+    def ends_of_logs(self, partitions: list[TopicPartition]) -> Offsets:
+        """Return the offset after the last record of each partition, in an open transaction or not."""
+        if self._uncommitted is None:
+            client = {**self._options.client, "isolation.level": "read_uncommitted"}
+            self._uncommitted = Consumer(config=consumer_options(resolved(client)))
+        ends = self._uncommitted.end_offsets
+        return self._retried("the last offsets", lambda: ends(partitions))
 
     def at(self, bound: Bound, partitions: list[TopicPartition], *, ending: bool) -> Offsets:
         """Return the offsets where a query begins, or ends.

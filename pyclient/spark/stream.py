@@ -108,17 +108,26 @@ class Planner:
     def _latest_after(self, start: Offsets) -> Offsets:
         """Return the ends; for some seconds ask again for partitions that are missing or end before `start`.
 
-        A broker may not have the newest metadata yet, and a new leader may not know its end (KIP-207).
+        A broker may not have the newest metadata yet, and a new leader may not know its end (KIP-207). A query that
+        reads committed records only waits at `start` for open transactions, if it has read of them before.
         """
-        latest = self.latest()
+        latest = self._not_before(start, self.latest())
         until = monotonic() + _LOSS_SECONDS
         while self._target is None and any(latest.get(at, -1) < offset for at, offset in start.items()):
             if monotonic() >= until:
                 break
             sleep(max(self._options.retry_interval, _FRESH))
             self._latest_since = self._partitions_since = float("-inf")
-            latest = self.latest()
+            latest = self._not_before(start, self.latest())
         return latest
+
+    def _not_before(self, start: Offsets, latest: Offsets) -> Offsets:
+        """Return the ends, but `start` for partitions whose logs do not end before it."""
+        before = [at for at, offset in latest.items() if offset < start.get(at, 0)]
+        if not before:
+            return latest
+        ends = self._offsets.ends_of_logs(before)
+        return {**latest, **{at: start[at] for at in before if start[at] <= ends[at]}}
 
     def _check_loss(self, start: Offsets, end: Offsets) -> None:
         """Report the partitions between whose start and end records are lost."""
@@ -134,8 +143,8 @@ class Planner:
             if stop < first:
                 self._lost(
                     f"{partition} ends at offset {stop}, before the offset {first} at which the query goes on: the "
-                    "topic was deleted and created again, records were lost by a leader election, startingOffsets is "
-                    "after the end, or the query reads committed records only, and did not before"
+                    "topic was deleted and created again, records were lost by a leader election, or startingOffsets "
+                    "is after the end"
                 )
 
     def _with_new(self, start: Offsets, end: Mapping[TopicPartition, int]) -> Offsets:

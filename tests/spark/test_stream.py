@@ -96,6 +96,25 @@ def test_log_that_ends_before_the_start_goes_on_on_request(kafka_cluster: Embedd
     reader.stop()
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_query_that_has_read_of_an_open_transaction_waits_for_its_end(
+    kafka_cluster: EmbeddedCluster, filled: str, fails: str
+) -> None:
+    """As with another isolation level than before its restart."""
+    committed = {"kafka.isolation.level": "read_committed", "failOnDataLoss": fails}
+    reader, start = stream(kafka_cluster, filled, **committed), {filled: {"0": 5}}
+    with Producer(kafka_cluster.bootstrap_servers, transactional_id=f"{filled}-{fails}") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send_many(filled, [b"d", b"e", b"f"])
+            producer.flush()
+            assert reader.latestOffset(start) == start
+            assert [each.value.size for each in reader.partitions(start, start)] == []
+    until(lambda: reader.latestOffset(start) == {filled: {"0": 7}})  # with the transaction's marker
+    assert [each.value for each in reader.partitions(start, {filled: {"0": 7}})] == [OffsetRange(filled, 0, 5, 7)]
+    reader.stop()
+
+
 @pytest.mark.parametrize("offsets", [{"rate": 5}, {"t": {"a": 1}}, [1]])
 def test_offsets_of_other_sources_are_no_start(kafka_cluster: EmbeddedCluster, filled: str, offsets: Any) -> None:
     reader = stream(kafka_cluster, filled)
