@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from crc32c import crc32c
 
 from pyclient.errors import ClientError, ConfigError
-from pyclient.spark.clients import ADMINS, resolved
+from pyclient.spark.clients import ADMINS, resolved, settle
 from pyclient.spark.writing import IN_TRANSACTIONS, with_defaults
 from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -124,8 +124,11 @@ class ExactlyOnceWriter:
             producer.init_transactions()  # fences older attempts and aborts what they left open
             written = self._committed(name)
             if written is not None and written.batch >= batch:
-                return self._checked(written, batches, batch)
-            return self._write(producer, batches, name, batch)
+                self._check(written, batches, batch)
+            else:
+                written = self._write(producer, batches, name, batch)
+        settle()
+        return written
 
     def _write(self, producer: Producer, batches: Iterable[pa.RecordBatch], name: str, batch: int) -> Marker:
         from pyclient.spark.columns import groups
@@ -155,7 +158,7 @@ class ExactlyOnceWriter:
         newest = max(found, key=lambda each: each.offset, default=None)
         return None if newest is None else Marker.of_offset(newest)
 
-    def _checked(self, written: Marker, batches: Iterable[pa.RecordBatch], batch: int) -> Marker:
+    def _check(self, written: Marker, batches: Iterable[pa.RecordBatch], batch: int) -> None:
         checksum = Checksum()
         for each in batches:
             checksum.add(each)
@@ -166,4 +169,3 @@ class ExactlyOnceWriter:
                 "partition, which a shuffle with another order does not give; write before it, or at least once"
             )
         log.info("batch %d was written before, with %d rows", batch, written.rows)
-        return written

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pyclient.spark.clients import settle
 from pyclient.spark.exactly_once import ExactlyOnceWriter
 from pyclient.spark.tasks import BATCH_ID, QUERY_ID, local_property, task_context
 from pyclient.spark.writing import BatchWriter
@@ -72,9 +71,7 @@ if ARROW_STREAMS:
                 return Written(self._writer.write(iterator))
             task = task_context()
             query, batch = local_property(task, QUERY_ID), local_property(task, BATCH_ID)
-            marker = self._writer.write(iterator, self._write_id or query, task.partitionId(), int(batch))
-            settle()
-            return Written(marker.rows)
+            return Written(self._writer.write(iterator, self._write_id or query, task.partitionId(), int(batch)).rows)
 
         def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, Spark's name
             """Log the number of rows; they are delivered already."""
