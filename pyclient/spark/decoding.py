@@ -25,6 +25,9 @@ Check = Callable[[Any], None]
 _BLANKS: Final = " \t\n\r"
 """What JSON allows around a value."""
 
+_NO_NUMBERS: Final = r"[:,\[\s-]Inf[,}\]\s]|-NaN"
+"""Matches every text with Inf or -NaN in place of a number, and few others."""
+
 _SCALARS: Final = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),
@@ -161,8 +164,8 @@ def _from_json(values: pa.Array, wanted: pa.StructType) -> pa.Array:
     text = document.to_pybytes()
     if b"\0" in text:  # where the reader would take the text to end
         raise ValueError("it contains a zero byte")
-    if b"Inf" in text or b"NaN" in text:  # the reader takes Inf and -NaN for numbers, too
-        for value in objects.filter(pc.match_substring_regex(objects, "Inf|NaN")).to_pylist():
+    if b"Inf" in text or b"-NaN" in text:  # the reader takes Inf and -NaN for numbers, too
+        for value in objects.filter(pc.match_substring_regex(objects, _NO_NUMBERS)).to_pylist():
             json.loads(value)
     readable = _readable(wanted)
     table = pyarrow.json.read_json(

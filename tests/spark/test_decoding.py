@@ -166,6 +166,8 @@ def test_json_is_what_pythons_parser_finds_in_each_value(values: list[bytes | No
         ("json", b'{"name":"\\ud800"}'),
         ("json", b'{"x":Inf}'),
         ("json", b'{"x":-NaN}'),
+        ("json", b'{"x":[1,-Inf\n]}'),
+        ("json", b'{"x": [Inf, 1]}'),
         ("json", b'{"id":1} // comment {}'),
         ("json", b'{"id":1.5}'),
         ("json", b'{"id":"1"}'),
