@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -27,6 +28,8 @@ CONNECT = (
 
 CACHE = Path.home() / ".cache" / "pyclient-kafka"
 ROOT = Path(__file__).parents[2]
+SECONDS: Final = 500.0
+"""The time for a process: less than a test has, so that the process ends with it."""
 
 
 def installed(*packages: str) -> Path:
@@ -49,7 +52,7 @@ def installed(*packages: str) -> Path:
 def _install(place: Path, packages: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(place), *packages]
     command.append("--no-cache-dir")  # it would hold an archive and a wheel more of each, hundreds of megabytes
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     if found.returncode and os.environ.get("PYCLIENT_REQUIRE_ALL") != "1":
         pytest.skip(f"{', '.join(packages)} cannot be installed: {found.stderr[-300:]}")
     assert not found.returncode, found.stderr
@@ -57,7 +60,8 @@ def _install(place: Path, packages: tuple[str, ...]) -> None:
 
 def run_beside(packages: tuple[str, ...], *command: str) -> str:
     """Return what a command of Python prints that finds these packages before those of the environment."""
-    done = subprocess.run(command, env=_environment(packages), capture_output=True, text=True, check=False)
+    options: dict[str, Any] = {"env": _environment(packages), "capture_output": True, "text": True}
+    done = subprocess.run(command, check=False, timeout=SECONDS, **options)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 

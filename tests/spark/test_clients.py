@@ -22,6 +22,12 @@ def test_a_size_of_fetches_that_is_given_counts() -> None:
     assert consumer_options({"max.partition.fetch.bytes": "9"}, 250)["max.partition.fetch.bytes"] == "9"
 
 
+def printed(program: str) -> str:
+    """Return what a process of its own prints."""
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+
+
 DAEMON = """
 import gc, json, sys
 from types import SimpleNamespace
@@ -41,7 +47,7 @@ print(json.dumps([before, once, more, gc.get_freeze_count() - once]))
 
 
 def test_only_workers_of_spark_leave_out_of_collections_what_they_load() -> None:
-    found = subprocess.run([sys.executable, "-c", DAEMON], check=True, capture_output=True, text=True).stdout
+    found = printed(DAEMON)
     before, once, without_modules, with_modules = json.loads(found)
     assert before == 0
     assert once > 1000
@@ -51,7 +57,7 @@ def test_only_workers_of_spark_leave_out_of_collections_what_they_load() -> None
 
 def test_the_data_source_is_imported_without_the_clients() -> None:
     loaded = "import sys, pyspark_pyclient; print([name for name in sys.modules if name.startswith('pyclient')])"
-    found = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True).stdout
+    found = printed(loaded)
     assert "pyclient.spark.data_source" in found
     assert "pyclient.producer" not in found
     assert "pyclient.consumer" not in found

@@ -39,6 +39,6 @@ class TestInSpark:
 
     def test_a_hundred_kills_lose_and_repeat_no_rows(self) -> None:
         command = [sys.executable, "-m", "tests.spark.kill_points", "--kills", "100", "--seed", "1"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=1700)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
         assert "all rows are right" in done.stdout
