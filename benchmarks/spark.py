@@ -1,9 +1,10 @@
 """Spark's reads and writes by `format("pyclient")` beside Spark's own connector, on the same broker in one run.
 
-    python -m benchmarks.spark --connector A.jar,B.jar   # the jars of spark-sql-kafka-0-10 for this Spark, see below
+    python -m benchmarks.spark --connector                  # Maven gets the connector that the tests use
+    python -m benchmarks.spark --connector A.jar,B.jar      # the jars of spark-sql-kafka-0-10 of another release
 
-Without `--connector` only pyclient is measured. Its jars: spark-sql-kafka-0-10_2.13, kafka-clients, commons-pool2 and
-spark-token-provider-kafka-0-10_2.13. Every figure is the best of `--runs` after a warm-up; the two sides take turns.
+Without `--connector` only pyclient is measured. The connector's release need not be that of Spark: that of 4.2 works in
+Spark 4.3. Every figure is the best of `--runs` after a warm-up; sides, and what is compared, take turns.
 """
 
 from __future__ import annotations
@@ -35,11 +36,22 @@ def main() -> None:
     parser.add_argument("--row-api-rows", type=int, default=400_000, help="rows through foreachPartition")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--servers", help="a cluster of yours; without it, an embedded broker in a process of its own")
-    parser.add_argument("--connector", default="", help="jars of Spark's own connector, with commas")
+    parser.add_argument(
+        "--connector",
+        nargs="?",
+        default="",
+        const="maven",
+        help="measure Spark's own connector, too: its jars, with commas",
+    )
     parser.add_argument("--master", default="local[2]", help="local-cluster[2,1,1024] has two executors of one core")
     given = parser.parse_args()
-    session = spark_session(given.master, given.connector)
-    sides = ["pyclient", *(["connector"] if given.connector else [])]
+    jars = given.connector
+    if jars == "maven":
+        from tests.kafka.jars import spark_connector
+
+        jars = spark_connector()
+    session = spark_session(given.master, jars)
+    sides = ["pyclient", *(["connector"] if jars else [])]
     cluster = None if given.servers else EmbeddedCluster(processes=True).start()
     try:
         servers = given.servers or (cluster.bootstrap_servers if cluster else "")
@@ -85,15 +97,20 @@ class Run:
         print(f"{'what':34} {'pyclient':>14} {'connector':>14} {'ratio':>7}")
         filled = self._topic()
         data = self._frame(self._rows)
-        self._show("batch write, rows/s", {side: lambda side=side: self._write(side, data) for side in self._sides})
-        self._write("pyclient", data, filled)
-        self._show("batch read, rows/s", {side: lambda side=side: self._read(side, filled) for side in self._sides})
-        self._show("read of value only, rows/s", {"pyclient": lambda: self._read("pyclient", filled, columns="value")})
-        limits = self._spark.read.format("constant").option("rows", str(self._rows)).load()
-        self._show("Spark's limit of reading, rows/s", {"pyclient": lambda: self._rate(lambda: _drop(limits))})
         dropped = data.write.format("constant").mode("append")
-        self._show("Spark's limit of writing, rows/s", {"pyclient": lambda: self._rate(dropped.save)})
-        self._show("batch write exactly once, rows/s", {"pyclient": lambda: self._write_once(data)})
+        limits = self._spark.read.format("constant").option("rows", str(self._rows)).load()
+        self._write("pyclient", data, filled)
+        writes = {side: lambda side=side: self._write(side, data) for side in self._sides}
+        best = self._best({**writes, "once": lambda: self._write_once(data), "limit": lambda: self._rate(dropped.save)})
+        self._line("batch write, rows/s", best, "{:,.0f}")
+        self._part("the same exactly once", best["once"], best["pyclient"], "of at least once")
+        self._part("Spark's limit of writing, rows/s", best["limit"])
+        reads = {side: lambda side=side: self._read(side, filled) for side in self._sides}
+        value = {"value": lambda: self._read("pyclient", filled, columns="value")}
+        best = self._best({**reads, **value, "limit": lambda: self._rate(lambda: _drop(limits))})
+        self._line("batch read, rows/s", best, "{:,.0f}")
+        self._part("of value only", best["value"])
+        self._part("Spark's limit of reading, rows/s", best["limit"])
         self._show("write() by mapInArrow, rows/s", {"pyclient": lambda: self._write_function(data)})
         small = self._frame(self._row_api_rows)
         self._show("write_partition, rows/s", {"pyclient": lambda: self._row_api(small, self._writer())})
@@ -106,13 +123,19 @@ class Run:
         self._line("the same without Kafka, s", {"pyclient": constant}, "{:.3f}", lower=True)
 
     def _show(self, what: str, calls: dict[str, Callable[[], float]]) -> None:
+        self._line(what, self._best(calls), "{:,.0f}")
+
+    def _best(self, calls: dict[str, Callable[[], float]]) -> dict[str, float]:
         best = dict.fromkeys(calls, 0.0)
         for call in calls.values():
             call()  # warm-up
         for _ in range(self._runs):
             for side, call in calls.items():
                 best[side] = max(best[side], call())
-        self._line(what, best, "{:,.0f}")
+        return best
+
+    def _part(self, what: str, rate: float, whole: float = 0.0, text: str = "") -> None:
+        print(f"{what:34} {rate:>14,.0f} {f'{rate / whole:.2f} {text}' if whole else ''}", flush=True)
 
     def _line(self, what: str, figures: dict[str, float], form: str, *, lower: bool = False) -> None:
         ours, theirs = figures["pyclient"], figures.get("connector")
