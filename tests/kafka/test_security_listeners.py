@@ -14,10 +14,12 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from pyclient import Admin, Consumer, Producer, errors
+from pyclient import Admin, Producer, errors
 from pyclient.cli.app import cli
+from tests.kafka.jars import VERSIONS
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import RealKafka, free_ports
+from tests.security_matrix import CELLS, OURS, VALUE, Cell, Secured
 
 TLS: Final = Path(__file__).parents[1] / "net" / "tls"
 NAMES: Final = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_PLAINTEXT", "SASLTLS": "SASL_SSL"}
@@ -56,10 +58,10 @@ def sasl_options(listener: str, mechanism: str, password: str = "secret") -> dic
     return {**options, "sasl_username": "alice", "sasl_password": password}
 
 
-@pytest.fixture(scope="module")
-def addresses() -> Iterator[dict[str, str]]:
+@pytest.fixture(scope="module", params=VERSIONS)
+def addresses(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """The listener's address by its name."""
-    skip_without_kafka()
+    skip_without_kafka(request.param)
     ports = dict(zip(NAMES, free_ports(len(NAMES)), strict=True))
     listeners = "".join(f",{name}://127.0.0.1:{port}" for name, port in ports.items())
     settings = {
@@ -78,32 +80,20 @@ def addresses() -> Iterator[dict[str, str]]:
         for mechanism, module in MECHANISMS.items():
             name = f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config"
             settings[name] = f"org.apache.kafka.common.security.{module};"
-    with RealKafka(heap="512M", settings=settings) as kafka:
+    with RealKafka(request.param, heap="512M", settings=settings) as kafka:
         _add_user(kafka.bootstrap_servers)
         yield {"PLAINTEXT": kafka.bootstrap_servers} | {name: f"127.0.0.1:{port}" for name, port in ports.items()}
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [("TLS", CA), ("MUTUAL", {**CA, "ssl_certfile": str(TLS / "client.pem")})]
-)
-def test_clients_produce_and_consume_over_tls(addresses: dict[str, str], name: str, options: dict[str, Any]) -> None:
-    topic = f"by-{name}"
-    with Producer(addresses[name], **options) as producer:
-        producer.send(topic, b"1").result(60)
-    with Consumer(topic, bootstrap_servers=addresses[name], auto_offset_reset="earliest", **options) as consumer:
-        assert [record.value for record in consumer.poll(60)] == [b"1"]
+OF_MATRIX: Final = {"SSL": "TLS", "SASL_PLAINTEXT": "SASL", "SASL_SSL": "SASLTLS"}
+"""The listeners that have another name here than in the matrix."""
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("listener", ["SASL", "SASLTLS"])
-def test_clients_produce_and_consume_with_sasl(addresses: dict[str, str], listener: str, mechanism: str) -> None:
-    topic, options = f"after-{listener}-{mechanism}", sasl_options(listener, mechanism)
-    with Producer(addresses[listener], **options) as producer:
-        producer.send(topic, b"1").result(60)
-    with Consumer(
-        topic, bootstrap_servers=addresses[listener], group_id=topic, auto_offset_reset="earliest", **options
-    ) as consumer:
-        assert [record.value for record in consumer.poll(60)] == [b"1"]
+@pytest.mark.parametrize("client", OURS)
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.label)
+def test_clients_produce_and_consume_with_security(addresses: dict[str, str], cell: Cell, client: str) -> None:
+    address = addresses[OF_MATRIX.get(cell.listener, cell.listener)]
+    assert OURS[client](cell, address, Secured(addresses, token), f"{client}-{cell.label}") == VALUE
 
 
 def test_short_sasl_sessions_lose_no_record(addresses: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 PATIENCE: Final = 150.0
 """Seconds that a tool may take on a busy machine; some seconds on an idle one."""
 
-_QUICK: Final = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+QUICK: Final = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """For processes that end soon: half the start of a JVM made for throughput."""
 
 _CLASSES: Final = {
@@ -73,7 +73,7 @@ class Output(NamedTuple):
     err: str
 
 
-def command(tool: str, *arguments: str, version: str = VERSIONS[0], jvm: tuple[str, ...] = _QUICK) -> list[str]:
+def command(tool: str, *arguments: str, version: str = VERSIONS[0], jvm: tuple[str, ...] = QUICK) -> list[str]:
     """The command line of a tool (a short name, or any Java class)."""
     old = {} if _is_new(version) else _CLASSES_3
     name = old.get(tool) or _CLASSES.get(tool, tool)
@@ -82,7 +82,7 @@ def command(tool: str, *arguments: str, version: str = VERSIONS[0], jvm: tuple[s
 
 
 def start(
-    tool: str, *arguments: str, version: str = VERSIONS[0], jvm: tuple[str, ...] = _QUICK
+    tool: str, *arguments: str, version: str = VERSIONS[0], jvm: tuple[str, ...] = QUICK
 ) -> subprocess.Popen[str]:
     """Start a tool, and return its process."""
     pipe = subprocess.PIPE
