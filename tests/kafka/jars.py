@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -36,7 +37,7 @@ def class_path(version: str) -> str:
     """Java's class path for that release. Raises `NoKafka` without Java, or without Maven and without the jars."""
     java()
     folder = _cache() / f"kafka-{version}"
-    if not (folder / "complete").exists():
+    if not _is_complete(folder, "pom.xml"):
         _resolve(f"Kafka {version}", "pom.xml", f"-Dkafka.version={version}", folder)
     return f"{folder}/*"
 
@@ -45,7 +46,7 @@ def spark_connector() -> str:
     """The jars of Spark's own Kafka connector, with commas. Raises `NoKafka` as `class_path` does."""
     java()
     folder = _cache() / f"spark-{SPARK_CONNECTOR}"
-    if not (folder / "complete").exists():
+    if not _is_complete(folder, "spark-pom.xml"):
         _resolve(
             f"the connector of Spark {SPARK_CONNECTOR}", "spark-pom.xml", f"-Dspark.version={SPARK_CONNECTOR}", folder
         )
@@ -67,6 +68,18 @@ def _cache() -> Path:
     return Path(base) / "pyclient-kafka"
 
 
+def _is_complete(folder: Path, pom: str) -> bool:
+    """Return True if the folder has the jars of this `pom`, and not of one before it was changed."""
+    try:
+        return (folder / "complete").read_text() == _digest(pom)
+    except FileNotFoundError:
+        return False
+
+
+def _digest(pom: str) -> str:
+    return hashlib.sha256((_HERE / pom).read_bytes()).hexdigest()
+
+
 def _resolve(what: str, pom: str, version: str, folder: Path) -> None:
     """Have Maven copy the jars; the first of several processes does it, the others wait, and fail as it does."""
     maven = shutil.which("mvn")
@@ -75,7 +88,7 @@ def _resolve(what: str, pom: str, version: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if (folder / "complete").exists():
+        if _is_complete(folder, pom):
             return
         lock.seek(0)
         run, _, reason = lock.read().partition("\n")
@@ -85,7 +98,7 @@ def _resolve(what: str, pom: str, version: str, folder: Path) -> None:
             lock.truncate(0)
             lock.write(f"{RUN}\n{reason}")
             raise NoKafka(f"Maven could not resolve {what}: {reason}")
-        (folder / "complete").touch()
+        (folder / "complete").write_text(_digest(pom))
 
 
 def _copy(maven: str, pom: str, version: str, folder: Path) -> str:

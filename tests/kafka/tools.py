@@ -36,6 +36,7 @@ _CLASSES: Final = {
     "delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
     "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
     "verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "metadata-shell": "org.apache.kafka.shell.MetadataShell",
     "storage": "kafka.tools.StorageTool",
     "server": "kafka.Kafka",
 }
