@@ -135,14 +135,14 @@ def copy_violations(original: Copy, copy: Copy, meanwhile: Copy) -> Iterable[str
     """Yield a sentence for each difference of a copy from the original, and of what a reader saw meanwhile."""
     for index in range(PARTITIONS):
         wanted, found = _in_order(original[index]), _in_order(copy[index])
-        at, counts = f"{COPIES}-{index}", Counter(found)
-        if lost := set(wanted) - set(found):
-            yield f"copy: {at} misses {len(lost)} records, among them {min(lost)!r}"
+        at, counts, expected = f"{COPIES}-{index}", Counter(found), Counter(wanted)
+        if lost := expected - counts:
+            yield f"copy: {at} misses {lost.total()} records, among them {min(lost)!r}"
         if invented := set(found) - set(wanted):
             yield f"copy: {at} has {len(invented)} records that are not in the original, among them {min(invented)!r}"
-        if twice := [value for value, count in counts.items() if count > 1]:
-            yield f"copy: {at} has {len(twice)} records more than once, among them {min(twice)!r}"
-        if found != wanted and Counter(wanted) == counts:
+        if twice := [value for value in expected if counts[value] > expected[value]]:
+            yield f"copy: {at} has {len(twice)} records more often than the original, among them {min(twice)!r}"
+        if found != wanted and expected == counts:
             yield f"copy: {at} is not in the order of the original"
         if gone := [offset for offset, value in meanwhile[index].items() if copy[index].get(offset) != value]:
             yield f"copy: {at}: a reader saw records that are not committed, at {gone[:5]}"

@@ -38,6 +38,8 @@ class Network:
         self.cuts: set[tuple[str, str]] = set()
         self.listeners: dict[tuple[str, int], ListeningSocket] = {}
         self.sockets: dict[int, SimulatedSocket | ListeningSocket] = {}
+        self.closing: list[SimulatedSocket] = []
+        """Sockets that were closed while a cut held their last bytes back: the kernel still sends these."""
         self.on_sent: Callable[[SimulatedSocket, bytes], bool] = lambda _sock, _data: False
         """Gets the bytes of every call that sends some. If it returns True they are lost, and the connection breaks."""
         self._numbers = 0
@@ -72,7 +74,8 @@ class Network:
         """Let everything pass; TCP sends again what was not received."""
         self.cuts.clear()
         self.slow.clear()
-        for each in list(self.sockets.values()):
+        closing, self.closing = self.closing, []
+        for each in (*self.sockets.values(), *closing):
             if isinstance(each, SimulatedSocket):
                 each.resend()
 
@@ -226,6 +229,7 @@ class SimulatedSocket:
             self._closed = True
             self.network.sockets.pop(self._fd, None)
             self._end()
+            self.network.closing.append(self)
 
     # What the network does
 
