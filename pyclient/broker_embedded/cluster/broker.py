@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyclient.broker_embedded.cluster.runners import ProcessRunner, ThreadRunner
+from pyclient.broker_embedded.config.quorum_config import BOOTSTRAP
 from pyclient.errors import ClientError, ClosedError, ConfigError
 
 if TYPE_CHECKING:
@@ -115,6 +116,24 @@ class Broker:
             self._control_port = int(str(self.control_url).rpartition(":")[2])
         for call in self.on_start:
             call()
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Begin with `config` at the next start; one by its controls looks for the controllers in it."""
+        self.config = config
+        if not config.quorum.dynamic:
+            return
+        if self.reachable:
+            self._pass_controllers()
+        else:
+            self.later(self._pass_controllers)
+
+    def _pass_controllers(self) -> None:
+        servers = self.config.text(BOOTSTRAP)
+        try:
+            self.call("POST", "/quorum/bootstrap", {"servers": servers})
+        except ClientError:
+            if self.reachable:  # it has not ended meanwhile: the next one begins with `config`
+                raise
 
     def stop(self) -> None:
         """Stop it cleanly: sync the logs to the disk and close the connections. A no-op if it is down."""

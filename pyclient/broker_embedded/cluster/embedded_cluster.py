@@ -532,7 +532,7 @@ class EmbeddedCluster:
     def _configure(self) -> None:
         """Give each node the configuration with which it starts the next time."""
         for plan, node in zip(self._layout.nodes, self._members.nodes, strict=True):
-            node.config = self._configs.config(self._layout, plan)
+            node.reconfigure(self._configs.config(self._layout, plan))
 
     def _change_voters(self, layout: Layout) -> None:
         """Note the voters of a dynamic quorum: nodes that start later look for these."""

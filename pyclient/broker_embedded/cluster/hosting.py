@@ -70,6 +70,13 @@ class NodeHost:
         """Have the node dial other addresses from now on, and end its connections to other nodes."""
         self._redirects.change(links)
 
+    def look_for(self, controllers: str) -> None:
+        """Have the node look for these controllers from its next start on. Raises `ConfigError`.
+
+        `controllers` is a value of controller.quorum.bootstrap.servers.
+        """
+        self.config = self.config.with_bootstrap(controllers)
+
     async def stop(self, clean: bool = True) -> None:
         """End the node, if one runs. With `clean=False` as if its process had been killed."""
         node, self.node = self.node, None

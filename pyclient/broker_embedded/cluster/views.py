@@ -22,7 +22,7 @@ _DEAD: Final = "Dead"
 class Views:
     """Asks the brokers of a cluster; `brokers` is the cluster's own list, to which brokers may be added.
 
-    Brokers that are down or paused are left out, as long as there is one that is not.
+    Brokers that are down, also by their own controls, or paused are left out, as long as there is one that is not.
     """
 
     def __init__(self, brokers: Sequence[Broker]) -> None:
@@ -34,12 +34,17 @@ class Views:
         if len(self._brokers) == 1:
             return {self._brokers[0].id: self._brokers[0].call(method, path, given)}
         answers: dict[int, dict[str, Any]] = {}
+        down: ClientError | None = None
         for broker in [broker for broker in self._brokers if broker.reachable] or self._brokers[:1]:
             try:
                 answers[broker.id] = broker.call(method, path, given)
-            except ClientError:
-                if broker.reachable:
+            except ClientError as error:
+                if not _is_down(broker, error):
                     raise
+                if broker.reachable:
+                    down = error
+        if down is not None and not answers:
+            raise down
         return answers
 
     def topic(self, name: str) -> dict[str, Any]:
@@ -52,8 +57,8 @@ class Views:
                 views.update(Views([broker]).each("GET", f"/topics/{quoted('topic', name)}"))
             except NotThere:
                 continue  # the topic's creation has not reached this broker, or its deletion has
-            except ClientError:
-                if broker.reachable:
+            except ClientError as error:
+                if not _is_down(broker, error):
                     raise
         return topic_of(views) if views else {"topic": name, "topic_id": None, "partitions": []}
 
@@ -84,7 +89,11 @@ class Views:
         wanted = set(ids)
 
         def look() -> dict[str, Any]:
-            answers = self.each("GET", "/broker")
+            answers = {
+                node_id: answer
+                for node_id, answer in self.each("GET", "/broker").items()
+                if answer["running"] or node_id in wanted
+            }
             joined = [[node_id, answer["broker_epoch"]] for node_id, answer in answers.items() if node_id in wanted]
             return {
                 "not_unfenced": sorted(wanted - {node_id for node_id, epoch in joined if epoch is not None}),
@@ -119,6 +128,13 @@ class Views:
         from pyclient.broker_embedded.controls.views import topic_condition
 
         return until(lambda: self.topic(name), topic_condition(partitions, records), timeout)
+
+
+def _is_down(broker: Broker, error: ClientError) -> bool:
+    """Return True if a call failed because the broker has ended, by itself or by its own controls."""
+    from pyclient.broker_embedded.controls.endpoint import NotNow
+
+    return not broker.reachable or isinstance(error, NotNow)
 
 
 def until(look: Callable[[], dict[str, Any]], fits: Callable[[dict[str, Any]], bool], timeout: float) -> dict[str, Any]:

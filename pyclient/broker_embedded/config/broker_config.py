@@ -154,6 +154,16 @@ class BrokerConfig:
             explicit["listeners"] = listeners.text()
         return replace(self, data_dir=directory, port=port, values=values, explicit=explicit, listeners=listeners)
 
+    def with_bootstrap(self, servers: str) -> BrokerConfig:
+        """Return the configuration with another `controller.quorum.bootstrap.servers`.
+
+        Raises `ConfigError` if they are invalid, or the voters of this node's quorum are static.
+        """
+        if not self.quorum.dynamic:
+            raise ConfigError(f"node {self.integer('node.id')} has no {BOOTSTRAP}: its voters cannot change")
+        values = {**self.values, BOOTSTRAP: servers}
+        return replace(self, values=values, explicit={**self.explicit, BOOTSTRAP: servers}, quorum=_quorum_of(values))
+
     def login_at(self, listener: ListenerConfig) -> dict[str, Any]:
         """Return the options with which this node connects to another node's listener. Raise `ConfigError`."""
         name = (

@@ -123,6 +123,15 @@ async def links(controls: Controls, _name: str, values: Values) -> Any:
     return state_of(controls)
 
 
+async def bootstrap(controls: Controls, _name: str, values: Values) -> Any:
+    """`POST /quorum/bootstrap`: look for other controllers from the next start on."""
+    servers = text_of(values, "servers")
+    if not servers:
+        raise ConfigError("servers is missing: it must be a value of controller.quorum.bootstrap.servers")
+    controls.host.look_for(servers)
+    return state_of(controls)
+
+
 async def freeze(controls: Controls, _name: str, _values: Values) -> Any:
     """`POST /replication/freeze`: fetch nothing from other brokers, and serve as before."""
     replicas = controls.node.replicas
@@ -227,6 +236,13 @@ ENDPOINTS: Final = (
         "dial other addresses in place of other nodes' own ones",
         {"addresses": "the addresses to dial by the nodes' own ones, both as host:port"},
         links,
+    ),
+    Endpoint(
+        "POST",
+        "/quorum/bootstrap",
+        "look for other controllers from the next start on",
+        {"servers": "controller.quorum.bootstrap.servers"},
+        bootstrap,
     ),
     Endpoint(
         "POST",

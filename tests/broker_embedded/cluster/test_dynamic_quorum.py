@@ -89,6 +89,44 @@ def test_node_that_was_down_meanwhile_finds_the_new_controllers() -> None:
         assert cluster.node(2).config.quorum.voters.keys() == {3001}
 
 
+@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["threads", "processes"])
+def test_node_started_by_its_own_controls_finds_the_new_controllers(processes: bool) -> None:
+    """Node 2 is down while they change, node 3 is paused: both start with other controllers than before."""
+    with EmbeddedCluster(3, controllers=1, dynamic_quorum=True, processes=processes) as cluster:
+        cluster.node(2).call("POST", "/broker/stop")
+        cluster.pause(3)
+        cluster.add_controller()
+        cluster.remove_controller(3000)
+        cluster.resume(3)
+        cluster.node(3).call("POST", "/broker/restart", {"down_seconds": 0.0})
+        cluster.node(2).call("POST", "/broker/start")
+
+        def joined() -> bool:
+            known = cluster.node(3001).call("GET", "/broker")["brokers"]
+            return all([node, cluster.node(node).call("GET", "/broker")["broker_epoch"]] in known for node in (2, 3))
+
+        until(joined, "nodes 2 and 3 have found the new controller")
+        with Admin(cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("t", assignments={0: (2, 3)})])
+        cluster.wait_isr("t", 0, 2)
+        for node in (2, 3):
+            assert cluster.node(node).config.quorum.voters.keys() == {3001}
+
+
+def test_static_voters_and_invalid_controllers_are_refused() -> None:
+    with EmbeddedCluster() as cluster:
+        node = cluster.node(1)
+        with pytest.raises(ConfigError, match="its voters cannot change"):
+            node.call("POST", "/quorum/bootstrap", {"servers": "2@127.0.0.1:9093"})
+        with pytest.raises(ConfigError, match="servers is missing"):
+            node.call("POST", "/quorum/bootstrap")
+    with EmbeddedCluster(1, controllers=1, dynamic_quorum=True) as cluster:
+        with pytest.raises(ConfigError, match=r"must look like 1@host:port"):
+            cluster.node(1).call("POST", "/quorum/bootstrap", {"servers": "x@127.0.0.1:9093"})
+        cluster.node(1).call("POST", "/broker/restart")
+        create(cluster, "t")
+
+
 def test_controller_that_could_not_be_added_is_no_voter() -> None:
     with EmbeddedCluster(1, controllers=1, dynamic_quorum=True) as cluster:
         before = cluster.controller_quorum_voters
