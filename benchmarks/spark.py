@@ -27,6 +27,7 @@ from pyclient.spark import write, write_partition
 PARTITIONS = 4
 FORMATS = {"pyclient": "pyclient", "connector": "kafka"}
 ONCE = {"exactlyOnce": "true"}
+AT_ONCE = {"log.segment.delete.delay.ms": "0"}  # files of deleted topics go before their pages are written to the disk
 
 
 def main() -> None:
@@ -52,7 +53,7 @@ def main() -> None:
         jars = spark_connector()
     session = spark_session(given.master, jars)
     sides = ["pyclient", *(["connector"] if jars else [])]
-    cluster = None if given.servers else EmbeddedCluster(processes=True).start()
+    cluster = None if given.servers else EmbeddedCluster(processes=True, config=AT_ONCE).start()
     try:
         servers = given.servers or (cluster.bootstrap_servers if cluster else "")
         Run(session, servers, sides, given.rows, given.row_api_rows, given.runs).all()
@@ -157,10 +158,10 @@ class Run:
         return frame
 
     def _write(self, side: str, frame: Any, topic: str | None = None) -> float:
-        writer = frame.write.format(FORMATS[side]).option("kafka.bootstrap.servers", self._servers)
-        started = perf_counter()
-        writer.option("topic", topic or self._topic()).mode("append").save()
-        return float(self._rows / (perf_counter() - started))
+        writer = frame.write.format(FORMATS[side]).option("kafka.bootstrap.servers", self._servers).mode("append")
+        if topic is not None:
+            return self._rate(writer.option("topic", topic).save)
+        return self._rate_and_delete(lambda name: writer.option("topic", name).save())
 
     def _read(self, side: str, topic: str, **options: str) -> float:
         reader = self._spark.read.format(FORMATS[side]).option("kafka.bootstrap.servers", self._servers)
@@ -169,10 +170,7 @@ class Run:
         return float(self._rows / (perf_counter() - started))
 
     def _write_function(self, frame: Any) -> float:
-        topic = self._topic()
-        started = perf_counter()
-        write(frame, topic=topic, bootstrap_servers=self._servers)
-        return float(self._rows / (perf_counter() - started))
+        return self._rate_and_delete(lambda name: write(frame, topic=name, bootstrap_servers=self._servers))
 
     def _writer(self) -> Any:
         return write_partition(topic=self._topic(), bootstrap_servers=self._servers)
@@ -182,15 +180,22 @@ class Run:
         frame.foreachPartition(function)
         return float(self._row_api_rows / (perf_counter() - started))
 
-    def _rate(self, action: Callable[[], None]) -> float:
+    def _rate(self, action: Callable[[], object]) -> float:
         started = perf_counter()
         action()
         return float(self._rows / (perf_counter() - started))
 
-    def _write_once(self, frame: Any) -> float:
+    def _rate_and_delete(self, action: Callable[[str], object]) -> float:
+        """Return the rate of writing to a topic, which is deleted: else the disk would slow down later measurements."""
         topic = self._topic()
-        writer = frame.write.format("pyclient").option("kafka.bootstrap.servers", self._servers)
-        return self._rate(writer.options(topic=topic, writeId=topic, **ONCE).mode("append").save)
+        rate = self._rate(lambda: action(topic))
+        with Admin(self._servers) as admin:
+            admin.delete_topics([topic])
+        return rate
+
+    def _write_once(self, frame: Any) -> float:
+        writer = frame.write.format("pyclient").option("kafka.bootstrap.servers", self._servers).mode("append")
+        return self._rate_and_delete(lambda name: writer.options(topic=name, writeId=name, **ONCE).save())
 
     def _micro_batch(self, side: str, topic: str, **options: str) -> float:
         """Return the median duration of a micro-batch from the source to the sink of the same side."""
