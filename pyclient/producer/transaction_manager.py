@@ -230,6 +230,7 @@ class TransactionManager:
         """Stop waiting for the call that is under way; return the error to raise for `error`."""
         state = self.state
         if state is TransactionState.COMMITTING and self._end_is_out:
+            self._end_was_sent = True  # an answer to the request in flight comes too late to be taken
             self._become(TransactionEvent.NO_ANSWER)
             unknown = TransactionOutcomeUnknown(
                 f"transactional id {self.transactional_id!r}: its coordinator was asked to commit, and no answer came: "

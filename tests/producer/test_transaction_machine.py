@@ -34,6 +34,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.number = 0
         self.sent, self.promised, self.denied = [], [], set()
         self.late = []  # requests and batches that are still under way: calls of the coordinator
+        self.is_fenced = False  # an InitProducerId that came late has raised the epoch
         self.request = None
         self.asked = None  # the call that waits: its name
         self.manager.initialize()
@@ -180,7 +181,9 @@ class TransactionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.late)
     @rule(data=st.data())
     def arrive_late(self, data):
+        epoch = self.coordinator.epoch
         self.late.pop(data.draw(st.integers(0, len(self.late) - 1)))()
+        self.is_fenced = self.is_fenced or self.coordinator.epoch != epoch
 
     @rule()
     def wait(self):
@@ -240,7 +243,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.what_the_user_was_told_is_so()
         assert self.state in (S.READY, S.FATAL_ERROR), self.manager
         if self.state is S.READY:
-            assert self.manager.ids.epoch == self.coordinator.epoch
+            assert self.is_fenced or self.manager.ids.epoch == self.coordinator.epoch
             assert not self.coordinator.content
 
 

@@ -147,6 +147,22 @@ def test_end_without_an_answer_is_unknown_until_it_is_asked_again(fixture):
     assert manager.state is S.READY and fixture.coordinator.ended == {1: True}
 
 
+def test_outcome_stays_unknown_if_the_second_question_is_given_up_before_it_is_sent(fixture):
+    manager = fixture.manager
+    manager.begin()
+    manager.add_offsets(OFFSETS, GroupMetadata("g"))
+    fixture.work()
+    manager.commit()
+    request = fixture.ask()
+    assert isinstance(manager.give_up(KafkaTimeout("no answer within 1 s")), TransactionOutcomeUnknown)
+    manager.answered(request, fixture.coordinator.handle(request.message, 1), fixture.now)  # too late
+    manager.commit()
+    assert isinstance(manager.give_up(KafkaTimeout("no answer within 1 s")), TransactionOutcomeUnknown)
+    manager.commit()
+    fixture.work()
+    assert manager.state is S.READY and fixture.coordinator.ended == {1: True}
+
+
 def test_end_that_may_arrive_late_costs_its_epoch(old):
     manager = old.manager
     manager.begin()
