@@ -147,7 +147,7 @@ def test_end_without_an_answer_is_unknown_until_it_is_asked_again(fixture):
     assert manager.state is S.READY and fixture.coordinator.ended == {1: True}
 
 
-def test_outcome_stays_unknown_if_the_second_question_is_given_up_before_it_is_sent(fixture):
+def test_outcome_stays_unknown_if_the_second_question_is_never_sent(fixture):
     manager = fixture.manager
     manager.begin()
     manager.add_offsets(OFFSETS, GroupMetadata("g"))
