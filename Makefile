@@ -15,7 +15,7 @@ SUBSET := tests/test_config.py tests/test_errors.py tests/test_serialization.py 
 	tests/consumer/test_reading.py tests/consumer/test_groups.py tests/e2e/test_public_surface.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pure test-free-threaded test-without-gil test-python test-subset test-slow test-kafka
+.PHONY: help setup demo test test-pure test-free-threaded test-without-gil test-python test-subset test-slow test-kafka kerberos
 .PHONY: fuzz torture chaos chaos-copy plants simulate lint sync-clients docs bench clean
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make test-python PYTHON=/path/to/python3.13  builds for another Python and runs the tests that depend on it most"
 	@echo "make test-slow   the tests that take longer"
 	@echo "make test-kafka  the tests against a real Apache Kafka and its classes (needs a JDK and Maven, or PYCLIENT_TEST_BOOTSTRAP)"
+	@echo "make kerberos    what its tests of GSSAPI need: a KDC (as root, by apt) and python-gssapi"
 	@echo "make fuzz        generated and mutated requests against a broker (FUZZ_SECONDS=60, FUZZ_SEED=a number)"
 	@echo "make torture     kill, damage and fail the broker's storage (TORTURE_ARGS='--seed 1 --seconds 600 --only damage')"
 	@echo "make chaos       clients at work on three broker processes under kills, pauses, cuts and damage (CHAOS_ARGS='--seed 1 --seconds 600')"
@@ -74,8 +75,11 @@ test-subset: $(STAMP)
 test-slow: $(STAMP)
 	$(PYTEST) -n 2 --dist loadgroup -m "slow and not kafka"
 
-test-kafka: $(STAMP)
+test-kafka: $(STAMP) kerberos
 	$(PYTEST) -n 2 --dist loadgroup -m kafka
+
+kerberos: $(STAMP)
+	tools/kerberos.sh $(BIN)/python
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))

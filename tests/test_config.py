@@ -133,7 +133,9 @@ def test_secret_is_never_shown():
 
 
 def test_unsupported_kafka_options_are_refused_with_advice():
-    assert "of SASL, PLAIN, SCRAM and OAUTHBEARER" in refused(None, {"sasl.kerberos.keytab": "x"})
+    assert "of SASL, PLAIN, SCRAM, OAUTHBEARER and GSSAPI" in refused(None, {"sasl.login.class": "x"})
+    assert "no program is run: give sasl_kerberos_keytab" in refused(None, {"sasl.kerberos.kinit.cmd": "kinit -k"})
+    assert "half of its time" in refused(None, {"sasl.kerberos.ticket.renew.window.factor": "0.5"})
     assert "sasl_oauth_token_provider" in refused(None, {"sasl.oauthbearer.config": "x"})
     assert "it takes a whole number from 1" in refused(None, {"sasl.login.connect.timeout.ms": "0"})
     assert "it takes a number from 0.5 to 1" in refused(None, {"sasl.login.refresh.window.factor": "0.4"})
@@ -360,7 +362,7 @@ def test_every_problem_of_dictionary_is_reported_at_once():
         "linger.sm": 5,
         "batch.size": -1,
         "acks": "some",
-        "sasl.kerberos.service.name": "kafka",
+        "sasl.kerberos.kinit.cmd": "kinit -k",
         "queue.buffering.max.kbytes": 100,
         "compression.type": "rar",
         "delivery.timeout.ms": 10,
@@ -378,7 +380,7 @@ def test_every_problem_of_dictionary_is_reported_at_once():
         "unknown option linger.sm; did you mean linger_ms?",
         "batch_size=-1 is not possible",
         "acks='some' is not possible",
-        "option sasl.kerberos.service.name is not supported",
+        "option sasl.kerberos.kinit.cmd is not supported",
         "option queue.buffering.max.kbytes is another client's",
         "compression_type='rar' is not possible",
         "batch_size is given twice",

@@ -4,12 +4,15 @@ import pytest
 
 from pyclient.config import resolve
 from pyclient.config.assertion import AssertionSettings
+from pyclient.config.kerberos import KerberosSettings
 from tests.test_config import BASE, SampleConfig, refused
 
 SCRAM = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTH_PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 OAUTH_MODULE = f"{OAUTH_PACKAGE}.OAuthBearerLoginModule"
+GSSAPI = {"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule required"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 TOKEN_URL = "sasl_oauthbearer_token_endpoint_url"
 OIDC = {
@@ -164,6 +167,45 @@ def test_login_by_delegation_token_is_understood(options, by_token):
     assert (config.login, config.logs_in_by_token) == (("u", "p"), by_token)
 
 
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ({}, KerberosSettings("kafka")),
+        (
+            {
+                "sasl.kerberos.service.name": "log",
+                "sasl.kerberos.principal": "a@R",
+                "sasl.kerberos.keytab": "/k",
+                "sasl.kerberos.kinit.cmd": 'kinit -R -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal} || '
+                'kinit -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}',
+                "sasl.kerberos.min.time.before.relogin": 60_000,
+            },
+            KerberosSettings("log", "a@R", "/k"),
+        ),
+        (
+            {
+                "sasl.jaas.config": f"{KRB5} useKeyTab=true storeKey=true useTicketCache=true keyTab=/k principal=a@R;",
+                "sasl.kerberos.service.name": "log",
+                "sasl.kerberos.kinit.cmd": "/usr/bin/kinit",
+                "sasl.kerberos.ticket.renew.window.factor": "0.8",
+                "sasl.kerberos.ticket.renew.jitter": 0.05,
+            },
+            KerberosSettings("log", "a@R", "/k"),
+        ),
+        (
+            {"sasl.jaas.config": f'{KRB5} useTicketCache=true renewTGT=true ticketCache="/c" serviceName="log";'},
+            KerberosSettings("log", None, None, "/c"),
+        ),
+        ({"sasl.jaas.config": f"{KRB5} useTicketCache=TRUE doNotPrompt=true;"}, KerberosSettings("kafka")),
+    ],
+    ids=["default", "librdkafka", "Java, keytab", "Java, ticket cache", "Java, default ticket cache"],
+)
+def test_kerberos_options_of_other_clients_are_understood(options, settings):
+    config = resolve(SampleConfig, {**BASE, **GSSAPI}, options)
+    assert (config.kerberos, config.login, config.oidc) == (settings, None, None)
+    assert resolve(SampleConfig, {**BASE, **OIDC}).kerberos is None
+
+
 def test_quotes_in_a_jaas_configuration_may_be_escaped():
     entry = f'{SCRAM_MODULE} required\n  username="a\\"b"\n  password="c;\\\\d=e" ;'
     assert resolve(SampleConfig, {**BASE, **SCRAM, "sasl_jaas_config": entry}).login == ('a"b', "c;\\d=e")
@@ -173,7 +215,7 @@ def test_quotes_in_a_jaas_configuration_may_be_escaped():
     ("options", "says"),
     [
         ({"security_protocol": "SASL_SSL"}, "sasl_mechanism is missing: SASL_SSL needs it"),
-        ({**SCRAM, "sasl_mechanism": "GSSAPI"}, "it takes PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512 or OAUTHBEARER"),
+        ({**SCRAM, "sasl_mechanism": "NTLM"}, "PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512 or OAUTHBEARER or GSSAPI"),
         (SCRAM, "sasl_mechanism SCRAM-SHA-512 needs sasl_username"),
         ({**SCRAM, "sasl_username": "u"}, "sasl_mechanism SCRAM-SHA-512 needs sasl_password"),
         (
@@ -242,7 +284,49 @@ def test_quotes_in_a_jaas_configuration_may_be_escaped():
         ({**SCRAM, "sasl_username": "u\0v", "sasl_password": "p"}, "it takes a string without NUL"),
         ({**SCRAM, "sasl_jaas_config": f"{SCRAM_MODULE} required username=u;"}, "ScramLoginModule needs username and"),
         ({**SCRAM, "sasl_jaas_config": "hunter2"}, "it is not one entry like"),
-        ({**SCRAM, "sasl_jaas_config": "com.sun.Krb5LoginModule required a=hunter2;"}, "not Krb5LoginModule"),
+        ({**SCRAM, "sasl_jaas_config": "com.ibm.Krb5LoginModule required a=hunter2;"}, "not com.ibm.Krb5LoginModule"),
+        (
+            {**SCRAM, "sasl_jaas_config": f"{KRB5} useTicketCache=true;"},
+            "has the login module of GSSAPI, sasl_mechanism",
+        ),
+        ({**SCRAM, "sasl_kerberos_keytab": "k"}, "sasl_kerberos_keytab is not used by sasl_mechanism SCRAM-SHA-512"),
+        ({"sasl_kerberos_keytab": "k"}, "sasl_kerberos_keytab is given, but security_protocol is PLAINTEXT"),
+        ({**OIDC, "sasl_kerberos_principal": "a"}, "sasl_kerberos_principal is not used by sasl_mechanism OAUTHBEARER"),
+        ({**GSSAPI, "sasl_username": "u"}, "sasl_username is not used by sasl_mechanism GSSAPI: drop it"),
+        ({**GSSAPI, "sasl_oauthbearer_scope": "a"}, "sasl_oauthbearer_scope is not used by sasl_mechanism GSSAPI"),
+        ({**GSSAPI, "sasl_tokenauth": True}, "sasl_tokenauth is not for GSSAPI"),
+        ({**GSSAPI, "sasl_kerberos_service_name": "kafka/host"}, "it takes a name without / and @"),
+        ({**GSSAPI, "sasl_kerberos_keytab": ""}, "a string without NUL that is not empty"),
+        ({**GSSAPI, "sasl_jaas_config": f"{SCRAM_MODULE} required username=u password=p;"}, "than Krb5LoginModule"),
+        (
+            {**GSSAPI, "sasl_jaas_config": f"{KRB5} storeKey=true;"},
+            "needs useKeyTab=true and keyTab, or useTicketCache",
+        ),
+        (
+            {**GSSAPI, "sasl_jaas_config": f"{KRB5} useKeyTab=true;"},
+            "Krb5LoginModule needs keyTab, the path of the key",
+        ),
+        (
+            {**GSSAPI, "sasl_jaas_config": f"{KRB5} useKeyTab=yes;"},
+            "the option useKeyTab of Krb5LoginModule is true or",
+        ),
+        ({**GSSAPI, "sasl_jaas_config": f"{KRB5} useTicketCache=true isInitiator=false;"}, "clients are initiators"),
+        (
+            {**GSSAPI, "sasl_jaas_config": f"{KRB5} useTicketCache=true password=hunter2;"},
+            "the option password of Krb5Log",
+        ),
+        (
+            {**GSSAPI, "sasl_kerberos_keytab": "k", "sasl_jaas_config": f"{KRB5} useTicketCache=true;"},
+            "sasl_jaas_config and sasl_kerberos_keytab are both given: drop one",
+        ),
+        (
+            {
+                **GSSAPI,
+                "sasl_kerberos_service_name": "a",
+                "sasl_jaas_config": f"{KRB5} useTicketCache=true serviceName=b;",
+            },
+            "sasl_kerberos_service_name is a, and serviceName in sasl_jaas_config is b: drop one",
+        ),
         (
             {**SCRAM, "sasl_jaas_config": f"{SCRAM_MODULE} required username=u password=hunter2 keyTab=true;"},
             "the option keyTab of ScramLoginModule is not supported",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
-from pyclient.config import oidc
+from pyclient.config import kerberos, oidc
 from pyclient.config.addresses import addresses
 from pyclient.config.assertion import Algorithm, checked_path
 from pyclient.config.fields import option, options_of, read
@@ -21,7 +21,8 @@ log = logging.getLogger("pyclient.config")
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
-_SASL: Final = ("sasl_mechanism", "sasl_username", "sasl_password", "sasl_jaas_config", *oidc.OPTIONS)
+_LOGIN: Final = ("sasl_mechanism", "sasl_username", "sasl_password", "sasl_jaas_config")
+_SASL: Final = (*_LOGIN, *kerberos.OPTIONS, *oidc.OPTIONS)
 _STORES: Final = ("ssl_keystore_password", "ssl_truststore_password")
 _CLIENT_ID_BYTES: Final = 32_767  # its length is a 16-bit integer on the wire
 
@@ -208,10 +209,31 @@ class ClientConfig:
     sasl_jaas_config: str | None = option(
         None,
         doc="User and password as Java's clients have them: an entry for PlainLoginModule or ScramLoginModule; or "
-        "clientId, clientSecret, scope and extensions of OAuthBearerLoginModule.",
+        "clientId, clientSecret, scope and extensions of OAuthBearerLoginModule; or keyTab or ticketCache, principal "
+        "and serviceName of Krb5LoginModule.",
         convert=checked_jaas,
         allowed="an entry of a JAAS configuration",
         secret=True,
+    )
+    sasl_kerberos_service_name: str | None = option(
+        None,
+        doc="For GSSAPI: the first part of the brokers' principals, SERVICE/HOST; kafka without it.",
+        convert=kerberos.checked_name,
+        allowed="a name without / and @",
+    )
+    sasl_kerberos_principal: str | None = option(
+        None,
+        doc="For GSSAPI: the principal that this client logs in as, like alice@EXAMPLE.COM. Without it, the keytab's "
+        "first one, or that of the ticket cache.",
+        convert=kerberos.checked_text,
+        allowed="a string without NUL that is not empty",
+    )
+    sasl_kerberos_keytab: str | None = option(
+        None,
+        doc="For GSSAPI: the file with the principal's keys, which is read for each login that needs a new ticket. "
+        "Without it tickets come from the ticket cache (KRB5CCNAME), which kinit fills.",
+        convert=kerberos.checked_text,
+        allowed="a string without NUL that is not empty",
     )
     sasl_oauth_token_provider: Callable[[], Any] | None = option(
         None,
@@ -409,12 +431,17 @@ class ClientConfig:
                 yield self._without(names[0], "SASL_SSL" if self.uses_tls else "SASL_PLAINTEXT")
             return
         mechanism = self.sasl_mechanism
-        if self.sasl_tokenauth and mechanism in ("PLAIN", "OAUTHBEARER"):
+        if mechanism not in (None, "GSSAPI"):
+            for name in (name for name in kerberos.OPTIONS if name in names):
+                yield f"{name} is not used by sasl_mechanism {mechanism}: drop it"
+        if self.sasl_tokenauth and mechanism in ("PLAIN", "OAUTHBEARER", "GSSAPI"):
             yield f"sasl_tokenauth is not for {mechanism}: set sasl_mechanism to SCRAM-SHA-256 or SCRAM-SHA-512"
         if mechanism is None:
             yield f"sasl_mechanism is missing: {self.security_protocol} needs it, set it to one that the brokers offer"
         elif mechanism == "OAUTHBEARER":
             yield from oidc.conflicts(self)
+        elif mechanism == "GSSAPI":
+            yield from kerberos.conflicts(self)
         else:
             yield from self._password_conflicts(mechanism)
 
@@ -455,6 +482,11 @@ class ClientConfig:
             entry = read_jaas(self.sasl_jaas_config)
             return entry.username, entry.password
         return self.sasl_username or "", self.sasl_password or ""
+
+    @property
+    def kerberos(self) -> kerberos.KerberosSettings | None:
+        """How this client logs in by Kerberos; None if GSSAPI is not its mechanism."""
+        return kerberos.settings_of(self)
 
     @property
     def refresh_rules(self) -> oidc.RefreshRules:
@@ -513,6 +545,9 @@ class ClientOptions(TypedDict, total=False):
     sasl_password: str | None
     sasl_tokenauth: bool
     sasl_jaas_config: str | None
+    sasl_kerberos_service_name: str | None
+    sasl_kerberos_principal: str | None
+    sasl_kerberos_keytab: str | None
     sasl_oauth_token_provider: Callable[[], Any] | None
     sasl_oauthbearer_method: Literal["default", "oidc"] | None
     sasl_oauthbearer_token_endpoint_url: str | None

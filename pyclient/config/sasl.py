@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"]
 
 BY_PASSWORD: Final = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 """Mechanisms that need a user and a password."""
@@ -17,6 +17,8 @@ _MODULES: Final = {
     "org.apache.kafka.common.security.scram.ScramLoginModule": frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"}),
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": frozenset({"OAUTHBEARER"}),
 }
+_KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
+_CLIENT_MODULES: Final = {**_MODULES, _KERBEROS_MODULE: frozenset({"GSSAPI"})}
 _ENTRY: Final = re.compile(
     r"""\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)(?P<options>(?:\s+[\w.]+\s*=\s*"""
     r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"';]+))*)\s*;\s*"""
@@ -27,9 +29,36 @@ _MSK: Final = (
     "for Amazon MSK drop it, and set sasl_mechanism to OAUTHBEARER and sasl_oauth_token_provider to "
     "pyclient.MskIamTokens(region)"
 )
+_KERBEROS_FLAGS: Final = frozenset({"useKeyTab", "useTicketCache", "isInitiator"})
+_KERBEROS_OPTIONS: Final = _KERBEROS_FLAGS | {"keyTab", "principal", "serviceName", "ticketCache"}
+_KERBEROS_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "clearPass",
+        "debug",
+        "doNotPrompt",
+        "refreshKrb5Config",
+        "renewTGT",
+        "renewTicket",
+        "storeKey",
+        "storePass",
+        "tryFirstPass",
+        "useFirstPass",
+    }
+)
+"""About the Java runtime, about passwords, which are never asked for, or about renewing, which others do."""
 _EXAMPLE: Final = (
     'one entry like org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
 )
+
+
+@dataclass(frozen=True, slots=True)
+class KerberosEntry:
+    """What an entry for Krb5LoginModule says; without a keytab, tickets come from a ticket cache."""
+
+    keytab: str | None = None
+    ticket_cache: str | None = None
+    principal: str | None = None
+    service_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +72,7 @@ class Login:
     """Whether they are the id and the HMAC of a delegation token."""
     scope: str | None = None
     extensions: dict[str, str] = field(default_factory=dict)
+    kerberos: KerberosEntry = KerberosEntry()
 
 
 def checked_jaas(value: Any) -> str:
@@ -62,12 +92,14 @@ class BrokerLogin:
 
 
 def read_jaas(value: Any) -> Login:
-    """Return what one entry says, for Kafka's PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule.
+    """Return what one entry says, for Kafka's login modules of PLAIN, SCRAM and OAUTHBEARER, or Java's Krb5LoginModule.
 
     Raise `ValueError` for anything else; its text has no part of the value but the name of a module or of an option.
     """
-    module, options = _entry(value)
+    module, options = _entry(value, _CLIENT_MODULES)
     name = module.rpartition(".")[2]
+    if module == _KERBEROS_MODULE:
+        return Login(_CLIENT_MODULES[module], kerberos=_kerberos_entry(name, options))
     extensions: dict[str, str] = {}
     known = {"username", "password", "serviceName"}
     if name == "ScramLoginModule":
@@ -87,6 +119,27 @@ def read_jaas(value: Any) -> Login:
     return Login(_MODULES[module], options["username"], options["password"], by_token)
 
 
+def _kerberos_entry(name: str, options: dict[str, str]) -> KerberosEntry:
+    """Return what the options of Krb5LoginModule say. A keytab goes before a ticket cache."""
+    unknown = options.keys() - _KERBEROS_OPTIONS - _KERBEROS_WITHOUT_EFFECT
+    if unknown:
+        raise ValueError(f"the option {min(unknown)} of {name} is not supported")
+    flags = {flag: options.get(flag, "").lower() for flag in sorted(_KERBEROS_FLAGS)}
+    for flag, text in flags.items():
+        if text not in ("", "true", "false"):
+            raise ValueError(f"the option {flag} of {name} is true or false")
+    if flags["isInitiator"] == "false":
+        raise ValueError(f"the option isInitiator of {name} is false, but clients are initiators: drop it")
+    principal, service_name = options.get("principal") or None, options.get("serviceName") or None
+    if flags["useKeyTab"] == "true":
+        if not options.get("keyTab"):
+            raise ValueError(f"{name} needs keyTab, the path of the keytab, with useKeyTab=true")
+        return KerberosEntry(options["keyTab"], None, principal, service_name)
+    if flags["useTicketCache"] != "true":
+        raise ValueError(f"{name} needs useKeyTab=true and keyTab, or useTicketCache=true")
+    return KerberosEntry(None, options.get("ticketCache") or None, principal, service_name)
+
+
 def read_broker_jaas(value: Any) -> BrokerLogin:
     """Return what a broker's entry says: `username`, `password`, and `user_NAME="password"` for PLAIN.
 
@@ -94,7 +147,7 @@ def read_broker_jaas(value: Any) -> BrokerLogin:
 
     Raise `ValueError` like `read_jaas`.
     """
-    module, options = _entry(value)
+    module, options = _entry(value, _MODULES)
     users = {name.removeprefix("user_"): text for name, text in options.items() if name.startswith("user_")}
     own = {name: options[name] for name in ("username", "password") if name in options}
     if "OAUTHBEARER" in _MODULES[module] and options:
@@ -110,17 +163,17 @@ def read_broker_jaas(value: Any) -> BrokerLogin:
     return BrokerLogin(_MODULES[module], (own["username"], own["password"]) if own else None, users)
 
 
-def _entry(value: Any) -> tuple[str, dict[str, str]]:
-    """Return the module and the options of an entry."""
+def _entry(value: Any, modules: Mapping[str, frozenset[str]]) -> tuple[str, dict[str, str]]:
+    """Return the module, one of `modules`, and the options of an entry."""
     entry = _ENTRY.fullmatch(value) if isinstance(value, str) else None
     if entry is None:
         raise ValueError(f"it is not {_EXAMPLE}")
     module = entry["module"]
     if module.endswith(".IAMLoginModule"):
         raise ValueError(f"IAMLoginModule is Java's: {_MSK}")
-    if module not in _MODULES:
-        known = " and ".join(name.rpartition(".")[2] for name in _MODULES)
-        raise ValueError(f"of login modules, {known} are understood, not {module.rpartition('.')[2]}")
+    if module not in modules:
+        known = " and ".join(modules)
+        raise ValueError(f"of login modules, {known} are understood, not {module}")
     options = {
         name: re.sub(r"\\(.)", r"\1", double or single) or bare
         for name, double, single, bare in _OPTION.findall(entry["options"])

@@ -21,8 +21,16 @@ _NOT_YET: Final = "two-phase commit (KIP-939) is not supported yet"
 _BY_PROVIDER: Final = (
     "give sasl_oauth_token_provider, a function that returns a token, or sasl_oauthbearer_token_endpoint_url"
 )
-_NO_SASL: Final = "of SASL, PLAIN, SCRAM and OAUTHBEARER are supported"
+_NO_SASL: Final = "of SASL, PLAIN, SCRAM, OAUTHBEARER and GSSAPI are supported"
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_NO_KINIT: Final = (
+    "no program is run: give sasl_kerberos_keytab, or have another program, such as k5start, fill the ticket cache"
+)
+_KINIT_OPTIONS: Final = '-t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}'
+_KERBEROS_RENEWS: Final = "Kerberos' own library replaces a ticket from a keytab when half of its time is over"
+_KERBEROS_HOST: Final = (
+    "the service is that of the host that the broker advertises; krb5.conf says how host names become principals"
+)
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
 _TLS_CONTEXT: Final = "set it in an ssl_context of your own"
 _NO_METRICS_PLUGINS: Final = "pyclient has no metrics plug-ins; client.health() returns a client's state"
@@ -57,7 +65,16 @@ COMMON: Final[Mapping[str, Option]] = MappingProxyType(
             accepts=tuple(f"{_OAUTH}{where}OAuthBearerLoginCallbackHandler".casefold() for where in ("", "secured.")),
         ),
         _refused("sasl_oauthbearer_config", _BY_PROVIDER, accepts=_NOTHING),
-        _refused("sasl_kerberos_service_name", _NO_SASL),
+        _refused(
+            "sasl_kerberos_kinit_cmd",
+            _NO_KINIT,
+            accepts=("", "/usr/bin/kinit", f"kinit -r {_KINIT_OPTIONS} || kinit {_KINIT_OPTIONS}"),
+        ),
+        _refused("sasl_kerberos_min_time_before_relogin", _KERBEROS_RENEWS, accepts=("60000",)),
+        _refused("sasl_kerberos_ticket_renew_jitter", _KERBEROS_RENEWS, accepts=("0.05",)),
+        _refused("sasl_kerberos_ticket_renew_window_factor", _KERBEROS_RENEWS, accepts=("0.8",)),
+        _foreign("sasl_kerberos_domain_name", _KERBEROS_HOST),
+        _foreign("sasl_kerberos_name", _KERBEROS_HOST),
         _foreign("oauth_cb", _BY_PROVIDER),
         _foreign(
             "sasl_oauthbearer_grant_type",

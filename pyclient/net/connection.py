@@ -109,7 +109,7 @@ class Connection:
         self.finalized_features: Mapping[str, int] = {}
         self.on_closed: list[Callable[[Connection], None]] = []
         self.last_used = clock.monotonic()
-        self._host, self._port = host, port
+        self.host = host
         self._config = config
         self._clock = clock
         self._loop = asyncio.get_running_loop()

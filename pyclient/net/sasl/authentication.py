@@ -20,7 +20,7 @@ from pyclient.errors import (
     UnsupportedVersion,
     from_code,
 )
-from pyclient.net.sasl.exchanges import Exchange, OAuthExchange, PlainExchange, ScramExchange
+from pyclient.net.sasl.exchanges import Exchange, GssapiExchange, OAuthExchange, PlainExchange, ScramExchange
 from pyclient.net.sasl.oauth import TokenSource
 from pyclient.net.sasl.scram import salted_password
 from pyclient.net.surroundings import SURROUNDINGS
@@ -31,6 +31,7 @@ from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 if TYPE_CHECKING:
     from pyclient.net.connection import Connection
+    from pyclient.net.sasl.kerberos import KerberosLogin
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Authenticator:
         """Seconds that each request of an authentication may take, and a second authentication as a whole."""
         self._salted: tuple[tuple[bytes, int], bytes] | None = None
         self._tokens = _token_source(config, clock, self.timeout)
+        self._kerberos = _kerberos_login(config, self.timeout)
 
     async def authenticate(self, connection: Connection) -> float:
         """Authenticate a connection, or do so again.
@@ -81,17 +83,22 @@ class Authenticator:
             raise ConnectionFailed(f"{address}: {self._who}: no answer within {self.timeout:g} s") from error
 
     async def prepare(self) -> None:
-        """Get a token if one is needed, while requests are still sent. Raise `ConnectionFailed`."""
+        """Get a token or a ticket if one is needed, while requests are still sent. Raise `ConnectionFailed`."""
         if self._tokens is not None:
             await self._tokens.get()
+        if self._kerberos is not None:
+            await self._kerberos.prepare()
 
     @property
     def _who(self) -> str:
+        if self._kerberos is not None:
+            return f"SASL {self._mechanism}{self._kerberos.principal}"
         kind = "delegation token" if self._by_token else "user"
         return f"SASL {self._mechanism}" + (f" as {kind} {self._user!r}" if self._user else "")
 
     async def _authenticate(self, connection: Connection) -> float:
-        exchange = await self._begin()  # before the handshake: it may take long, and brokers wait only so long
+        # before the handshake: it may take long, and brokers wait only so long
+        exchange = await self._begin(connection.host)
         await self._handshake(connection)
         message: bytes | None = exchange.first()
         while message is not None:
@@ -102,7 +109,9 @@ class Authenticator:
             message = await self._next(exchange, answer)
         return max(0.0, float(response.session_lifetime_ms) / 1000)
 
-    async def _begin(self) -> Exchange:
+    async def _begin(self, host: str) -> Exchange:
+        if self._kerberos is not None:
+            return await self._kerberos.begin(host)
         if self._tokens is not None:
             token = await self._tokens.get()
             return OAuthExchange(token.value, token.extensions)
@@ -131,7 +140,9 @@ class Authenticator:
         return await connection.request_before_others(request, timeout=self.timeout)
 
     async def _next(self, exchange: Exchange, answer: bytes) -> bytes | None:
-        """Return the exchange's next message; SCRAM's key derivation runs in a thread."""
+        """Return the exchange's next message. SCRAM's key derivation and Kerberos' library run in a thread."""
+        if self._kerberos is not None:
+            return await self._kerberos.in_thread(lambda: exchange.next(answer))
         if isinstance(exchange, ScramExchange):
             return await in_daemon_thread("pyclient-scram", lambda: exchange.next(answer))
         return exchange.next(answer)
@@ -148,7 +159,13 @@ class Authenticator:
         """Raise the broker's error."""
         error = from_code(code, message or "no reason given")
         text = f"{self._who} was refused by the broker: {_printable(message or repr(error))}"
-        if isinstance(exchange, OAuthExchange):
+        if isinstance(exchange, GssapiExchange):
+            text += (
+                ": check that the broker's keytab has the current key of its principal, and that the clocks agree"
+                if code == SaslAuthenticationFailed.code
+                else ""
+            )
+        elif isinstance(exchange, OAuthExchange):
             text += f" ({exchange.refusal})" if exchange.refusal else ""
         elif code == SaslAuthenticationFailed.code:
             text += ": check sasl_username and sasl_password"
@@ -172,6 +189,16 @@ def _token_source(config: ClientConfig, clock: Clock, timeout: float) -> TokenSo
         return TokenSource(file.get, clock, timeout, rules, rng, file.is_outdated)
     endpoint = TokenEndpoint(settings, clock, rng, timeout)
     return TokenSource(endpoint.get, clock, timeout + 1, rules, rng)  # its own error, within `timeout`, says more
+
+
+def _kerberos_login(config: ClientConfig, timeout: float) -> KerberosLogin | None:
+    """Return what gets tickets for GSSAPI; None for another mechanism. Raise `ConfigError` without its library."""
+    settings = config.kerberos
+    if settings is None:
+        return None
+    from pyclient.net.sasl.kerberos import KerberosLogin  # few clients need its library
+
+    return KerberosLogin(settings, timeout)
 
 
 def _printable(text: str) -> str:

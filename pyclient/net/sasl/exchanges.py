@@ -5,13 +5,16 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from pyclient.errors import MalformedMessage
 from pyclient.net.sasl import scram
 
 Salted = Callable[[str, str, bytes, int], bytes]
 """`scram.salted_password`, or something that remembers its results."""
+
+_NO_LAYER: Final = 1
+_LAYER_BYTES: Final = 4  # a set of layers, and three bytes with the size of messages in them
 
 
 class Exchange(Protocol):
@@ -111,6 +114,75 @@ class OAuthExchange:
             raise MalformedMessage("the broker answered a refused token twice")
         self.refusal = _status_of(answer)
         return b"\x01"
+
+
+class SecurityContext(Protocol):
+    """A security context of GSS-API (RFC 2743) with the key that client and broker share after its last token."""
+
+    @property
+    def complete(self) -> bool:
+        """Return True if no further token of the broker is needed."""
+        ...
+
+    @property
+    def is_mutual(self) -> bool:
+        """Return True if the broker has proved its identity, too."""
+        ...
+
+    def step(self, token: bytes | None) -> bytes:
+        """Return the token that follows the broker's, empty if there is none."""
+        ...
+
+    def wrap(self, message: bytes) -> bytes:
+        """Return `message` with a signature."""
+        ...
+
+    def unwrap(self, message: bytes) -> bytes:
+        """Return what the broker has signed."""
+        ...
+
+
+class GssapiExchange:
+    """GSSAPI (RFC 4752): tokens until the context is complete, then what protects the messages that follow: nothing.
+
+    The authorization id is empty, so that the client is the principal of its ticket.
+    """
+
+    def __init__(self, context: SecurityContext, token: bytes) -> None:
+        """`token` is the context's first one."""
+        self._context = context
+        self._token = token
+        self._done = False
+
+    def first(self) -> bytes:
+        """Return the token with the ticket."""
+        return self._token
+
+    def next(self, answer: bytes) -> bytes | None:
+        """Return the next token, then the choice of no security layer; None after that.
+
+        Raise `ConnectionFailed` for a token that the context does not accept.
+        """
+        if self._done:
+            if answer:
+                raise MalformedMessage("the broker sent a GSSAPI message after its last one")
+            return None
+        if self._context.complete:
+            return self._choose_layer(answer)
+        if not answer:
+            raise MalformedMessage("the broker sent no token to prove its identity: it may be another's")
+        return self._context.step(answer)
+
+    def _choose_layer(self, answer: bytes) -> bytes:
+        if not self._context.is_mutual:
+            raise MalformedMessage("the broker did not prove its identity: it may be another's")
+        offer = self._context.unwrap(answer)
+        if len(offer) != _LAYER_BYTES:
+            raise MalformedMessage(f"the broker's offer of security layers has {len(offer)} bytes, not {_LAYER_BYTES}")
+        if not offer[0] & _NO_LAYER:
+            raise MalformedMessage("the broker demands a security layer of GSSAPI, which Kafka's protocol has not")
+        self._done = True
+        return self._context.wrap(bytes((_NO_LAYER, 0, 0, 0)))
 
 
 def _status_of(answer: bytes) -> str:
