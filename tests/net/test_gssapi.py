@@ -106,6 +106,7 @@ def error_of(major: int, minor: int, text: str) -> Any:
             "the ticket has expired: get one with `kinit alice@R` into the t",
             True,
         ),
+        (error_of(FAILURE, KERBEROS + 32, "Ticket expired"), "the ticket has expired: get one with `kinit al", True),
         (error_of(NO_CREDENTIALS, 5, "No\ncache"), "there is no ticket (No cache): get one with `kinit alice@R`", True),
         (error_of(FAILURE, 99, "Other"), "Other", True),
         (error_of(FAILURE, 0, "unused"), "Unspecified GSS failure.", True),

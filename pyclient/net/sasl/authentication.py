@@ -159,14 +159,10 @@ class Authenticator:
         """Raise the broker's error."""
         error = from_code(code, message or "no reason given")
         text = f"{self._who} was refused by the broker: {_printable(message or repr(error))}"
-        if isinstance(exchange, GssapiExchange):
-            text += (
-                ": check that the broker's keytab has the current key of its principal, and that the clocks agree"
-                if code == SaslAuthenticationFailed.code
-                else ""
-            )
-        elif isinstance(exchange, OAuthExchange):
+        if isinstance(exchange, OAuthExchange):
             text += f" ({exchange.refusal})" if exchange.refusal else ""
+        elif isinstance(exchange, GssapiExchange) and code == SaslAuthenticationFailed.code:
+            text += ": check that the broker's keytab has the current key of its principal, and that the clocks agree"
         elif code == SaslAuthenticationFailed.code:
             text += ": check sasl_username and sasl_password"
             text += ", and that the delegation token has not expired" if self._by_token else ""

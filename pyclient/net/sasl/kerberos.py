@@ -27,6 +27,9 @@ _EXPIRED: Final = 11
 _FIRST_CODE: Final = 2**32 - 1_765_328_384
 """Where the numbers of Kerberos' own errors begin: those of RFC 4120, and from 128 on those of its libraries."""
 
+_TICKET_EXPIRED: Final = 32
+"""Kerberos' error if the KDC finds a ticket expired that the library took for valid; counted as in `_CAUSES`."""
+
 _NO_KDC: Final = "check that the realm's KDC runs, and that krb5.conf (KRB5_CONFIG) has its address"
 _NO_CLIENT: Final = "check the principal, sasl_kerberos_principal, and its state in the KDC's database"
 _OTHER_KEY: Final = "the keytab has another key than the KDC: export the principal's keys to it again"
@@ -50,7 +53,6 @@ _CAUSES: Final = {
     148: _SKEW,
     154: _NO_REALM,
     156: _NO_KDC,
-    164: _NO_REALM,
     217: _NO_REALM,
     220: _NO_KDC,
     224: _NO_REALM,
@@ -59,7 +61,7 @@ _CAUSES: Final = {
 _TRANSIENT: Final = frozenset({_NO_KDC})
 
 _LOCKS: Final[dict[tuple[int, str], threading.Lock]] = {}
-"""By process and ticket cache in memory: while one login fills it, others would find it empty."""
+"""By process and ticket cache in memory: one login gets the ticket for all, and none finds the cache half filled."""
 
 
 class KerberosFailure(ConnectionFailed):
@@ -188,7 +190,7 @@ def failure_of(error: Any, settings: KerberosSettings) -> KerberosFailure:
     """Return the failure that an error of python-gssapi is: what the library says, and what to do about it."""
     routine, code = error.maj_code >> 16 & 0xFF, error.min_code - _FIRST_CODE
     advice = _CAUSES.get(code)
-    if routine == _EXPIRED:
+    if routine == _EXPIRED or code == _TICKET_EXPIRED:
         said, advice = "the ticket has expired", _without_ticket(settings)
     elif routine == _NO_CREDENTIALS and advice is None:
         said, advice = f"there is no ticket ({_said(error)})", _without_ticket(settings)
