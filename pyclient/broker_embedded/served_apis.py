@@ -79,7 +79,7 @@ _APIS: Final[dict[str, Served]] = {
     "OffsetDelete": Served("offset_delete", 0, 0),
     "ConsumerGroupHeartbeat": Served("consumer_group_heartbeat", 0, 1),
     "ConsumerGroupDescribe": Served("consumer_group_describe", 0, 1),
-    "DescribeCluster": Served("describe_cluster", 0, 2),
+    "DescribeCluster": Served("describe_cluster", 0, 2, listeners=_BOTH),
     "DeleteRecords": Served("delete_records", 0, 2),
     "DescribeAcls": Served("describe_acls", 1, 3),
     "CreateAcls": Served("create_acls", 1, 3, listeners=_BOTH),

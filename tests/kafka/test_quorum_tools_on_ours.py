@@ -8,20 +8,43 @@ from pathlib import Path
 
 import pytest
 
+from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.controller.topics import TopicPlan
 from pyclient.broker_embedded.log.checkpoints import uuid_text
 from pyclient.broker_embedded.log.incremental_task import run_here
 from tests.broker_embedded.quorum.several_nodes import Nodes, until
 from tests.kafka import tools
+from tests.kafka.needs import skip_without_kafka
 
 pytestmark = pytest.mark.kafka
+
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
 
 
 async def quorum_tool(node: BrokerNode, *arguments: str, check: bool = True) -> tools.Output:
     """Run kafka-metadata-quorum at a broker, while the nodes go on."""
     at = ("--bootstrap-server", f"127.0.0.1:{node.port}")
     return await asyncio.to_thread(tools.run, "metadata-quorum", *at, *arguments, check=check)
+
+
+def test_tools_ask_controllers_without_a_broker() -> None:
+    """Their clients find all controllers, and the active one, by DescribeCluster (KIP-919)."""
+    skip_without_kafka()
+    with EmbeddedCluster(1, controllers=3) as cluster:
+        voters = dict(each.split("@") for each in cluster.controller_quorum_voters.split(","))
+        active = cluster.controller_id
+        for node_id, address in voters.items():
+            if int(node_id) != active:
+                at = ("--bootstrap-controller", address)
+                output = tools.run("metadata-quorum", *at, "describe", "--status").out
+                assert re.search(rf"LeaderId:\s+{active}\b", output)
+                assert cluster.cluster_id in tools.run(CLUSTER, "cluster-id", *at).out
+                output = tools.run("features", *at, "describe").out
+                assert re.search(r"Feature: metadata\.version\s.*FinalizedVersionLevel: 4\.3-IV0", output)
+        at = ("--bootstrap-controller", next(iter(voters.values())))
+        listed = tools.run(CLUSTER, "list-endpoints", *at).out
+        assert {line.split()[0] for line in listed.splitlines()[1:]} == set(voters)
 
 
 def properties(nodes: Nodes, node_id: int) -> Path:

@@ -44,7 +44,7 @@ def handle(request: DescribeQuorumRequest, context: RequestContext) -> Increment
         topics.append(DescribeQuorumResponseTopicData(topic_name=topic.topic_name, partitions=partitions))
         yield None
     found = any(partition.error_code == 0 for topic in topics for partition in topic.partitions)
-    nodes = list(_voters(context)) if found else []
+    nodes = list(voter_nodes(context)) if found else []
     return DescribeQuorumResponse(error_code=0, topics=topics, nodes=nodes if context.version >= 2 else [])
 
 
@@ -82,7 +82,8 @@ def _describe(topic: str, index: int, context: RequestContext, *, single: bool) 
     )
 
 
-def _voters(context: RequestContext) -> Iterator[Node]:
+def voter_nodes(context: RequestContext) -> Iterator[Node]:
+    """Yield the voters with the addresses of their listeners for controllers."""
     services = context.services
     if services.quorum is not None:
         name = services.configs.current.quorum.listener_name
