@@ -4,14 +4,59 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyclient.config.options import BOOLEAN, CLASS, INT, LIST, LONG, PASSWORD, STRING, Option
+from pyclient.config.options import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, PASSWORD, SHORT, STRING, Option
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """The security protocols, in the order of their numbers."""
 
+_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 _MAP: Final = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 
+LOGIN_OPTIONS: Final = (
+    Option("sasl.login.connect.timeout.ms", INT, None, "how long connecting to the token endpoint may take", minimum=1),
+    Option("sasl.login.read.timeout.ms", INT, None, "how long the token endpoint may be silent", minimum=1),
+    Option(
+        "sasl.login.refresh.buffer.seconds", SHORT, 300, "how long before its end a token is replaced", dynamic=True
+    ),
+    Option("sasl.login.refresh.min.period.seconds", SHORT, 60, "how long a token is kept at least", dynamic=True),
+    Option(
+        "sasl.login.refresh.window.factor", DOUBLE, 0.8, "the share of its time after which a token ends", dynamic=True
+    ),
+    Option("sasl.login.refresh.window.jitter", DOUBLE, 0.05, "what is added to that share by chance", dynamic=True),
+    Option(
+        "sasl.login.retry.backoff.max.ms",
+        LONG,
+        10_000,
+        "the longest wait before another request for a token",
+        minimum=1,
+    ),
+    Option("sasl.login.retry.backoff.ms", LONG, 100, "the first wait before another request for a token", minimum=1),
+    Option("sasl.oauthbearer.assertion.algorithm", STRING, "RS256", "how assertions are signed"),
+    Option("sasl.oauthbearer.assertion.claim.aud", STRING, None, "the audience of assertions"),
+    Option("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, "how long an assertion is valid"),
+    Option("sasl.oauthbearer.assertion.claim.iss", STRING, None, "the issuer of assertions"),
+    Option("sasl.oauthbearer.assertion.claim.jti.include", BOOLEAN, False, "whether assertions have ids"),
+    Option("sasl.oauthbearer.assertion.claim.nbf.seconds", INT, 60, "how long ago an assertion became valid"),
+    Option("sasl.oauthbearer.assertion.claim.sub", STRING, None, "the subject of assertions"),
+    Option("sasl.oauthbearer.assertion.file", STRING, None, "the file with a ready assertion"),
+    Option("sasl.oauthbearer.assertion.private.key.file", STRING, None, "the file with the key that signs assertions"),
+    Option("sasl.oauthbearer.assertion.private.key.passphrase", PASSWORD, None, "the passphrase of that key"),
+    Option("sasl.oauthbearer.assertion.template.file", STRING, None, "the file with more of assertions"),
+    Option("sasl.oauthbearer.client.credentials.client.id", STRING, None, "the node's name at the token endpoint"),
+    Option("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None, "its secret at the token endpoint"),
+    Option(
+        "sasl.oauthbearer.jwt.retriever.class",
+        CLASS,
+        f"{_PACKAGE}.DefaultJwtRetriever",
+        "how tokens are got at the token endpoint",
+    ),
+    Option("sasl.oauthbearer.scope", STRING, None, "the scope to ask for at the token endpoint"),
+    Option("sasl.oauthbearer.token.endpoint.url", STRING, None, "where nodes get their tokens: https: or file:"),
+)
+"""The options by which nodes get tokens to log in to each other, as a client does by its options of these names."""
+
 SECURITY_OPTIONS: Final = (
+    *LOGIN_OPTIONS,
     Option("advertised.listeners", LIST, None, "the addresses of the listeners for clients, if others than its own"),
     Option(
         "authorizer.class.name",
@@ -25,6 +70,13 @@ SECURITY_OPTIONS: Final = (
     Option("listeners", LIST, "PLAINTEXT://:9092", "the listeners: NAME://host:port, with commas", dynamic=True),
     Option("sasl.enabled.mechanisms", LIST, "GSSAPI", "the mechanisms that clients may use", dynamic=True),
     Option("sasl.jaas.config", PASSWORD, None, "the login module, for one listener and mechanism", dynamic=True),
+    Option(
+        "sasl.login.callback.handler.class",
+        CLASS,
+        None,
+        "Kafka's login by tokens, which is what nodes have",
+        choices=(f"{_PACKAGE}.OAuthBearerLoginCallbackHandler",),
+    ),
     Option("sasl.mechanism.controller.protocol", STRING, "GSSAPI", "the mechanism of nodes at a controller"),
     Option("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", "the mechanism of brokers", dynamic=True),
     Option("sasl.oauthbearer.clock.skew.seconds", INT, 30, "how far the clocks of token servers may differ"),
@@ -59,7 +111,7 @@ SECURITY_OPTIONS: Final = (
         CLASS,
         None,
         "Kafka's validator of tokens, which is what the broker has",
-        choices=("org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",),
+        choices=(f"{_PACKAGE}.OAuthBearerValidatorCallbackHandler",),
     ),
     Option("security.inter.broker.protocol", STRING, "PLAINTEXT", "the protocol of brokers", choices=PROTOCOLS),
     Option("ssl.cipher.suites", LIST, "", "the ciphers of TLS 1.2, by OpenSSL's names", dynamic=True),
@@ -116,7 +168,9 @@ AUTHORIZER_OPTIONS: Final = {
 FIXED: Final = frozenset(option.name for option in SECURITY_OPTIONS)
 
 PREFIX: Final = "listener.name."
-_OF_LISTENERS: Final = frozenset(name for name in FIXED if name.startswith(("ssl.", "sasl.oauthbearer."))) | {
+_OF_LISTENERS: Final = frozenset(
+    name for name in FIXED if name.startswith(("ssl.", "sasl.login.", "sasl.oauthbearer."))
+) | {
     "connections.max.reauth.ms",
     "sasl.enabled.mechanisms",
     "sasl.jaas.config",

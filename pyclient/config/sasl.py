@@ -89,6 +89,8 @@ class BrokerLogin:
     mechanisms: frozenset[str]
     own: tuple[str, str] | None = field(repr=False)
     users: dict[str, str] = field(repr=False)
+    of_client: str | None = field(default=None, repr=False)
+    """For OAUTHBEARER: the entry, if it says as which client nodes get their tokens."""
 
 
 def read_jaas(value: Any) -> Login:
@@ -143,18 +145,15 @@ def _kerberos_entry(name: str, options: dict[str, str]) -> KerberosEntry:
 def read_broker_jaas(value: Any) -> BrokerLogin:
     """Return what a broker's entry says: `username`, `password`, and `user_NAME="password"` for PLAIN.
 
-    The module of OAUTHBEARER has no options: tokens without a signature are not accepted.
-
-    Raise `ValueError` like `read_jaas`.
+    That of OAUTHBEARER has the options of a client, with which nodes get tokens for each other, or none. Tokens without
+    a signature are not accepted. Raise `ValueError` like `read_jaas`.
     """
     module, options = _entry(value, _MODULES)
+    if "OAUTHBEARER" in _MODULES[module]:
+        read_jaas(value)
+        return BrokerLogin(_MODULES[module], None, {}, value if options else None)
     users = {name.removeprefix("user_"): text for name, text in options.items() if name.startswith("user_")}
     own = {name: options[name] for name in ("username", "password") if name in options}
-    if "OAUTHBEARER" in _MODULES[module] and options:
-        raise ValueError(
-            f"the option {min(options)} of {module.rpartition('.')[2]} is not supported: tokens are signed by the keys "
-            "of sasl.oauthbearer.jwks.endpoint.url"
-        )
     unknown = options.keys() - own.keys() - {f"user_{name}" for name in users} - {"serviceName"}
     if unknown:
         raise ValueError(f"the option {min(unknown)} of {module.rpartition('.')[2]} is not supported")

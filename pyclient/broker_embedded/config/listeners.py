@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyclient.config.addresses import format_address
 from pyclient.config.broker import BROKER_OPTIONS
-from pyclient.config.broker_security import PREFIX, PROTOCOLS, own_option
+from pyclient.config.broker_security import LOGIN_OPTIONS, PREFIX, PROTOCOLS, own_option
 from pyclient.config.sasl import read_broker_jaas
 from pyclient.config.urls import checked_url, is_readable_by_others
 from pyclient.errors import ConfigError
@@ -26,6 +26,7 @@ INTER_BROKER_USER: Final = "pyclient-broker"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """The mechanisms by password, which are offered unless the options say otherwise."""
 OAUTHBEARER: Final = "OAUTHBEARER"
+_TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 _ADDRESS: Final = re.compile(r"([A-Za-z0-9_.-]+)://(\[[^\]]*\]|[^:/@\s]*):(\d{1,5})")
 _LOOPBACK: Final = re.compile(r"127\.\d+\.\d+\.\d+|::1|localhost")
@@ -120,13 +121,32 @@ class ListenerConfig:
             }
             options |= {name: value for name, option in names.items() if (value := self.text(option)) is not None}
             options["ssl_check_hostname"] = self.options["ssl.endpoint.identification.algorithm"] != ""
-        if self.uses_sasl:
+        if self.uses_sasl and mechanism == OAUTHBEARER:
+            options |= self._token_options()
+        elif self.uses_sasl:
             if login is None:
                 raise ConfigError(
                     f"listener {self.name} demands SASL of other nodes, which have no user: set "
                     f"{PREFIX}{self.name.lower()}.{mechanism.lower()}.sasl.jaas.config with username and password"
                 )
             options |= {"sasl_mechanism": mechanism, "sasl_username": login[0], "sasl_password": login[1]}
+        return options
+
+    def _token_options(self) -> dict[str, Any]:
+        """Return the options by which a client gets the tokens of this node."""
+        if not self.of_mechanism(OAUTHBEARER, _TOKEN_URL):
+            raise ConfigError(
+                f"listener {self.name} demands {OAUTHBEARER} of other nodes, and {_TOKEN_URL} is missing: set it to "
+                "the https: URL of an identity server, or to the file: URL of a token"
+            )
+        options: dict[str, Any] = {"sasl_mechanism": OAUTHBEARER}
+        for each in LOGIN_OPTIONS:
+            value = self.of_mechanism(OAUTHBEARER, each.name)
+            if value != each.default:
+                options[each.name.replace("client.credentials.", "").replace(".", "_")] = value
+        login = self.logins.get(OAUTHBEARER)
+        if login is not None and login.of_client is not None:
+            options["sasl_jaas_config"] = login.of_client
         return options
 
 

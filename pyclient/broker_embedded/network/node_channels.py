@@ -18,6 +18,7 @@ from pyclient.protocol.fields import Response
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Task, TimerHandle
 
+    from pyclient.net.sasl.authentication import Authenticator
     from pyclient.protocol.fields import Request
 
 R = TypeVar("R", bound=Response)
@@ -148,7 +149,12 @@ class NodeChannel:
         host, port = self._channels.link(self.node_id, self.host, self.port)
         try:
             connection = await Connection.open(
-                host, port, config=self._channels.config, clock=SURROUNDINGS.get().clock, node_id=self.node_id
+                host,
+                port,
+                config=self._channels.config,
+                clock=SURROUNDINGS.get().clock,
+                node_id=self.node_id,
+                authenticator=self._channels.authenticator(),
             )
         except (KafkaError, OSError) as error:
             self._backoff = min(max(self._backoff * 2, _FIRST_BACKOFF), _LONGEST_BACKOFF)
@@ -255,6 +261,7 @@ class NodeChannels:
         )
         self.on_lost: Callable[[], object] = lambda: None
         """Called when a connection has ended."""
+        self._authenticator: Authenticator | None = None
         self._channels: dict[tuple[int, str, int], NodeChannel] = {}
         self._paused = False
         self._closed = False
@@ -277,6 +284,14 @@ class NodeChannels:
             if self._closed:
                 channel.close()
         return channel
+
+    def authenticator(self) -> Authenticator | None:
+        """Return what logs in on all connections, which share its token; None without SASL."""
+        if self._authenticator is None and self.config.uses_sasl:
+            from pyclient.net.sasl.authentication import Authenticator  # few clusters need it
+
+            self._authenticator = Authenticator(self.config, SURROUNDINGS.get().clock)
+        return self._authenticator
 
     def pause(self) -> None:
         """Neither write nor read until `resume`."""
