@@ -107,7 +107,7 @@ class BrokerNode:
         self._services: BrokerServices | None = None
         self.admission = Admission(self.env, self.descriptors, self._connection_of)
         self.listeners = NodeListeners(self.env, self.admission, self.descriptors, sockets)
-        self.authorizer = _authorizer_of(config, self.image) if config.has_authorizer else None
+        self.authorizer = _authorizer_of(config, self.image, self._is_loaded) if config.has_authorizer else None
         """Decides about requests by ACLs; None: everybody may do everything."""
         self.authorization = _authorization() if config.has_authorizer else None
         self._link = sockets.link
@@ -279,6 +279,10 @@ class BrokerNode:
             connection.stream.thaw()
         if self.membership is not None:
             self.membership.resume()
+
+    def _is_loaded(self) -> bool:
+        """Return True once the image has all metadata that was committed before this node found the controller."""
+        return self.quorum is None or self.quorum.loaded
 
     def schedule(self, delay: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` on the loop in `delay` seconds of the node's time."""
@@ -516,7 +520,7 @@ class BrokerNode:
             self._upkeep.topic_deleted()
 
 
-def _authorizer_of(config: BrokerConfig, image: MetadataImage) -> StandardAuthorizer:
+def _authorizer_of(config: BrokerConfig, image: MetadataImage, is_loaded: Callable[[], bool]) -> StandardAuthorizer:
     from pyclient.broker_embedded.authorizer.standard import StandardAuthorizer  # few brokers need it
 
     return StandardAuthorizer(
@@ -524,6 +528,7 @@ def _authorizer_of(config: BrokerConfig, image: MetadataImage) -> StandardAuthor
         lambda: image.acls_version,
         super_users=config.super_users,
         allow_everyone=config.allows_everyone,
+        is_loaded=is_loaded,
     )
 
 

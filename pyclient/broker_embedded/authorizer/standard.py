@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient.acls import ANY_USER, WILDCARD, AclBinding, AclOperation, AclPermission, PatternType, ResourceType
+from pyclient.errors import UnknownServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -30,6 +31,10 @@ class Decision(NamedTuple):
 
     allowed: bool
     rule: str
+
+
+class AuthorizerNotReady(UnknownServerError):
+    """The authorizer cannot decide yet; Kafka's AuthorizerNotReadyException has no error code of its own either."""
 
 
 class _OfType:
@@ -59,6 +64,7 @@ class StandardAuthorizer:
     """Decides by the ACLs that `acls` returns, which are read again when `version` returns another value.
 
     A denial ends the search at once. Without an ACL for a resource, all is denied, or allowed with `allow_everyone`.
+    Until `is_loaded` returns True, only super users get a decision: `AuthorizerNotReady` is raised for others.
     """
 
     def __init__(
@@ -68,10 +74,12 @@ class StandardAuthorizer:
         *,
         super_users: Iterable[str] = (),
         allow_everyone: bool = False,
+        is_loaded: Callable[[], bool] = lambda: True,
     ) -> None:
         self.super_users = frozenset(super_users)
         self._acls = acls
         self._version = version
+        self._is_loaded = is_loaded
         self._no_acl = Decision(allow_everyone, "allow.everyone.if.no.acl.found" if allow_everyone else "no ACL")
         self._seen: Hashable = None
         self._index: Mapping[ResourceType, _OfType] = {}
@@ -83,7 +91,7 @@ class StandardAuthorizer:
     def may(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str, *, quiet: bool = False
     ) -> bool:
-        """Return True if the principal may do it. Log the decision, unless `quiet`."""
+        """Return True if the principal may do it. Log the decision, unless `quiet`. Raise `AuthorizerNotReady`."""
         decision = self.decide(principal, host, operation, kind, name)
         if not quiet:
             level = logging.DEBUG if decision.allowed else logging.INFO
@@ -102,9 +110,13 @@ class StandardAuthorizer:
         return decision.allowed
 
     def decide(self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str) -> Decision:
-        """Return the decision about one operation on one resource."""
+        """Return the decision about one operation on one resource. Raise `AuthorizerNotReady`."""
         if principal in self.super_users:
             return Decision(True, "super user")
+        if not self._is_loaded():
+            raise AuthorizerNotReady(
+                "the ACLs are not read yet: until this node has the committed metadata it serves super.users only"
+            )
         self._refresh()
         key = (principal, host, operation, kind, name)
         known = self._decided.get(key)

@@ -19,7 +19,7 @@ from pyclient.acls import (
     ResourceType,
     acl_of,
 )
-from pyclient.broker_embedded.authorizer.standard import StandardAuthorizer
+from pyclient.broker_embedded.authorizer.standard import AuthorizerNotReady, StandardAuthorizer
 
 ALICE, HOST = "User:alice", "10.0.0.1"
 READ, WRITE, DESCRIBE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALL
@@ -232,3 +232,24 @@ def test_the_cluster_has_one_name() -> None:
     cluster = acl(AclOperation.CREATE, name=CLUSTER_NAME, kind=ResourceType.CLUSTER)
     authorizer = StandardAuthorizer(lambda: [cluster])
     assert authorizer.may(ALICE, HOST, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def test_only_super_users_get_a_decision_before_the_acls_are_loaded() -> None:
+    loaded: list[bool] = []
+    authorizer = StandardAuthorizer(
+        lambda: [acl(permission=DENY)],
+        super_users=["User:root"],
+        allow_everyone=True,
+        is_loaded=lambda: bool(loaded),
+    )
+    assert authorizer.may("User:root", HOST, READ, TOPIC, "orders")
+    for ask in (
+        lambda: authorizer.may(ALICE, HOST, READ, TOPIC, "orders"),
+        lambda: authorizer.may_any(ALICE, HOST, READ, TOPIC),
+        lambda: authorizer.operations(ALICE, HOST, 1 << READ, TOPIC, "orders"),
+    ):
+        with pytest.raises(AuthorizerNotReady, match="the ACLs are not read yet"):
+            ask()
+    loaded.append(True)
+    assert not authorizer.may(ALICE, HOST, READ, TOPIC, "orders")
+    assert authorizer.may(ALICE, HOST, WRITE, TOPIC, "others")
