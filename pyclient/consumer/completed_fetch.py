@@ -182,7 +182,7 @@ class ParsedRecords:
     """The data batches of one partition's response, and the next offset to fetch.
 
     Control batches and aborted ones are left out, but `next_offset` is after them, and `last_epoch` the leader epoch of
-    the last of them (-1: none was left out). `error` is at `next_offset`.
+    the last of them that has one (-1: none). `error` is at `next_offset`.
     """
 
     batches: Sequence[FetchedBatch]
@@ -244,7 +244,7 @@ def parse_records(
             plain = not header.attributes and not aborts.upcoming  # nothing of a transaction
             if (plain or not aborts.covers(batch)) and batch.count > 0:
                 batches.append(batch)
-            else:
+            elif batch.leader_epoch >= 0:
                 last_epoch = batch.leader_epoch
             next_offset = batch.next_offset
     except CorruptRecord as error:

@@ -61,9 +61,9 @@ def find_batches(
 ) -> tuple[int, int, int]:  # fmt: skip
     """Append the batches from `position` on to `found`, as instances of `kind`, for a reader at `next_offset`.
 
-    Return the position where it stopped, the offset after the last batch, and the leader epoch of the last one that was
-    left out, -1 if none was. Stop at the end and before a batch that is incomplete, invalid, of an old format, empty,
-    or before `next_offset`; without `upcoming` and `aborted` also before one of a transaction.
+    Return the position where it stopped, the offset after the last batch, and the leader epoch of the last one that
+    was left out and has one, else -1. Stop at the end and before a batch that is incomplete, invalid, of an old
+    format, empty, or before `next_offset`; without `upcoming` and `aborted` also before one of a transaction.
 
     `upcoming` has the first offset and the producer id of each aborted transaction, the nearest one last, and `aborted`
     the ids of producers inside of one; both are kept up to date. Control batches and those of aborted transactions are
@@ -95,7 +95,7 @@ def find_batches(
                         aborted.discard(header.producer_id)
                 is_left_out = True
         if is_left_out:
-            left_out = header.leader_epoch
+            left_out = left_out if header.leader_epoch < 0 else header.leader_epoch
         else:
             found.append(kind(topic, partition, buffer, position, header))
         position += header.size
