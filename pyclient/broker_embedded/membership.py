@@ -82,6 +82,12 @@ class ClusterMembership:
     def __repr__(self) -> str:
         return f"<ClusterMembership {self.quorum!r} {self.lifecycle!r}>"
 
+    @property
+    def refusal(self) -> Exception | None:
+        """The error with which the controllers last refused this node; None when they have not, or take it now."""
+        own = None if self.lifecycle is None else self.lifecycle.lifecycle.refusal
+        return self.quorum.network.refusal or own
+
     def start(self) -> None:
         """Take part in the quorum."""
         self.quorum.start()

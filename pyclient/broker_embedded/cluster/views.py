@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pyclient.broker_embedded.cluster.broker import checked_timeout
 from pyclient.broker_embedded.cluster.faults import LOOK_AGAIN
-from pyclient.errors import ClientError, ConfigError, KafkaTimeout
+from pyclient.errors import ClientError, ConfigError, InconsistentClusterId, KafkaTimeout
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.cluster.broker import Broker
@@ -85,7 +85,11 @@ class Views:
         return controller_of(self.each("GET", "/broker").values())
 
     def wait_joined(self, ids: Iterable[int], timeout: float) -> None:
-        """Wait until the brokers with these ids are unfenced, and all brokers that run know that, and a controller."""
+        """Wait until the brokers with these ids are unfenced, and all brokers that run know that, and a controller.
+
+        Raise `ConfigError` if the controllers are of another cluster, `KafkaTimeout` with their last refusal of a
+        registration.
+        """
         wanted = set(ids)
 
         def look() -> dict[str, Any]:
@@ -94,8 +98,16 @@ class Views:
                 for node_id, answer in self.each("GET", "/broker").items()
                 if answer["running"] or node_id in wanted
             }
+            refused = {each: answer["refusal"] for each, answer in answers.items() if each in wanted}
+            for node_id, refusal in refused.items():
+                if refusal is not None and refusal["error"] == InconsistentClusterId.__name__:
+                    raise ConfigError(
+                        f"broker {node_id} cannot join: {refusal['message']}; give it an empty directory, or "
+                        f"controller.quorum.voters of its own cluster"
+                    )
             joined = [[node_id, answer["broker_epoch"]] for node_id, answer in answers.items() if node_id in wanted]
             return {
+                "refused": {each: refusal["message"] for each, refusal in refused.items() if refusal is not None},
                 "not_unfenced": sorted(wanted - {node_id for node_id, epoch in joined if epoch is not None}),
                 "without_controller": [each for each, answer in answers.items() if answer["controller_id"] is None],
                 "behind": [

@@ -41,6 +41,13 @@ NEVER: Final = float("inf")
 _SOON: Final = 0.01
 """The pause between heartbeats of a broker that waits to be unfenced or to stop: neither takes a whole interval."""
 
+_REFUSALS: Final = {
+    errors.DuplicateBrokerRegistration.code: "a broker with this node.id is registered, and its session has not ended: "
+    "if another one runs, give one of the two another node.id",
+    errors.InconsistentClusterId.code: "the controllers are of another cluster",
+}
+"""Errors of a registration, whose answer has no text."""
+
 
 class BrokerState(Enum):
     """The state of a broker; Kafka's words."""
@@ -145,7 +152,8 @@ class BrokerLifecycle:
     def answered(self, response: BrokerRegistrationResponse | BrokerHeartbeatResponse, now: float) -> None:
         """Take the controller's answer."""
         if response.error_code:
-            self.failed(from_code(response.error_code, "the controller refused it"), now)
+            text = _REFUSALS.get(response.error_code, "the controller refused it")
+            self.failed(from_code(response.error_code, text), now)
             return
         self._failures = 0
         if isinstance(response, BrokerRegistrationResponse):

@@ -80,6 +80,8 @@ class QuorumNetwork:
         self._replies = replies
         self._timeout = env.config.seconds("controller.quorum.request.timeout.ms")
         self._closed = False
+        self.refusal: errors.InconsistentClusterId | None = None
+        """Set while the other nodes say that this node belongs to another cluster."""
 
     def close(self) -> None:
         """Send no more, and report nothing."""
@@ -104,6 +106,7 @@ class QuorumNetwork:
             try:
                 self._addresses.learn(leader_endpoint_in(done.result()))
                 response = response_of(done.result(), self._addresses)
+                self._note_refusal(node_id, response)
                 self._replies.responded(node_id, request, response)
                 return
             except (errors.ProtocolError, ValueError) as refused:
@@ -114,6 +117,15 @@ class QuorumNetwork:
             self._away(node_id, request)
             return
         self._replies.failed(node_id, request, lost=False)
+
+    def _note_refusal(self, node_id: int, response: raft.Response) -> None:
+        if response.error != errors.InconsistentClusterId.code:
+            self.refusal = None
+        elif self.refusal is None:
+            self.refusal = errors.InconsistentClusterId(
+                f"the data directory is of cluster {self._converter.cluster_id}, controller {node_id} of another one"
+            )
+            log.error("node %d cannot take part in the metadata quorum: %s", self._env.node_id, self.refusal)
 
     def _away(self, node_id: int, request: raft.Request) -> None:
         """Report a failure a moment later: a node that is away is asked a few times a second, no more."""

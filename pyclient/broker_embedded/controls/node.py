@@ -42,6 +42,7 @@ def state_of(controls: Controls) -> dict[str, Any]:
         "controller_id": None if node is None else node.node_id if node.quorum is None else node.quorum.leader_id,
         "controller_epoch": -1 if node is None else node.metadata_epoch,
         "broker_epoch": None if node is None else _running_epoch(node),
+        "refusal": None if node is None else _refusal(node),
         "brokers": [] if node is None else [[each.node_id, each.epoch] for each in _unfenced(node)],
         "connections": 0 if node is None else len(node.connections),
         "requests_in_slices": 0 if node is None else len(node.request_slices),
@@ -61,6 +62,12 @@ def _running_epoch(node: BrokerNode) -> int | None:
         return next((each.epoch for each in _unfenced(node) if each.node_id == node.node_id), None)
     lifecycle = None if membership.lifecycle is None else membership.lifecycle.lifecycle
     return lifecycle.epoch if lifecycle is not None and lifecycle.state is BrokerState.RUNNING else None
+
+
+def _refusal(node: BrokerNode) -> dict[str, str] | None:
+    """Return the error with which the controllers last refused the node, None if there is none."""
+    refusal = None if node.membership is None else node.membership.refusal
+    return None if refusal is None else {"error": type(refusal).__name__, "message": str(refusal)}
 
 
 async def start(controls: Controls, _name: str, _values: Values) -> Any:

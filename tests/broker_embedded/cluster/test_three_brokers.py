@@ -11,13 +11,14 @@ import pytest
 from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.cluster import kafka_call
-from pyclient.errors import ClientError, ConfigError, KafkaTimeout
+from pyclient.errors import ClientError, ConfigError, KafkaError, KafkaTimeout
 from pyclient.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
 from tests.broker_embedded.faults.http_control import Http
+from tests.waiting import until
 
 SET, DELETE, BROKER = 0, 1, 4
 
@@ -107,6 +108,27 @@ def test_killed_nodes_neither_lead_nor_control() -> None:
         assert cluster.controller_id is None
         cluster.kill(leader)
         assert cluster.leader_of("t", 0) is None
+
+
+def test_records_are_sent_and_read_while_most_controllers_are_down() -> None:
+    with EmbeddedCluster(3, controllers=3) as cluster:
+        create(cluster, "t")
+        leader, (first, second, third) = cluster.leader_of("t", 0), [each.id for each in cluster.nodes[3:]]
+        with Producer(cluster.bootstrap_servers, request_timeout_ms=2_000) as producer:
+            producer.send("t", b"before", partition=0).result(60)
+            cluster.kill(first)
+            cluster.kill(second)
+            until(lambda: cluster.controller_id is None, "the controller that is left has no majority")
+            assert cluster.node(third).alive
+            for number in range(3):
+                assert producer.send("t", b"meanwhile", partition=0).result(60).offset == 1 + number
+            assert read(cluster, "t") == [b"before"] + [b"meanwhile"] * 3
+            assert cluster.leader_of("t", 0) == leader
+            with Admin(cluster.bootstrap_servers) as admin, pytest.raises(KafkaError):
+                admin.create_topics([NewTopic("new")], timeout=2.0)
+            cluster.start()
+            create(cluster, "later")
+            assert producer.send("t", b"after", partition=0).result(60).offset == 4
 
 
 def test_with_two_brokers_down_nothing_is_acknowledged_until_one_is_back(three: EmbeddedCluster, topic: str) -> None:

@@ -281,12 +281,21 @@ class Nodes:
         self, node_id: int, value: bytes, *, name: str = TOPIC, acks: int = -1, timeout_ms: int = 30_000
     ) -> PartitionProduceResponse:
         """Send one record to a node."""
+        [answer] = await self.produce_to(node_id, value, name, acks=acks, timeout_ms=timeout_ms)
+        return answer
+
+    async def produce_to(
+        self, node_id: int, value: bytes, *names: str, acks: int = -1, timeout_ms: int = 30_000
+    ) -> list[PartitionProduceResponse]:
+        """Send one record to each topic in one request to a node."""
         batch = build_batch([(None, value)], timestamp_ms=1)
-        partition = PartitionProduceData(index=0, records=batch)
-        topic = TopicProduceData(name=name, topic_id=self.topic_id(name), partition_data=[partition])
-        request = ProduceRequest(transactional_id=None, acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
+        partitions = [PartitionProduceData(index=0, records=batch)]
+        topics = [
+            TopicProduceData(name=name, topic_id=self.topic_id(name), partition_data=partitions) for name in names
+        ]
+        request = ProduceRequest(transactional_id=None, acks=acks, timeout_ms=timeout_ms, topic_data=topics)
         response = await self.client(node_id).send(request, 60.0)
-        return response.responses[0].partition_responses[0]
+        return [topic.partition_responses[0] for topic in response.responses]
 
     async def delete_records(
         self, node_id: int, offset: int, *, timeout_ms: int = 30_000

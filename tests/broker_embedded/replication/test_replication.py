@@ -142,6 +142,28 @@ def test_replicas_that_leave_after_the_append_are_reported(tmp_path: Path) -> No
     run(tmp_path, scenario)
 
 
+def test_committed_batch_whose_followers_leave_is_reported(tmp_path: Path) -> None:
+    """The batch of the first topic is committed, and then its followers leave, while that of the second one waits."""
+
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2], min_isr=2)
+        nodes.create([1, 3], min_isr=2, name="slow")
+        nodes.freeze(3)
+        answers = nodes.loop.create_task(nodes.produce_to(1, b"value", TOPIC, "slow"))
+        await until(lambda: nodes.high_watermark(1) == 1)
+        nodes.append(FenceBrokerRecord(id=2, epoch=0))
+        nodes.change(isr=[1])
+        nodes.thaw(3)
+        first, second = await answers
+        assert first.error_code == errors.NotEnoughReplicasAfterAppend.code
+        assert first.error_message == f"{TOPIC}-0: 1 replicas are in sync, 2 required"
+        assert first.base_offset == -1
+        assert (second.error_code, second.base_offset) == (0, 0)
+        assert nodes.end(1) == 1, "it was appended"
+
+    run(tmp_path, scenario)
+
+
 def test_new_leader_has_all_that_was_acknowledged(tmp_path: Path) -> None:
     async def scenario(nodes: Nodes) -> None:
         nodes.create([1, 2, 3], min_isr=2)
