@@ -91,7 +91,7 @@ class WorkerClients(Generic[C]):
     def take(self, options: Mapping[str, Any]) -> C:
         """Return a client for these options that no other task uses, a new one if there is none."""
         with self._lock:
-            free = self._free.get(_key(options))
+            free = self._free.get(key_of(options))
             if free:
                 client, timer = free.pop()
                 timer.cancel()
@@ -100,7 +100,7 @@ class WorkerClients(Generic[C]):
 
     def give_back(self, options: Mapping[str, Any], client: C) -> None:
         """Keep a client for the next task; close it if none comes in time."""
-        key = _key(options)
+        key = key_of(options)
         timer = threading.Timer(self._idle_seconds, self._close_idle, (key, client))
         timer.daemon = True
         with self._lock:
@@ -117,7 +117,8 @@ class WorkerClients(Generic[C]):
         client.close()
 
 
-def _key(options: Mapping[str, Any]) -> tuple[int, str]:
+def key_of(options: Mapping[str, Any]) -> tuple[int, str]:
+    """Return what tells clients apart: the process, as a fork leaves no client of use, and the options."""
     return os.getpid(), repr(sorted(options.items()))
 
 

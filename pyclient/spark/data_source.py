@@ -21,7 +21,7 @@ from pyclient.spark.options import (
     source_schema,
 )
 from pyclient.spark.reading import consumer_options
-from pyclient.spark.writing import BatchWriter, with_defaults
+from pyclient.spark.writing import BatchWriter, check_cluster, with_defaults
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -111,6 +111,7 @@ class KafkaDataSource(DataSource):
         options = sink_options(self.options, query)
         resolve(ProducerConfig, {}, with_defaults(options.client))
         check_sink({field.name: field.dataType.simpleString() for field in _struct(schema).fields}, options.topic)
+        check_cluster(options.client, options.topic, once=query == "stream")
         settle()
         made = ExactlyOnceWriter if options.exactly_once else BatchWriter
         return made(options.topic, options.flush_timeout, options.client), options.write_id

@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from pyclient.errors import ClientError, ConfigError
 from pyclient.spark.clients import ADMINS, resolved, settle
-from pyclient.spark.writing import IN_TRANSACTIONS, with_defaults
+from pyclient.spark.writing import IN_TRANSACTIONS, flush, with_defaults
 from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ class ExactlyOnceWriter:
     def write(self, batches: Iterable[pa.RecordBatch], query: str, partition: int, batch: int) -> Marker:
         """Write the batches of one partition of a query's batch, unless that is done; return what is written.
 
-        Raise `ReplayDiffers` if it was written with other rows, and the producer's error if it cannot be written: then
-        nothing is.
+        Raise `ReplayDiffers` if it was written with other rows, `WriteFailed`, which counts them, if rows were not
+        delivered in time, and the producer's error if it cannot be written: then nothing is.
         """
         from pyclient.producer import Producer
 
@@ -140,7 +140,7 @@ class ExactlyOnceWriter:
                 for topic, rows in groups(each, self.topic):
                     place = place or topic
                     producer.send_many(topic, rows)
-            producer.flush(self.flush_timeout)
+            flush(producer, checksum.rows, 0, self.flush_timeout)
             marker = Marker(batch, checksum.rows, checksum.value())
             if place is not None:
                 marked = {TopicPartition(place, 0): marker.to_offset()}

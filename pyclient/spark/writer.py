@@ -11,7 +11,7 @@ from pyclient.errors import ConfigError
 from pyclient.producer.config import ProducerConfig
 from pyclient.spark.clients import hidden
 from pyclient.spark.rows import in_columns
-from pyclient.spark.writing import BatchWriter, deliver, problems_of_transactions, with_defaults
+from pyclient.spark.writing import BatchWriter, check_cluster, deliver, problems_of_transactions, with_defaults
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,15 +89,18 @@ def write(
     """Write a DataFrame to Kafka; return the number of rows by Spark partition.
 
     Spark hands over columns (`mapInArrow`), which are sent without a Python object for each row. Columns, options,
-    secrets and errors are those of `write_partition`; other columns are ignored. Raise `SerializationError` before
-    anything is sent if the columns cannot be records. At least once: a task that Spark retries writes its rows again.
+    secrets and errors are those of `write_partition`; other columns are ignored. Raise before anything is sent:
+    `SerializationError` if the columns cannot be records, `KafkaTimeout` if the cluster does not answer the driver
+    within `max_block_ms`. At least once: a task that Spark retries writes its rows again.
     For pyspark 3.5 and later.
 
     Example:
         counts = write(df.select("key", "value"), topic="t", bootstrap_servers="host:9092")
     """
     checked = _options("write", bootstrap_servers, flush_timeout, options)
-    return _write_frame(df, topic, _CountingWriter(BatchWriter(topic, flush_timeout, checked)))
+    _check_columns(df, topic)
+    check_cluster(checked, topic)
+    return _write_frame(df, _CountingWriter(BatchWriter(topic, flush_timeout, checked)))
 
 
 class BatchFunction:
@@ -115,13 +118,15 @@ class BatchFunction:
 
     def __call__(self, df: Any, batch_id: int) -> None:
         """Write the rows of a micro-batch."""
+        _check_columns(df, self._topic)
+        check_cluster(self._options, self._topic, once=True)
         if not self._exactly_once:
-            write(df, topic=self._topic, flush_timeout=self._flush_timeout, config=self._options)
+            _write_frame(df, _CountingWriter(BatchWriter(self._topic, self._flush_timeout, self._options)))
             return
         from pyclient.spark.exactly_once import ExactlyOnceWriter
 
         writer = ExactlyOnceWriter(self._topic, self._flush_timeout, self._options)
-        _write_frame(df, self._topic, _OnceWriter(writer, batch_id))
+        _write_frame(df, _OnceWriter(writer, batch_id))
 
 
 def foreach_batch(
@@ -149,11 +154,14 @@ def foreach_batch(
     return BatchFunction(topic, flush_timeout, exactly_once, given)
 
 
-def _write_frame(df: Any, topic: str | None, task: _CountingWriter | _OnceWriter) -> dict[int, int]:
-    """Let the tasks of a DataFrame write it; return the number of rows by Spark partition."""
+def _check_columns(df: Any, topic: str | None) -> None:
     from pyclient.spark.columns import check_sink
 
     check_sink({field.name: field.dataType.simpleString() for field in df.schema.fields}, topic)
+
+
+def _write_frame(df: Any, task: _CountingWriter | _OnceWriter) -> dict[int, int]:
+    """Let the tasks of a DataFrame write it; return the number of rows by Spark partition."""
     found: dict[int, int] = {}
     for row in df.mapInArrow(task, _COUNTS).collect():
         found[row[0]] = found.get(row[0], 0) + row[1]

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pyclient.errors import ClientError, DeliveryFailed
-from pyclient.spark.clients import PRODUCERS, settle
+from pyclient.errors import ClientError, ConfigError, DeliveryFailed, KafkaTimeout, UnknownTopicOrPartition
+from pyclient.spark.clients import PRODUCERS, admin_options, key_of, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,23 +47,81 @@ def problems_of_transactions(options: Mapping[str, Any], flush_timeout: float) -
         )
 
 
+_answered: Final[set[tuple[int, str]]] = set()
+
+
+def check_cluster(client: Mapping[str, Any], topic: str | None, *, once: bool = False) -> None:
+    """Ask the cluster for a topic, in the driver, before tasks write to it; None asks for no topic.
+
+    Raise `KafkaTimeout` if no broker answers within max.block.ms, and the broker's error if it refuses the topic. A
+    missing topic passes, as the broker may create it, and so do secrets that only the executors have. With `once` a
+    process asks only until it has got an answer: later micro-batches need none.
+    """
+    from pyclient.admin import Admin
+    from pyclient.config import resolve
+    from pyclient.producer.config import ProducerConfig
+
+    key = key_of({**client, "topic": topic})
+    if once and key in _answered:
+        return
+    try:
+        options = admin_options(client)
+    except ConfigError:
+        return
+    config = resolve(ProducerConfig, {}, client)
+    seconds = config.max_block_ms / 1000
+    try:
+        with Admin(config=options) as admin:
+            admin.describe_topics([] if topic is None else [topic], timeout=seconds)
+    except UnknownTopicOrPartition:
+        pass
+    except KafkaTimeout as error:
+        raise KafkaTimeout(
+            f"no row was written: the cluster at {','.join(config.bootstrap_servers)} did not answer within "
+            f"{seconds:g} s (max.block.ms) when the write was planned; check kafka.bootstrap.servers and the brokers: "
+            f"{error}"
+        ) from error
+    _answered.add(key)
+
+
+def flush(producer: Producer, rows: int, delivered_before: int, timeout: float) -> None:
+    """Deliver the rows that a task has handed to its producer.
+
+    Raise `WriteFailed`, which counts those that were refused, or were not confirmed within `timeout` seconds.
+    `delivered_before` is the producer's number of delivered records before the task.
+    """
+    try:
+        producer.flush(timeout)
+    except DeliveryFailed as error:
+        raise WriteFailed(
+            f"{error.count} of {rows} rows were not delivered; the first error: {error.first_error}"
+        ) from error
+    except KafkaTimeout as error:
+        missing = rows - (delivered(producer) - delivered_before)
+        raise WriteFailed(
+            f"{missing} of {rows} rows were not delivered within {timeout:g} s (flush_timeout, flushTimeoutMs): {error}"
+        ) from error
+
+
+def delivered(producer: Producer) -> int:
+    """Return the number of records that a producer has delivered."""
+    return int(producer.metrics()["records_delivered"])
+
+
 def deliver(options: Mapping[str, Any], flush_timeout: float, send: Callable[[Producer], int]) -> int:
     """Let `send` hand a task's rows to the worker's producer, flush once, and return their number.
 
     Raise `WriteFailed`, which counts them, if rows were not delivered. After any failure the producer is closed: what
     it still holds belongs to this task, whose retry sends it again.
     """
-    producer, count = PRODUCERS.take(options), 0
+    producer = PRODUCERS.take(options)
     try:
+        before = delivered(producer)
         count = send(producer)
-        producer.flush(flush_timeout)
-    except BaseException as error:
+        flush(producer, count, before, flush_timeout)
+    except BaseException:
         with suppress(DeliveryFailed):  # what is not delivered yet belongs to the error
             producer.close(timeout=0)
-        if isinstance(error, DeliveryFailed):
-            raise WriteFailed(
-                f"{error.count} of {count} rows were not delivered; the first error: {error.first_error}"
-            ) from error
         raise
     PRODUCERS.give_back(options, producer)
     settle()

@@ -49,3 +49,27 @@ def read_all(servers: str, topic: str, partitions: int, **options: Any) -> list[
         while any(consumer.position(partition) < ends[partition] for partition in assigned):
             records += consumer.poll(timeout=10)
         return records
+
+
+def data_source(options: dict[str, str]) -> Any:
+    """Return the data source as Spark's planner makes it."""
+    from pyspark.sql.datasource import CaseInsensitiveDict
+
+    from pyclient.spark.data_source import KafkaDataSource
+
+    return KafkaDataSource(CaseInsensitiveDict(options))
+
+
+def schema_of(columns: str) -> Any:
+    """Return a schema in DDL as Spark gives it, without asking Spark's JVM."""
+    from pyspark.sql import types
+
+    named = {
+        "binary": types.BinaryType,
+        "bigint": types.LongType,
+        "int": types.IntegerType,
+        "string": types.StringType,
+        "timestamp": types.TimestampType,
+    }
+    columns_and_types = [column.split(" ") for column in columns.split(", ")]
+    return types.StructType([types.StructField(name, named[kind]()) for name, kind in columns_and_types])

@@ -11,7 +11,7 @@ import pytest
 from pyclient import Admin, Producer, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.spark import offsets_behind_latest, write
-from tests.spark.conftest import create, needs_java, read_all
+from tests.spark.conftest import create, data_source, needs_java, read_all, schema_of
 
 pytestmark = needs_java
 
@@ -39,30 +39,6 @@ def reader(spark: Any, servers: str, topic: str, **options: Any) -> Any:
 
 
 REST = "topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-
-
-def data_source(options: dict[str, str]) -> Any:
-    """Return the data source as Spark's planner makes it."""
-    from pyspark.sql.datasource import CaseInsensitiveDict
-
-    from pyclient.spark.data_source import KafkaDataSource
-
-    return KafkaDataSource(CaseInsensitiveDict(options))
-
-
-def schema_of(columns: str) -> Any:
-    """Return a schema in DDL as Spark gives it, without asking Spark's JVM."""
-    from pyspark.sql import types
-
-    named = {
-        "binary": types.BinaryType,
-        "bigint": types.LongType,
-        "int": types.IntegerType,
-        "string": types.StringType,
-        "timestamp": types.TimestampType,
-    }
-    columns_and_types = [column.split(" ") for column in columns.split(", ")]
-    return types.StructType([types.StructField(name, named[kind]()) for name, kind in columns_and_types])
 
 
 class TestBatchRead:
