@@ -72,9 +72,14 @@ class OffsetReader:
         wanted = list(partitions)
         return self._retried("the first offsets", lambda: self._client.beginning_offsets(wanted)) if wanted else {}
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the offset after the last readable record of each partition."""
+    def latest(self, partitions: Iterable[TopicPartition], timeout: float | None = None) -> Offsets:
+        """Return the offset after the last readable record of each partition.
+
+        With a `timeout` in seconds raise `KafkaTimeout` if they are not known by then, without trying again.
+        """
         wanted = list(partitions)
+        if timeout is not None:
+            return self._client.end_offsets(wanted, timeout=timeout) if wanted else {}
         return self._retried("the last offsets", lambda: self._client.end_offsets(wanted)) if wanted else {}
 
     def ends_of_logs(self, partitions: list[TopicPartition]) -> Offsets:

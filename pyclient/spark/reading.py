@@ -8,8 +8,15 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from pyclient.errors import ClientError, KafkaTimeout, LogTruncation, NoOffsetForPartition, OffsetOutOfRange
-from pyclient.spark.clients import CONSUMERS, settle
+from pyclient.errors import (
+    ClientError,
+    KafkaTimeout,
+    LogTruncation,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
+from pyclient.spark.clients import ADMINS, CONSUMERS, settle
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,6 +32,7 @@ ROWS: Final = 20_000
 """Records per Arrow batch: Spark takes batches of 10,000 rows faster than those of 1,000 or 100,000."""
 
 _LOOK: Final = 1.0  # seconds without a record after which the ends of the log are checked
+_ANSWER: Final = 5.0  # seconds for an answer about them
 FETCHING: Final = {"max.partition.fetch.bytes": "4194304", "fetch.max.bytes": "16777216", "fetch.max.wait.ms": "10"}
 """A fetch need not wait for records, as those of a range are there; it would delay the worker's next task."""
 _FEW: Final = ((1_000, "131072"), (20_000, "1048576"))
@@ -48,7 +56,8 @@ class RangeReader:
     def read(self, piece: OffsetRange | None) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range; None, which Spark passes if there are no ranges, has none.
 
-        Raise `DataLoss`, and `KafkaTimeout` if no broker answers for the time of kafkaConsumer.pollTimeoutMs.
+        Raise `DataLoss` if records are gone, or the topic is; `KafkaTimeout` if no broker answers for the time of
+        kafkaConsumer.pollTimeoutMs.
         """
         if piece is None:
             return
@@ -83,7 +92,9 @@ class RangeReader:
             after = consumer.position(at)
             if after != position:
                 position, since = after, monotonic()
-            elif consumer.end_offsets([at])[at] <= position:
+                continue
+            end = self._end_of(consumer, at)
+            if end is not None and end <= position:
                 position = self._after_loss(consumer, at, position, piece)
             elif monotonic() - since > self.poll_timeout:
                 raise KafkaTimeout(
@@ -91,14 +102,39 @@ class RangeReader:
                     f"the next offset is {position}"
                 )
 
+    def _end_of(self, consumer: Consumer[Any, Any], at: TopicPartition) -> int | None:
+        """Return where a log ends: at 0 if its topic does not exist, None if no broker answers in time."""
+        try:
+            return consumer.end_offsets([at], timeout=_ANSWER)[at]
+        except KafkaTimeout:
+            return None if self._exists(at.topic) else 0
+
+    def _exists(self, topic: str) -> bool:
+        """Return False if a broker says that there is no such topic."""
+        admin, found = ADMINS.take(self.client), True
+        try:
+            admin.describe_topics([topic], timeout=_ANSWER)
+        except UnknownTopicOrPartition:
+            found = False
+        except KafkaTimeout:
+            pass
+        except BaseException:
+            admin.close()
+            raise
+        ADMINS.give_back(self.client, admin)
+        return found
+
     def _after_loss(self, consumer: Consumer[Any, Any], at: TopicPartition, position: int, piece: OffsetRange) -> int:
         """Seek to the first record after the lost ones and return its offset; raise `DataLoss` with failOnDataLoss."""
-        first, end = consumer.beginning_offsets([at])[at], consumer.end_offsets([at])[at]
-        following = min(first, piece.stop) if position < first else piece.stop
-        text = (
-            f"records of {at} from offset {position} to {following - 1} are lost: its log has {first} to {end - 1}, "
-            "the rest was deleted by retention, or the topic was deleted and created again"
-        )
+        following = piece.stop
+        if self._exists(at.topic):
+            first, end = consumer.beginning_offsets([at])[at], consumer.end_offsets([at])[at]
+            following = min(first, piece.stop) if position < first else piece.stop
+            found = f"its log has {first} to {end - 1}" if first < end else f"its log has no records, and ends at {end}"
+            why = f"{found}, the rest was deleted by retention, or the topic was deleted and created again"
+        else:
+            why = "the topic does not exist any more"
+        text = f"records of {at} from offset {position} to {following - 1} are lost: {why}"
         if self.fail_on_data_loss:
             raise DataLoss(f"{text}; with failOnDataLoss=false a query goes on without them")
         log.warning("%s; the query goes on (failOnDataLoss=false)", text)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyclient.admin import Admin
-from pyclient.errors import ConfigError, KafkaError
+from pyclient.errors import BrokerError, ConfigError, ConnectionFailed, KafkaError, KafkaTimeout
 from pyclient.spark.clients import admin_options
 from pyclient.spark.offset_reader import OffsetReader
 from pyclient.spark.offsets import OffsetRange, Offsets, from_json, lag_of, limited, split, to_json
@@ -68,9 +68,19 @@ class Planner:
             return self._target
         now = monotonic()
         if now - self._latest_since > _FRESH:
-            self._latest = self._offsets.latest(self._known_partitions())
+            self._latest = self._ends()
             self._latest_since = now
         return self._latest
+
+    def _ends(self) -> Offsets:
+        """Return the ends of the partitions; if they are late, without those of topics that are gone by now."""
+        for _attempt in range(self._options.retries + 1):
+            try:
+                return self._offsets.latest(self._known_partitions(), timeout=_LOSS_SECONDS)
+            except (ConnectionFailed, KafkaTimeout, BrokerError):
+                self._partitions_since = float("-inf")
+                sleep(self._options.retry_interval)
+        return self._offsets.latest(self._known_partitions())
 
     def end(self, start: Offsets, *, limited_batch: bool) -> Offsets:
         """Return where the next micro-batch ends: `start` if it is to wait for more.

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from pyclient import Admin, Consumer, NewTopic, Record, TopicPartition
+from pyclient.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from tests.broker_embedded.conftest import RawClient
 
 needs_java = [
     pytest.mark.spark,
@@ -73,3 +75,13 @@ def schema_of(columns: str) -> Any:
     }
     columns_and_types = [column.split(" ") for column in columns.split(", ")]
     return types.StructType([types.StructField(name, named[kind]()) for name, kind in columns_and_types])
+
+
+def delete_records(servers: str, topic: str, before: int) -> None:
+    """Delete the records of partition 0 before an offset, as retention does."""
+    client = RawClient(servers)
+    partition = DeleteRecordsPartition(partition_index=0, offset=before)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=10_000)
+    [answer] = client.call(request, 2).topics[0].partitions
+    client.close()
+    assert (answer.error_code, answer.low_watermark) == (0, before)

@@ -1,0 +1,202 @@
+"""Records that are gone when a task reads them, and topics that are deleted while a query runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyclient import Admin, Producer
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.spark.offset_reader import OffsetsUnknown
+from pyclient.spark.offsets import OffsetRange
+from pyclient.spark.options import source_options
+from pyclient.spark.reading import DataLoss, RangeReader
+from pyclient.spark.source import BatchReader
+from pyclient.spark.stream import StreamReader, stream_reader
+from tests.spark.conftest import create, delete_records, needs_java, read_all
+
+FAR = {"kafka.allow.auto.create.topics": "false"}
+"""Readers do not create a deleted topic again, as in clusters that create no topics by themselves."""
+
+
+@pytest.fixture
+def servers(kafka_cluster: EmbeddedCluster) -> str:
+    return kafka_cluster.bootstrap_servers
+
+
+@pytest.fixture
+def ten(servers: str, kafka_topic: str) -> str:
+    """A topic with ten records."""
+    fill(servers, kafka_topic, 10)
+    return kafka_topic
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is gone counts as lost after a moment."""
+    monkeypatch.setattr("pyclient.spark.stream._LOSS_SECONDS", 0.1)
+    monkeypatch.setattr("pyclient.spark.reading._LOOK", 0.1)
+    monkeypatch.setattr("pyclient.spark.reading._ANSWER", 0.5)
+
+
+def fill(servers: str, topic: str, count: int) -> None:
+    with Producer(servers) as producer:
+        producer.send_many(topic, [str(number).encode() for number in range(count)])
+
+
+def delete(servers: str, topic: str) -> None:
+    with Admin(servers) as admin:
+        admin.delete_topics([topic])
+
+
+def task(servers: str, fails: bool, **options: str) -> RangeReader:
+    client = {"bootstrap.servers": servers, "allow.auto.create.topics": "false", **options}
+    return RangeReader(client, ("offset",), 20.0, fails)
+
+
+def offsets(reader: RangeReader, topic: str, start: int, stop: int) -> list[int]:
+    batches = reader.read(OffsetRange(topic, 0, start, stop))
+    return [offset for batch in batches for offset in batch.column(0).to_pylist()]
+
+
+def stream(servers: str, fails: bool = True, **options: str) -> StreamReader:
+    given = {"kafka.bootstrap.servers": servers, "failOnDataLoss": str(fails), **FAR, **options}
+    return stream_reader(source_options(given, "stream"), task(servers, fails))
+
+
+@pytest.mark.usefixtures("quick")
+class TestTasks:
+    @pytest.mark.parametrize(
+        ("start", "stop", "first", "said", "left"),
+        [
+            (0, 10, 6, "from offset 0 to 5 are lost: its log has 6 to 9", [6, 7, 8, 9]),
+            (2, 5, 6, "from offset 2 to 4 are lost: its log has 6 to 9", []),
+            (8, 14, 6, "from offset 10 to 13 are lost: its log has 6 to 9", [8, 9]),
+            (12, 14, 6, "from offset 12 to 13 are lost: its log has 6 to 9", []),
+            (0, 10, 10, "from offset 0 to 9 are lost: its log has no records, and ends at 10", []),
+        ],
+    )
+    def test_records_that_are_gone_fail_the_task_or_are_left_out(
+        self, servers: str, ten: str, start: int, stop: int, first: int, said: str, left: list[int]
+    ) -> None:
+        delete_records(servers, ten, first)
+        with pytest.raises(DataLoss, match=f"records of {ten}-0 {said}, .* with failOnDataLoss=false a query goes on"):
+            offsets(task(servers, True), ten, start, stop)
+        assert offsets(task(servers, False), ten, start, stop) == left
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_records_deleted_while_a_task_reads_are_lost(
+        self, kafka_cluster: EmbeddedCluster, servers: str, ten: str, fails: bool
+    ) -> None:
+        batches = task(servers, fails).read(OffsetRange(ten, 0, 0, 15))
+        assert next(batches).column(0).to_pylist() == [*range(10)]
+        with kafka_cluster.faults.hold("Fetch", topic=ten, times=None) as held:
+            held.wait()  # the consumer fetches from offset 10 by itself
+            fill(servers, ten, 5)
+            delete_records(servers, ten, 12)
+        if fails:
+            with pytest.raises(DataLoss, match="from offset 10 to 11 are lost: its log has 12 to 14"):
+                list(batches)
+        else:
+            assert [offset for batch in batches for offset in batch.column(0).to_pylist()] == [12, 13, 14]
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_a_topic_deleted_after_planning_is_lost(self, servers: str, ten: str, fails: bool) -> None:
+        batch = {"kafka.bootstrap.servers": servers, "subscribe": ten, **FAR}
+        [planned] = BatchReader(source_options(batch, "batch"), task(servers, fails)).partitions()
+        assert planned.value == OffsetRange(ten, 0, 0, 10)
+        delete(servers, ten)
+        if fails:
+            with pytest.raises(DataLoss, match="from offset 0 to 9 are lost: the topic does not exist any more; with"):
+                offsets(task(servers, True), ten, 0, 10)
+        else:
+            assert offsets(task(servers, False), ten, 0, 10) == []
+
+    def test_a_broker_that_does_not_answer_is_no_loss(
+        self, kafka_cluster: EmbeddedCluster, servers: str, ten: str
+    ) -> None:
+        from pyclient.errors import KafkaTimeout
+
+        reader = RangeReader({"bootstrap.servers": servers}, ("offset",), 0.3, False)
+        kafka_cluster.faults.hold(["Fetch", "ListOffsets"], times=None)
+        with pytest.raises(KafkaTimeout, match=rf"no record of {ten}-0 \[0, 10\) came within 0\.3 s .* offset is 0"):
+            offsets(reader, ten, 0, 10)
+
+
+@pytest.mark.usefixtures("quick")
+class TestQueries:
+    def test_a_deleted_topic_of_a_pattern_fails_the_query(self, servers: str, ten: str) -> None:
+        other = create(servers, f"{ten}-other", 1)
+        reader = stream(servers, subscribePattern=f"{ten}.*")
+        start = {ten: {"0": 4}, other: {"0": 0}}
+        assert reader.latestOffset(start) == {ten: {"0": 10}, other: {"0": 0}}
+        delete(servers, ten)
+        with pytest.raises(DataLoss, match=f"the query has read {ten}-0 before, .* the topic was deleted"):
+            while True:  # until the newest ends are asked for
+                reader.latestOffset(start)
+        reader.stop()
+
+    def test_a_deleted_topic_of_a_pattern_is_left_out_on_request(self, servers: str, ten: str) -> None:
+        other = create(servers, f"{ten}-other", 1)
+        reader = stream(servers, fails=False, subscribePattern=f"{ten}.*")
+        start = {ten: {"0": 4}, other: {"0": 0}}
+        assert reader.latestOffset(start) == {ten: {"0": 10}, other: {"0": 0}}
+        delete(servers, ten)
+        fill(servers, other, 3)
+        while ten in (end := reader.latestOffset(start)):
+            pass
+        assert end == {other: {"0": 3}}
+        assert [each.value for each in reader.partitions(start, end)] == [OffsetRange(other, 0, 0, 3)]
+        reader.stop()
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_a_deleted_topic_of_subscribe_is_named(self, servers: str, ten: str, fails: bool) -> None:
+        reader = stream(servers, fails, subscribe=ten, **{"kafkaConsumer.pollTimeoutMs": "300"})
+        assert reader.latestOffset({ten: {"0": 4}}) == {ten: {"0": 10}}
+        delete(servers, ten)
+        with pytest.raises(OffsetsUnknown, match=f"topic {ten} does not exist, or no broker answers"):
+            while True:
+                reader.latestOffset({ten: {"0": 4}})
+        reader.stop()
+
+    @pytest.mark.parametrize("query", ["batch", "stream"])
+    def test_assigned_partitions_that_do_not_exist_are_named(self, servers: str, ten: str, query: Any) -> None:
+        given = {"kafka.bootstrap.servers": servers, "assign": json.dumps({ten: [0, 3, 7]})}
+        options = source_options({**given, "startingOffsets": "earliest"}, query)
+        reader = stream_reader(options, task(servers, True))
+        with pytest.raises(OffsetsUnknown, match=f"assign names partitions that do not exist: {ten}-3, {ten}-7$"):
+            if query == "batch":
+                BatchReader(options, task(servers, True)).partitions()
+            else:
+                reader.initialOffset()
+        reader.stop()
+
+
+class TestInSpark:
+    pytestmark = needs_java
+
+    def test_a_start_before_the_log_fails_the_query_or_goes_on(
+        self, spark: Any, servers: str, ten: str, tmp_path: Path
+    ) -> None:
+        from pyspark.errors import PySparkException
+
+        sink = create(servers, f"{ten}-sink", 1)
+        delete_records(servers, ten, 6)
+
+        def run(fails: bool) -> None:
+            source = spark.readStream.format("pyclient").option("kafka.bootstrap.servers", servers)
+            source = source.option("subscribe", ten).option("startingOffsets", json.dumps({ten: {"0": 2}}))
+            query = source.option("failOnDataLoss", fails).load().select("value").writeStream.format("pyclient")
+            query = query.option("kafka.bootstrap.servers", servers).option("topic", sink)
+            query = query.option("checkpointLocation", str(tmp_path / str(fails))).trigger(availableNow=True)
+            query.start().awaitTermination()
+
+        with pytest.raises(
+            PySparkException, match=f"records of {ten}-0 from offset 2 to 5 are lost: its log has 6 to 9"
+        ):
+            run(fails=True)
+        run(fails=False)
+        assert [record.value for record in read_all(servers, sink, 1)] == [b"6", b"7", b"8", b"9"]
