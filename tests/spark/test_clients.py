@@ -1,14 +1,78 @@
-"""The clients of workers: fetches that suit a range, and garbage collections without loaded modules."""
+"""The clients of workers: kept for the next task, fetches that suit a range, and collections without loaded modules."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
+from pyclient import Producer
+from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.spark.clients import WorkerClients
 from pyclient.spark.reading import consumer_options
+from tests.forks import fork
+from tests.spark.conftest import read_all
+from tests.waiting import until
+
+
+def producers(idle_seconds: float = 3600.0) -> WorkerClients[Producer]:
+    return WorkerClients(lambda options: Producer(config=options), idle_seconds)
+
+
+def test_a_client_serves_one_task_after_another(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
+    clients, servers = producers(), kafka_cluster.bootstrap_servers
+    options = {"bootstrap.servers": servers, "linger.ms": "5"}
+    first = clients.take(options)
+    first.send(kafka_topic, b"a").result(30)
+    second = clients.take(dict(options))
+    assert second is not first  # the first task has not ended
+    clients.give_back(options, first)
+    other = clients.take({**options, "linger.ms": "6"})
+    assert other is not first
+    again = clients.take(dict(reversed(options.items())))
+    assert again is first
+    again.send(kafka_topic, b"b").result(30)
+    for client in (first, second, other):
+        client.close()
+    assert [record.value for record in read_all(servers, kafka_topic, 1)] == [b"a", b"b"]
+
+
+def test_a_client_of_the_parent_process_is_not_taken_after_a_fork() -> None:
+    clients, options = producers(), {"bootstrap.servers": "h:9092"}
+    client = clients.take(options)
+    clients.give_back(options, client)
+    child = fork()
+    if not child:
+        os._exit(0 if clients.take(options) is not client else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert clients.take(options) is client
+    client.close()
+
+
+def test_an_idle_client_is_closed_and_not_taken_again() -> None:
+    clients, options = producers(idle_seconds=0.01), {"bootstrap.servers": "h:9092"}
+    client = clients.take(options)
+    assert not client.closed
+    clients.give_back(options, client)
+    until(lambda: client.closed)
+    later = clients.take(options)
+    assert later is not client
+    later.close()
+
+
+def test_secrets_are_resolved_when_a_client_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKERS", "h:9092")
+    made: list[dict[str, str]] = []
+
+    def make(options: dict[str, str]) -> Producer:
+        made.append(options)
+        return Producer(config=options)
+
+    WorkerClients(make).take({"bootstrap.servers": "env:BROKERS"}).close()
+    assert made == [{"bootstrap.servers": "h:9092"}]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,23 @@ def filled(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> str:
     return kafka_topic
 
 
+class FakeClock:
+    """The planner's clock, which a test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    made = FakeClock()
+    monkeypatch.setattr("pyclient.spark.stream.monotonic", made)
+    return made
+
+
 @pytest.fixture
 def quick_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition counts as lost after a moment."""
@@ -113,6 +130,46 @@ def test_query_that_has_read_of_an_open_transaction_waits_for_its_end(
     until(lambda: reader.latestOffset(start) == {filled: {"0": 7}})  # with the transaction's marker
     assert [each.value for each in reader.partitions(start, {filled: {"0": 7}})] == [OffsetRange(filled, 0, 5, 7)]
     reader.stop()
+
+
+def test_micro_batch_waits_for_enough_offsets_or_the_delay(
+    kafka_cluster: EmbeddedCluster, filled: str, clock: FakeClock
+) -> None:
+    reader = stream(kafka_cluster, filled, minOffsetsPerTrigger="3", maxTriggerDelay="60s")
+    start = {filled: {"0": 1}}
+
+    def end_after(seconds: float, start: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+        clock.now += seconds
+        return reader.latestOffset(start)
+
+    assert end_after(0, start) == start  # two of three
+    assert end_after(59, start) == start
+    assert end_after(1, start) == {filled: {"0": 3}}
+    assert end_after(59, {filled: {"0": 2}}) == {filled: {"0": 2}}  # the delay begins with the last micro-batch
+    assert end_after(1, {filled: {"0": 2}}) == {filled: {"0": 3}}
+    assert end_after(1, {filled: {"0": 0}}) == {filled: {"0": 3}}  # enough
+    assert end_after(3600, {filled: {"0": 3}}) == {filled: {"0": 3}}  # nothing to read
+    reader.stop()
+
+
+def test_query_that_reads_all_there_is_waits_for_no_more(
+    kafka_cluster: EmbeddedCluster, filled: str, clock: FakeClock
+) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+    reader = stream(kafka_cluster, filled, minOffsetsPerTrigger="10")
+    assert reader.getDefaultReadLimit() == ReadMinRows(10)
+    start = {filled: {"0": 1}}
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+    assert reader.latestOffset(start, ReadAllAvailable()) == {filled: {"0": 3}}
+    reader.stop()
+    both = stream(kafka_cluster, filled, minOffsetsPerTrigger="2", maxOffsetsPerTrigger="2")
+    assert both.getDefaultReadLimit() == ReadMaxRows(2)
+    assert both.latestOffset({filled: {"0": 0}}, ReadMaxRows(2)) == {filled: {"0": 2}}
+    assert both.latestOffset({filled: {"0": 2}}, ReadMaxRows(2)) == {filled: {"0": 2}}
+    both.prepareForTriggerAvailableNow()  # type: ignore[attr-defined]
+    assert both.latestOffset({filled: {"0": 2}}, ReadMaxRows(2)) == {filled: {"0": 3}}
+    both.stop()
 
 
 @pytest.mark.parametrize("offsets", [{"rate": 5}, {"t": {"a": 1}}, [1]])
