@@ -237,3 +237,48 @@ class TestStreams:
             producer.send(source, b"b", partition=1)
         run()
         assert [record.value for record in read_all(servers, sink, 1)] == [b"a", b"b"]
+
+
+class TestRefusals:
+    """What Spark or this release of it cannot do is refused when a reader or writer is made."""
+
+    SINK = {"kafka.bootstrap.servers": "h:9092", "topic": "t"}
+    SOURCE = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t"}
+
+    @pytest.mark.parametrize(
+        ("make", "said"),
+        [
+            ("writer", "mode overwrite is not possible: records in Kafka cannot be replaced; use append"),
+            ("streamWriter", "output mode complete is not possible: records in Kafka cannot be replaced"),
+        ],
+    )
+    def test_records_are_not_replaced(self, make: str, said: str) -> None:
+        with pytest.raises(errors.ConfigError, match=said):
+            getattr(data_source(self.SINK), make)(schema_of("value string"), True)
+
+    @pytest.mark.parametrize("make", ["reader", "streamReader"])
+    @pytest.mark.parametrize(
+        "schema", ["value binary", "key binary, value string, " + REST, "value binary, key binary, " + REST]
+    )
+    def test_a_schema_of_the_users_is_refused(self, make: str, schema: str) -> None:
+        with pytest.raises(errors.ConfigError, match=r"has the schema key binary, value binary, .* leave schema.* out"):
+            getattr(data_source(self.SOURCE), make)(schema_of(schema))
+
+    @pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
+    def test_limits_of_micro_batches_need_a_newer_spark(self, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+        schema = schema_of("key binary, value binary, " + REST)
+        limited = data_source({**self.SOURCE, option: "5"})
+        limited.streamReader(schema)
+        monkeypatch.setattr("pyclient.spark.stream.ADMISSION_CONTROL", False)
+        with pytest.raises(
+            errors.ConfigError, match=r"maxOffsetsPerTrigger and minOffsetsPerTrigger need pyspark 4\.2"
+        ):
+            limited.streamReader(schema)
+        data_source(self.SOURCE).streamReader(schema)
+
+    def test_streams_are_not_written_before_spark_4_1(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pyclient.spark.sink.ARROW_STREAMS", False)
+        with pytest.raises(
+            errors.ConfigError, match=r"with pyspark 4\.1 or later; before, use foreachBatch with write"
+        ):
+            data_source(self.SINK).streamWriter(schema_of("value string"), False)

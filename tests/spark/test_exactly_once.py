@@ -202,3 +202,28 @@ class TestInSpark:
         finally:
             spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
         assert sorted(int(value or b"") for value in values(servers, topic)) == sorted([*range(20)] * 2)
+
+    def test_foreach_batch_writes_a_repeated_micro_batch_once(self, spark: Any, servers: str, tmp_path: Path) -> None:
+        """Without its note of the end, Spark repeats the last micro-batch, as after a driver that was killed there."""
+        source, sink = create(servers, "once-each-source", 2), create(servers, "once-each-sink", 1)
+        batches: list[int] = []
+        write = foreach_batch(topic=sink, bootstrap_servers=servers, exactly_once=True)
+
+        def written(df: Any, batch: int) -> None:
+            write(df, batch)
+            batches.append(batch)
+
+        def run() -> None:
+            df = spark.readStream.format("pyclient").option("kafka.bootstrap.servers", servers)
+            df = df.option("subscribe", source).option("startingOffsets", "earliest").load().select("key", "value")
+            query = df.writeStream.foreachBatch(written).option("checkpointLocation", str(tmp_path))
+            assert query.trigger(availableNow=True).start().awaitTermination(120)
+
+        with Producer(servers) as producer:
+            producer.send_many(source, [str(number).encode() for number in range(100)])
+        run()
+        for note in (tmp_path / "commits").iterdir():
+            note.unlink()
+        run()
+        assert batches == [0, 0]
+        assert sorted(int(value or b"") for value in values(servers, sink)) == list(range(100))
