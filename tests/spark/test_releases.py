@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.spark.beside import run_beside
 from tests.spark.conftest import create, needs_java, read_all
@@ -25,9 +26,21 @@ def test_an_older_release_writes_and_reads(
     servers, topic = kafka_cluster.bootstrap_servers, f"release-{release}"
     create(servers, topic, 2)
     packages = (f"pyspark=={release}", f"py4j=={bridge}")
-    printed = run_beside(packages, sys.executable, str(PROGRAM), servers, topic, str(tmp_path))
-    assert f"pyspark {release}" in printed
-    numbers = range(200)
-    expected = [*numbers, *(1000 + number for number in numbers), *(2000 + number for number in numbers)]
-    found = sorted(int(record.value or b"-1") for record in read_all(servers, topic, 2))
-    assert found == (expected if has_data_sources else list(numbers))
+    data = stored_numbers(tmp_path / "broker")
+    printed = run_beside(packages, sys.executable, str(PROGRAM), servers, topic, str(tmp_path), data)
+    assert f"stored 45\npyspark {release}" in printed
+    numbers, ten = range(200), range(10)
+    expected = [*numbers, *sorted([3000 + number for number in ten] * 3)]  # twice at least once, once exactly once
+    if has_data_sources:
+        expected += [1000 + number for number in numbers] + [2000 + number for number in numbers]
+        expected += [4000 + number for number in ten] + [5000 + number for number in ten]
+    committed = read_all(servers, topic, 2, isolation_level="read_committed")
+    assert sorted(int(record.value or b"-1") for record in committed) == sorted(expected)
+
+
+def stored_numbers(folder: Path) -> str:
+    """Return the directory of a broker that was stopped, with the numbers 0 to 9 in its topic `stored`."""
+    with EmbeddedCluster(data_dir=str(folder)) as cluster, Producer(cluster.bootstrap_servers) as producer:
+        producer.send_many("stored", [str(number).encode() for number in range(10)])
+        producer.flush()
+    return str(folder)
