@@ -63,8 +63,16 @@ def check(mode: str, expected: int, found: list[int]) -> list[str]:
     return problems
 
 
+def check_kills(wanted: int, killed: int) -> list[str]:
+    """Return what is wrong if fewer workers were killed than were to be."""
+    return [f"only {killed} of {wanted} workers were killed, then the queries had ended"] if killed < wanted else []
+
+
 def main() -> int:
-    """Run both queries under kills and print what was killed and found; return 1 if rows are lost or repeated."""
+    """Run both queries under kills and print what was killed and found; return 1 if rows are lost or repeated.
+
+    Return 1, too, if fewer workers were killed than were to be: then the run has shown less than it says.
+    """
     parser = argparse.ArgumentParser(prog="python -m tests.spark.kill_points", description=__doc__)
     parser.add_argument("--kills", type=int, default=1000, help="worker processes that are killed, in both queries")
     parser.add_argument("--driver-kills", type=int, default=0, help="in each query")
@@ -92,8 +100,9 @@ def main() -> int:
             wrong = check(mode, rows, found)
             problems += wrong
             sys.stdout.write(f"{mode}: {rows} rows, {len(found)} written, {monotonic() - started:.0f} s\n")
+    problems += check_kills(given.kills, killed)
     sys.stdout.write("".join(f"WRONG: {problem}\n" for problem in problems))
-    sys.stdout.write(f"{killed} workers were killed, {'and rows are wrong' if problems else 'all rows are right'}\n")
+    sys.stdout.write(f"{killed} workers were killed, {'see above' if problems else 'all rows are right'}\n")
     return 1 if problems else 0
 
 

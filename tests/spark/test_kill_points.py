@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 from tests.spark.beside import ROOT
 from tests.spark.conftest import needs_java
 from tests.spark.dying_daemon import POINTS, point_of
-from tests.spark.kill_points import check
+from tests.spark.kill_points import check, check_kills
 
 
 def test_the_check_sees_lost_and_repeated_rows() -> None:
@@ -19,6 +20,11 @@ def test_the_check_sees_lost_and_repeated_rows() -> None:
     assert "1 rows are lost, the first ones [1]" in check("at-least-once", 3, [0, 2])[0]
     assert "more than once, the first ones [2]" in check("exactly-once", 3, [0, 1, 2, 2])[0]
     assert "never sent" in check("at-least-once", 1, [0, 7])[0]
+
+
+def test_the_check_sees_that_too_few_workers_were_killed() -> None:
+    assert check_kills(100, 100) == check_kills(100, 117) == []
+    assert check_kills(100, 99) == ["only 99 of 100 workers were killed, then the queries had ended"]
 
 
 def test_a_seed_chooses_the_same_points_again_and_all_of_them() -> None:
@@ -41,4 +47,6 @@ class TestInSpark:
         command = [sys.executable, "-m", "tests.spark.kill_points", "--kills", "100", "--seed", "1"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=1700)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
-        assert "all rows are right" in done.stdout
+        killed = re.search(r"^(\d+) workers were killed, all rows are right$", done.stdout, re.MULTILINE)
+        assert killed is not None, done.stdout
+        assert int(killed[1]) >= 100
