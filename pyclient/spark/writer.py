@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyclient.spark.exactly_once import ExactlyOnceWriter
 
 _FLUSH_SECONDS: Final = 150.0  # above delivery_timeout_ms' default: by then every record has an outcome
+_CONNECT: Final = "pyspark.sql.connect."  # the modules of Spark Connect
 _COUNTS: Final = "spark_partition int, rows bigint"
 
 
@@ -99,7 +100,8 @@ def write(
     """
     checked = _options("write", bootstrap_servers, flush_timeout, options)
     _check_columns(df, topic)
-    check_cluster(checked, topic)
+    if not type(df).__module__.startswith(_CONNECT):  # there this is no driver, and need not reach the cluster
+        check_cluster(checked, topic)
     return _write_frame(df, _CountingWriter(BatchWriter(topic, flush_timeout, checked)))
 
 

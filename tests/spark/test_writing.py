@@ -44,6 +44,23 @@ def end_of(servers: str, topic: str) -> int:
         return consumer.end_offsets([at])[at]
 
 
+@pytest.fixture
+def spark_connect_frame() -> Any:
+    """What `write` uses of a DataFrame of Spark Connect, whose server has written three rows."""
+
+    class DataFrame:
+        __module__ = "pyspark.sql.connect.dataframe"
+        schema = schema_of("value string")
+
+        def mapInArrow(self, _function: Any, _schema: str) -> Any:  # noqa: N802, Spark's name
+            return self
+
+        def collect(self) -> list[tuple[int, int]]:
+            return [(0, 3)]
+
+    return DataFrame()
+
+
 class TestCounts:
     def test_rows_that_a_broker_refuses_are_counted(self, kafka_cluster: EmbeddedCluster, servers: str) -> None:
         topic = create(servers, "counts-refused", 2)
@@ -100,6 +117,10 @@ class TestUnreachableCluster:
 
     def test_it_is_not_looked_for_by_write_partition(self, nowhere: str) -> None:
         write_partition(topic="t", bootstrap_servers=nowhere, max_block_ms=1)
+
+    def test_it_is_not_looked_for_by_a_client_of_spark_connect(self, spark_connect_frame: Any, nowhere: str) -> None:
+        counts = write(spark_connect_frame, topic="t", bootstrap_servers=nowhere, max_block_ms=1)
+        assert counts == {0: 3}
 
     def test_secrets_of_the_executors_only_are_no_reason_to_fail(self, nowhere: str) -> None:
         check_cluster({"bootstrap.servers": nowhere, "max.block.ms": "1", "ssl.key.password": "env:NOT_HERE"}, "t")
