@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pyclient.broker_embedded.config.principal_rules import ANONYMOUS
+from pyclient.broker_embedded.config.principal_rules import ANONYMOUS, user_of
 from pyclient.broker_embedded.controller.forwarding import as_active_controller, by_active_controller
 from pyclient.broker_embedded.replication.durability import Durable, behind_commits
 from pyclient.broker_embedded.replication.log_openings import behind_openings
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyclient.acls import AclOperation, ResourceType
-    from pyclient.broker_embedded.network.quotas import MutationQuota
+    from pyclient.broker_embedded.network.quotas import Client, MutationQuota
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.replication.log_openings import Asked
     from pyclient.broker_embedded.services import BrokerServices
@@ -97,7 +97,12 @@ class RequestContext:
     def mutation_quota(self, *, strict: bool) -> MutationQuota:
         """Return the quota of partitions that this request may create and delete (KIP-599)."""
         services = self.services
-        return services.quotas.mutation.of_request(self.client_id, services.clock.monotonic(), strict=strict)
+        return services.quotas.mutation.of_request(self.quota_client, services.clock.monotonic(), strict=strict)
+
+    @property
+    def quota_client(self) -> Client:
+        """Return the user and the client id whose quotas apply to the request."""
+        return user_of(self.principal), self.client_id
 
     def throttle(self, seconds: float) -> int:
         """Mute the connection for `seconds` (KIP-219). Return the throttle time for the response, in milliseconds."""

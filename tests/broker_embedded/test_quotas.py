@@ -26,6 +26,10 @@ WINDOWS, SECONDS = 11, 1.0
 WINDOW = 50  # seconds, of the broker's: how long a request takes on a busy machine does not matter then
 
 
+def client(client_id: str, user: str = "ANONYMOUS") -> tuple[str, str]:
+    return user, client_id
+
+
 def test_quota_that_was_not_used_may_be_used_at_once() -> None:
     meter = Meter(WINDOWS, SECONDS)
     meter.add(1000, 0.0)
@@ -59,33 +63,33 @@ def test_client_that_waits_its_throttle_time_stays_near_the_quota(steps: list[tu
 
 def test_a_default_is_everybody_s_own_and_clients_are_forgotten_in_the_end() -> None:
     quotas = ByteQuotas(PRODUCE, {(("client-id", None),): {PRODUCE: 10.0}}, windows=WINDOWS, seconds=SECONDS)
-    assert quotas.charge("a", 200, 0.0) > 0
-    assert quotas.charge("b", 50, 0.0) == 0
+    assert quotas.charge(client("a"), 200, 0.0) > 0
+    assert quotas.charge(client("b"), 50, 0.0) == 0
     for number in range(10_001):
-        quotas.charge(f"c{number}", 1, 0.0)
-    assert quotas.charge("a", 50, 0.0) == 0
+        quotas.charge(client(f"c{number}"), 1, 0.0)
+    assert quotas.charge(client("a"), 50, 0.0) == 0
     assert "10000 clients" in repr(quotas)
 
 
 def test_byte_quota_forgets_idle_clients_but_not_throttled_ones() -> None:
     quotas = ByteQuotas(PRODUCE, {(("client-id", None),): {PRODUCE: 10.0}}, windows=WINDOWS, seconds=SECONDS)
     for number in range(100):
-        quotas.charge(f"c{number}", 1, 0.0)
-    quotas.charge("late", 1000, 5.0)
-    quotas.charge("new", 1, WINDOWS * SECONDS)
+        quotas.charge(client(f"c{number}"), 1, 0.0)
+    quotas.charge(client("late"), 1000, 5.0)
+    quotas.charge(client("new"), 1, WINDOWS * SECONDS)
     assert repr(quotas).endswith("of 2 clients>")
-    assert quotas.charge("late", 0, WINDOWS * SECONDS) > 0
+    assert quotas.charge(client("late"), 0, WINDOWS * SECONDS) > 0
 
 
 def test_without_quotas_no_client_is_remembered() -> None:
     limits = {(("client-id", None),): {PRODUCE: 10.0, MUTATIONS: 1.0}}
     quotas = ByteQuotas(PRODUCE, limits, windows=WINDOWS, seconds=SECONDS)
     mutations = MutationQuotas(limits, windows=WINDOWS, seconds=SECONDS)
-    quotas.charge("a", 1, 0.0)
-    mutations.of_request("a", 0.0, strict=True).charge(1)
+    quotas.charge(client("a"), 1, 0.0)
+    mutations.of_request(client("a"), 0.0, strict=True).charge(1)
     limits.clear()
-    quotas.charge("b", 1, 0.0)
-    mutations.of_request("b", 0.0, strict=True).charge(1)
+    quotas.charge(client("b"), 1, 0.0)
+    mutations.of_request(client("b"), 0.0, strict=True).charge(1)
     assert [repr(quotas), repr(mutations)] == [f"<ByteQuotas {PRODUCE} of 0 clients>", "<MutationQuotas of 0 clients>"]
 
 
@@ -93,29 +97,58 @@ def test_mutation_quota_forgets_clients_with_full_buckets_only() -> None:
     limits = {(("client-id", None),): {MUTATIONS: 1.0}}
     quotas = MutationQuotas(limits, windows=WINDOWS, seconds=SECONDS)
     for number in range(100):
-        quotas.of_request(f"c{number}", 0.0, strict=False).charge(2)
-    quotas.of_request("owes", 0.0, strict=False).charge(100)
-    quotas.of_request("new", 2.0, strict=False).charge(1)
+        quotas.of_request(client(f"c{number}"), 0.0, strict=False).charge(2)
+    quotas.of_request(client("owes"), 0.0, strict=False).charge(100)
+    quotas.of_request(client("new"), 2.0, strict=False).charge(1)
     assert repr(quotas) == "<MutationQuotas of 2 clients>"
-    owes = quotas.of_request("owes", 2.0, strict=False)
+    owes = quotas.of_request(client("owes"), 2.0, strict=False)
     owes.charge(1)
     assert owes.wait == pytest.approx(101 - WINDOWS * SECONDS - 2)
 
 
 def test_charge_counts_although_another_client_came_before_it() -> None:
     quotas = MutationQuotas({(("client-id", None),): {MUTATIONS: 1.0}}, windows=WINDOWS, seconds=SECONDS)
-    first = quotas.of_request("a", 0.0, strict=True)  # of a request in many steps
-    quotas.of_request("b", 0.0, strict=True).charge(1)
+    first = quotas.of_request(client("a"), 0.0, strict=True)  # of a request in many steps
+    quotas.of_request(client("b"), 0.0, strict=True).charge(1)
     first.charge(100)
-    again = quotas.of_request("a", 0.0, strict=True)
+    again = quotas.of_request(client("a"), 0.0, strict=True)
     with pytest.raises(ThrottlingQuotaExceeded):
         again.charge(1)
 
 
 def test_a_user_s_quota_is_shared_by_the_clients() -> None:
     quotas = ByteQuotas(PRODUCE, {(("user", "ANONYMOUS"),): {PRODUCE: 10.0}}, windows=WINDOWS, seconds=SECONDS)
-    assert quotas.charge("a", 90, 0.0) == 0
-    assert quotas.charge("b", 90, 0.0) > 0
+    assert quotas.charge(client("a"), 90, 0.0) == 0
+    assert quotas.charge(client("b"), 90, 0.0) > 0
+    assert quotas.charge(client("b", "alice"), 1000, 0.0) == 0
+
+
+def test_default_quota_of_users_is_counted_for_each_user() -> None:
+    quotas = ByteQuotas(PRODUCE, {(("user", None),): {PRODUCE: 10.0}}, windows=WINDOWS, seconds=SECONDS)
+    assert quotas.charge(client("a", "alice"), 200, 0.0) > 0
+    assert quotas.charge(client("a", "bob"), 50, 0.0) == 0
+    assert quotas.charge(client("b", "alice"), 50, 0.0) > 0
+
+
+def test_quota_of_user_and_client_id_is_counted_for_the_pair() -> None:
+    entity = (("client-id", None), ("user", "alice"))
+    quotas = ByteQuotas(PRODUCE, {entity: {PRODUCE: 10.0}}, windows=WINDOWS, seconds=SECONDS)
+    assert quotas.charge(client("a", "alice"), 200, 0.0) > 0
+    assert quotas.charge(client("b", "alice"), 50, 0.0) == 0
+    assert quotas.charge(client("a", "bob"), 200, 0.0) == 0
+    assert quotas.had_nothing(client("c", "alice"), 0.0)
+    assert not quotas.had_nothing(client("a", "alice"), 0.0)
+    assert quotas.most_at_once(client("a", "alice")) == 10 * (WINDOWS - 1) * SECONDS
+    assert quotas.most_at_once(client("a", "bob")) is None
+
+
+def test_mutation_quota_of_a_user_is_not_that_of_another() -> None:
+    quotas = MutationQuotas({(("user", "alice"),): {MUTATIONS: 1.0}}, windows=WINDOWS, seconds=SECONDS)
+    quotas.of_request(client("a", "alice"), 0.0, strict=True).charge(100)
+    again = quotas.of_request(client("b", "alice"), 0.0, strict=True)
+    with pytest.raises(ThrottlingQuotaExceeded):
+        again.charge(1)
+    quotas.of_request(client("a", "bob"), 0.0, strict=True).charge(100)
 
 
 @pytest.fixture(scope="module")
@@ -262,21 +295,21 @@ def test_tokens_come_at_the_rate_and_are_owed_when_there_are_too_few() -> None:
 
 def test_a_strict_request_is_refused_what_another_has_to_wait_for() -> None:
     quotas = MutationQuotas({(("client-id", None),): {MUTATIONS: 2.0}}, windows=11, seconds=1.0)
-    first = quotas.of_request("a", 0.0, strict=True)
+    first = quotas.of_request(client("a"), 0.0, strict=True)
     first.charge(30)
     assert first.wait == 0
     with pytest.raises(ThrottlingQuotaExceeded):
         first.charge(1)
     assert first.wait == pytest.approx(4)
-    other = quotas.of_request("a", 1.0, strict=False)
+    other = quotas.of_request(client("a"), 1.0, strict=False)
     other.charge(2)
     assert other.wait == pytest.approx(4)
-    quotas.of_request("b", 1.0, strict=True).charge(22)  # everybody has a bucket of his own
-    free = MutationQuotas({}, windows=11, seconds=1.0).of_request("a", 0.0, strict=True)
+    quotas.of_request(client("b"), 1.0, strict=True).charge(22)  # everybody has a bucket of his own
+    free = MutationQuotas({}, windows=11, seconds=1.0).of_request(client("a"), 0.0, strict=True)
     free.charge(10**9)
     assert free.wait == 0
     for number in range(10_001):
-        quotas.of_request(f"c{number}", 1.0, strict=True).charge(1)
+        quotas.of_request(client(f"c{number}"), 1.0, strict=True).charge(1)
     assert "10000 clients" in repr(quotas)
 
 

@@ -33,6 +33,11 @@ _NUMBERS: Final = {"emailAddress": ("1.2.840.113549.1.9.1", 0x16), "serialNumber
 _SPECIAL: Final = re.compile(r'([,+"\\<>;])')
 
 
+def user_of(principal: str) -> str:
+    """Return the name in a principal: `alice` of `User:alice`."""
+    return principal.partition(":")[2]
+
+
 def distinguished_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
     """Return the subject of `ssl.SSLObject.getpeercert` as Java writes it (RFC 2253), the last attribute first."""
     return ",".join("+".join(_attribute(*each) for each in part) for part in reversed(subject))

@@ -1,6 +1,6 @@
 """AlterClientQuotas v0-1: set and remove quotas of users, client ids and addresses (KIP-546).
 
-Without authentication every client is the user ANONYMOUS.
+Users are named as in their principals, without `User:`; a client without a login is the user ANONYMOUS.
 """
 
 from __future__ import annotations

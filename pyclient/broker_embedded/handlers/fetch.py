@@ -121,7 +121,9 @@ def _response_limit(context: RequestContext) -> int:
     """Return the maximum size of a response in bytes: `fetch.max.bytes`, or less if the client's quota requires it."""
     services = context.services
     limit = services.configs.current.integer("fetch.max.bytes")
-    quota = services.quotas.fetch.most_at_once(context.client_id)
+    if not services.image.client_quotas:
+        return limit
+    quota = services.quotas.fetch.most_at_once(context.quota_client)
     return limit if quota is None else min(limit, int(quota))
 
 
@@ -133,16 +135,17 @@ def _within_quota(
     A client that was idle gets its response even if one batch exceeds the quota; otherwise it could never progress.
     """
     quotas, now = context.services.quotas.fetch, context.services.clock.monotonic()
+    client = context.quota_client
     size = sum(len(answer.records or b"") for _wanted, answer in answers)
-    was_idle = quotas.had_nothing(context.client_id, now)
-    seconds = quotas.charge(context.client_id, size, now)
+    was_idle = quotas.had_nothing(client, now)
+    seconds = quotas.charge(client, size, now)
     if seconds <= 0 or not size:
         return (yield from respond(answers))
     context.connection.mute(seconds)
     if was_idle:
         response = yield from respond(answers)
     else:
-        quotas.refund(context.client_id, size, now)
+        quotas.refund(client, size, now)
         _release(answers)
         response = FetchResponse(session_id=session_id, responses=[])
     response.throttle_time_ms = round(seconds * 1000)

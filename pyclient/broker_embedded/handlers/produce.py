@@ -287,7 +287,7 @@ def _throttle(request: ProduceRequest, context: RequestContext) -> int:
     if not services.image.client_quotas:
         return 0
     size = sum(len(each.records or b"") for topic in request.topic_data for each in topic.partition_data)
-    seconds = services.quotas.produce.charge(context.client_id, size, services.clock.monotonic())
+    seconds = services.quotas.produce.charge(context.quota_client, size, services.clock.monotonic())
     if seconds > 0:
         context.connection.mute(seconds)
     return round(seconds * 1000)

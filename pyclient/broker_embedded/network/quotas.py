@@ -1,4 +1,4 @@
-"""Quotas of each client, and its throttle time. Pure.
+"""Quotas of each user and client id, and the throttle time. Pure.
 
 Bytes and request time per second (KIP-13, KIP-219) are counted in time windows, partitions that are created and deleted
 (KIP-599) with a token bucket.
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.client_quotas import Entity, Owner
 
-ANONYMOUS: Final = "ANONYMOUS"
-"""The name of every user, as there is no authentication."""
+Client = tuple[str, str]
+"""The name of the authenticated user, `ANONYMOUS` without a login, and the client id of a request."""
 
 LONGEST_THROTTLE: Final = (2**31 - 1) / 1000
 """The longest throttle time in seconds: responses have it as an int32 of milliseconds. A tiny quota asks for more."""
@@ -85,19 +85,17 @@ class ByteQuotas:
     def __repr__(self) -> str:
         return f"<ByteQuotas {self._key} of {len(self._meters)} clients>"
 
-    def most_at_once(self, client_id: str) -> float | None:
+    def most_at_once(self, client: Client) -> float | None:
         """Return the maximum bytes of one response, without which a small quota could not be kept; None: no quota."""
-        if not self._quotas:
-            return None
-        found = limit_of(self._quotas, self._key, ANONYMOUS, client_id)
+        found = limit_of(self._quotas, self._key, *client)
         return None if found is None else found[0] * max(self._windows - 1, 1) * self._seconds
 
-    def charge(self, client_id: str, amount: float, now: float) -> float:
+    def charge(self, client: Client, amount: float, now: float) -> float:
         """Count bytes of a client. Return the seconds that it has to wait."""
         if not self._quotas:
             self._meters.clear()
             return 0.0
-        found = limit_of(self._quotas, self._key, ANONYMOUS, client_id)
+        found = limit_of(self._quotas, self._key, *client)
         if found is None:
             return 0.0
         limit, owner = found
@@ -115,15 +113,15 @@ class ByteQuotas:
             del meters[first]
             first = next(iter(meters))
 
-    def had_nothing(self, client_id: str, now: float) -> bool:
+    def had_nothing(self, client: Client, now: float) -> bool:
         """Return True if the client was idle in all windows; it may then exceed the quota with one large batch."""
-        found = limit_of(self._quotas, self._key, ANONYMOUS, client_id)
+        found = limit_of(self._quotas, self._key, *client)
         meter = None if found is None else self._meters.get(found[1])
         return meter is None or meter.excess(1e-9, now) == 0
 
-    def refund(self, client_id: str, amount: float, now: float) -> None:
+    def refund(self, client: Client, amount: float, now: float) -> None:
         """Undo a charge for bytes that are not sent."""
-        self.charge(client_id, -amount, now)
+        self.charge(client, -amount, now)
 
 
 class TokenBucket:
@@ -165,11 +163,11 @@ class MutationQuotas:
     def __repr__(self) -> str:
         return f"<MutationQuotas of {len(self._buckets)} clients>"
 
-    def of_request(self, client_id: str, now: float, *, strict: bool) -> MutationQuota:
+    def of_request(self, client: Client, now: float, *, strict: bool) -> MutationQuota:
         """Return the quota of one request. A `strict` one is refused without tokens; otherwise its client waits."""
         if not self._quotas:
             self._buckets.clear()
-        found = limit_of(self._quotas, MUTATIONS, ANONYMOUS, client_id) if self._quotas else None
+        found = limit_of(self._quotas, MUTATIONS, *client) if self._quotas else None
         if found is None:
             return MutationQuota(None, 0.0, now, strict=strict)
         rate, owner = found

@@ -228,6 +228,11 @@ class SaslSession:
         self._guard()
 
     @property
+    def user(self) -> str | None:
+        """The name of the authenticated user; None before the login."""
+        return self._user
+
+    @property
     def mechanisms(self) -> list[str]:
         """The mechanisms that are offered."""
         return list(self._listener.mechanisms)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
 from pyclient.broker_embedded import dispatch
+from pyclient.broker_embedded.config.principal_rules import user_of
 from pyclient.broker_embedded.dispatch import CloseConnection, RequestContext
 from pyclient.broker_embedded.failures import traceback_of
 from pyclient.broker_embedded.network.answer_cache import METADATA
@@ -36,6 +37,7 @@ PAUSE_ABOVE: Final = 4 << 20
 
 _API_VERSIONS: Final = 18
 _PRODUCE: Final = 0
+_LOGIN: Final = (17, 36)  # SaslHandshake and SaslAuthenticate
 _HANDSHAKE_SECONDS: Final = 30.0
 _LEAST_PROGRESS: Final = 1024  # bytes per second of an unfinished request
 
@@ -383,12 +385,14 @@ class BrokerConnection:
     def _charge(self, answer: Response, route: Route, header: framing.RequestHeader) -> None:
         """Count the time that a handler took, and mute a client that is above its request quota (KIP-124).
 
-        Waiting time does not count, and the client is muted for one window at most, as in Kafka.
+        Waiting time does not count, nor does a login. The client is muted for one window at most, as in Kafka.
         """
         spent, self._spent = self._spent, 0.0
+        if header.api_key in _LOGIN or (self.sasl is not None and self.sasl.user is None):
+            return
         services = self.services
-        client_id = header.client_id or ""
-        seconds = services.quotas.request.charge(client_id, spent * 100, services.clock.monotonic())
+        client = user_of(self.principal), header.client_id or ""
+        seconds = services.quotas.request.charge(client, spent * 100, services.clock.monotonic())
         seconds = min(seconds, services.configs.current.integer("quota.window.size.seconds"))
         if seconds <= 0:
             return
