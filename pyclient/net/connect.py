@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from pyclient.config import ClientConfig, format_address
 from pyclient.errors import ConnectionFailed
+from pyclient.net.plaintext_probe import answers_without_tls
 from pyclient.net.stream import FrameStream, Stream
 from pyclient.net.tasks import first_success, in_daemon_thread
 from pyclient.net.tls import ContextSource, TlsEnd, TlsStream
@@ -98,14 +99,7 @@ class TcpConnector:
     ) -> Stream:
         loop = asyncio.get_running_loop()
         limit = self._config.receive_message_max_bytes
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        isolate_after_fork(sock)
-        try:
-            self._set_options(sock)
-            await _connect_socket(loop, sock, address)
-        except BaseException:
-            sock.close()
-            raise
+        sock = await self._connected_socket(loop, family, address)
         if self._contexts is None:
             return FrameStream(loop, sock, max_frame=limit, on_frame=on_frame, on_closed=on_closed)
         stream = TlsStream(
@@ -118,10 +112,41 @@ class TcpConnector:
         )
         try:
             await stream.handshake()
-        except BaseException:
+        except BaseException as error:
             _discard(stream)  # its error is raised here
+            if isinstance(error, ConnectionFailed) and not stream.heard:
+                await self._look_for_plaintext(loop, family, address)
             raise
         return stream
+
+    async def _look_for_plaintext(
+        self, loop: asyncio.AbstractEventLoop, family: socket.AddressFamily, address: Any
+    ) -> None:
+        """Raise a lasting `ConnectionFailed` if the port speaks Kafka's protocol without TLS.
+
+        A broker that stops ends a handshake in silence, too: it is worth another attempt.
+        """
+        try:
+            plain = await answers_without_tls(loop, await self._connected_socket(loop, family, address))
+        except OSError:
+            return
+        if plain:
+            protocol = "SASL_PLAINTEXT" if self._config.uses_sasl else "PLAINTEXT"
+            text = f"TLS failed: the port speaks Kafka's protocol without TLS; set security_protocol={protocol!r}"
+            raise ConnectionFailed(text, lasting=True)
+
+    async def _connected_socket(
+        self, loop: asyncio.AbstractEventLoop, family: socket.AddressFamily, address: Any
+    ) -> socket.socket:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        isolate_after_fork(sock)
+        try:
+            self._set_options(sock)
+            await _connect_socket(loop, sock, address)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
 
     def _set_options(self, sock: socket.socket) -> None:
         sock.setblocking(False)

@@ -97,6 +97,8 @@ class TlsStream(FrameStream):
         self._tls = end.context.wrap_bio(self._incoming, self._outgoing, end.server_side, end.server_hostname)
         self._ready: asyncio.Future[None] = loop.create_future()
         self._raw = memoryview(b"")  # encrypted bytes that the kernel did not accept yet
+        self.heard = False
+        """True once the peer has sent a byte."""
         self._head_sent = 0  # plaintext bytes of the queue's head that are encrypted already
         super().__init__(
             loop, sock, max_frame=max_frame, on_frame=on_frame, on_closed=on_closed, pause_above=pause_above
@@ -148,6 +150,7 @@ class TlsStream(FrameStream):
             self.close(ConnectionFailed(f"{self.peername}: {error.strerror or error}"))
             return False
         if data:
+            self.heard = True
             self._incoming.write(data)
         else:
             self._incoming.write_eof()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pyclient import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer, errors
+from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.cluster.client import ClusterClient
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
@@ -48,6 +49,12 @@ def tls_port() -> Iterator[int]:
         yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)
     thread.join()
+
+
+@pytest.fixture(scope="module")
+def plaintext_port() -> Iterator[int]:
+    with EmbeddedCluster() as cluster:
+        yield int(cluster.bootstrap_servers.rpartition(":")[2])
 
 
 def send(servers: str, **options: Any) -> None:
@@ -114,6 +121,15 @@ def test_refused_certificate_is_raised_at_once(call: Callable[..., None], tls_po
         errors.ClusterUnreachable, match=r"certificate is not accepted: .*; trust its authority"
     ) as error:
         call(f"127.0.0.1:{tls_port}", security_protocol="SSL")
+    assert error.value.lasting and not error.value.retriable
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_plaintext_port_is_recognised_by_clients_with_tls_at_once(
+    call: Callable[..., None], plaintext_port: int
+) -> None:
+    with pytest.raises(errors.ClusterUnreachable, match="without TLS; set security_protocol='PLAINTEXT'") as error:
+        call(f"127.0.0.1:{plaintext_port}", security_protocol="SSL")
     assert error.value.lasting and not error.value.retriable
 
 

@@ -25,7 +25,7 @@ from pyclient.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from tests.net.scripted import CLOSE, ScriptedBroker
+from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
 
 TLS = Path(__file__).parent / "tls"
 METADATA = MetadataResponse(brokers=[], cluster_id="c" * 30_000, topics=[])
@@ -124,6 +124,17 @@ def refused(run, make_broker, says, **options):
     return text
 
 
+def refused_by(run, make_broker, says, **options):
+    async def scenario():
+        broker = make_broker()
+        with pytest.raises(ConnectionFailed, match=says) as error:
+            await connect(broker, "127.0.0.1", **options)
+        broker.stop()
+        return error.value
+
+    return run(scenario())
+
+
 def test_unknown_authority_is_refused_with_advice(run):
     refused(run, tls_broker, ["certificate is not accepted", "ssl_cafile"], ssl_cafile=None)
 
@@ -141,7 +152,32 @@ def test_certificate_of_other_host_is_refused_unless_check_is_off(run):
 
 
 def test_tls_to_plaintext_port_is_reported(run):
-    refused(run, ScriptedBroker, ["TLS failed", "security_protocol='PLAINTEXT'"])
+    assert refused_by(run, ScriptedBroker, "without TLS; set security_protocol='PLAINTEXT'").lasting
+
+
+def test_tls_to_plaintext_port_with_sasl_is_reported(run):
+    options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"}
+    assert refused_by(run, ScriptedBroker, "set security_protocol='SASL_PLAINTEXT'", **options).lasting
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [CLOSE, b"\0\0\0\4\0\0\0\1", b"\0\0\0\4\0\0\0\2", b"220 mail.example ESMTP\r\n"],
+    ids=["closed", "truncated", "other-number", "other-protocol"],
+)
+def test_port_that_ends_handshakes_and_speaks_no_kafka_may_come_back(run, answer):
+    failure = refused_by(
+        run, lambda: ScriptedBroker({ApiVersionsRequest: answer}), "perhaps the port speaks no TLS|reset by peer"
+    )
+    assert not failure.lasting
+
+
+def test_silent_port_is_asked_for_plaintext_only_for_a_while(run, monkeypatch):
+    monkeypatch.setattr("pyclient.net.plaintext_probe._SECONDS", 0.01)
+    failure = refused_by(
+        run, lambda: ScriptedBroker({ApiVersionsRequest: SILENCE}), "perhaps the port speaks no TLS|reset by peer"
+    )
+    assert not failure.lasting
 
 
 def test_plaintext_to_tls_port_is_reported(run):
