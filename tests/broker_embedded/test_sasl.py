@@ -28,11 +28,17 @@ from pyclient.broker_embedded.config.listeners import MECHANISMS
 from pyclient.broker_embedded.network.sasl import PlainServer, ScramServer, Users
 from pyclient.net.sasl import scram
 from pyclient.net.sasl.exchanges import ScramExchange
+from pyclient.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker_embedded.conftest import RawClient
+from tests.broker_embedded.nodes import node_of
 
 USERS = {"alice": "s3cret=,", "bob": "other"}
 OPTIONS = {"connection.failed.authentication.delay.ms": "20"}
@@ -423,6 +429,52 @@ def test_scram_does_not_tell_whether_a_user_exists() -> None:
     final = client.next(server.next(client.first()).data)
     with pytest.raises(errors.SaslAuthenticationFailed, match="invalid credentials with SASL mechanism SCRAM-SHA-256"):
         server.next(final or b"")
+
+
+def test_unknown_users_have_iterations_as_often_as_known_ones() -> None:
+    counts = {(1, 4096): 30, (1, 8192): 10, (2, 16_384): 40}
+    users = Users({}, {}, iterations=counts)
+
+    def iterations() -> list[int]:
+        return [users.credential(f"u{number}", "SCRAM-SHA-256")[1] for number in range(1000)]
+
+    found = iterations()
+    assert found == iterations()
+    assert set(found) == {4096, 8192}
+    assert 650 < found.count(4096) < 850  # six standard deviations around 750
+    assert {users.credential(f"u{number}", "SCRAM-SHA-512")[1] for number in range(10)} == {16_384}
+    counts[1, 4096] = 31
+    assert sum(old != new for old, new in zip(found, iterations(), strict=True)) < 50
+    assert Users({}, {}).credential("u", "SCRAM-SHA-256")[1] == scram.LEAST_ITERATIONS
+
+
+def test_unknown_user_of_a_broker_has_the_iterations_of_its_users() -> None:
+    with EmbeddedCluster(security="SASL_PLAINTEXT", users={"alice": "hers"}) as cluster:
+        client = RawClient(cluster.bootstrap_servers)
+        assert log_in(client, "alice", "hers").error_code == 0
+        image = node_of(cluster).image
+        assert iterations_of(cluster, "nobody") == 4096
+        changes = [
+            ScramCredentialUpsertion(name=name, mechanism=1, iterations=8192, salt=b"s", salted_password=b"p" * 32)
+            for name, _mechanism in list(image.scram_credentials)
+        ]
+        named = {change.name: change for change in changes}.values()
+        request = AlterUserScramCredentialsRequest(deletions=[], upsertions=list(named))
+        assert not any(each.error_code for each in client.call(request, 0).results)
+        assert iterations_of(cluster, "nobody") == iterations_of(cluster, "alice") == 8192
+        deletions = [ScramCredentialDeletion(name=change.name, mechanism=1) for change in named]
+        client.call(AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[]), 0)
+        assert iterations_of(cluster, "alice") == 4096
+        client.close()
+
+
+def iterations_of(cluster: EmbeddedCluster, user: str) -> int:
+    """Return the iterations that a broker names for a user."""
+    client = RawClient(cluster.bootstrap_servers)
+    client.call(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
+    answer = client.call(SaslAuthenticateRequest(auth_bytes=f"n,,n={user},r=x".encode()), 2)
+    client.close()
+    return scram.ServerFirst.decode(bytes(answer.auth_bytes)).iterations
 
 
 # -- options

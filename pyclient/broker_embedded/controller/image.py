@@ -185,6 +185,8 @@ class MetadataImage:
         self.features: dict[str, int] = {}
         self.client_quotas: dict[Entity, dict[str, float]] = {}
         self.scram_credentials: dict[Key, Credential] = {}
+        self.scram_iterations: Counter[tuple[int, int]] = Counter()
+        """(mechanism, iterations) -> number of credentials with them."""
         self.delegation_tokens: dict[str, Token] = {}
         """The tokens by their ids."""
         self.acls: dict[UUID, AclBinding] = {}
@@ -209,6 +211,7 @@ class MetadataImage:
         made.features = dict(self.features)
         made.client_quotas = {entity: dict(quotas) for entity, quotas in self.client_quotas.items()}
         made.scram_credentials = dict(self.scram_credentials)
+        made.scram_iterations = self.scram_iterations.copy()
         made.delegation_tokens = dict(self.delegation_tokens)
         made.acls = dict(self.acls)
         made.acls_version = self.acls_version
@@ -392,12 +395,21 @@ class MetadataImage:
             del self.client_quotas[entity]
 
     def _set_scram_credential(self, record: UserScramCredentialRecord) -> None:
+        self._uncount_iterations(record.name, record.mechanism)
+        self.scram_iterations[record.mechanism, record.iterations] += 1
         self.scram_credentials[record.name, record.mechanism] = Credential(
             record.iterations, bytes(record.salt), bytes(record.stored_key), bytes(record.server_key)
         )
 
     def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+        self._uncount_iterations(record.name, record.mechanism)
         self.scram_credentials.pop((record.name, record.mechanism), None)
+
+    def _uncount_iterations(self, name: str, mechanism: int) -> None:
+        found = self.scram_credentials.get((name, mechanism))
+        if found is not None:
+            self.scram_iterations[mechanism, found.iterations] -= 1
+            self.scram_iterations += Counter()  # without those of no credential
 
     def _set_delegation_token(self, record: DelegationTokenRecord) -> None:
         self.delegation_tokens[record.token_id] = token_in(record)

@@ -252,7 +252,9 @@ class BoundListener:
             logins = None
             if not self.config.is_controller:
                 logins = TokenLogins(env.config, env.image.delegation_tokens, env.clock.time_ms)
-            self._users = Users(passwords, env.image.scram_credentials, self._tokens, logins)
+            self._users = Users(
+                passwords, env.image.scram_credentials, self._tokens, logins, env.image.scram_iterations
+            )
         return SaslSession(
             connection, self._users, self.config, env.config.seconds("connection.failed.authentication.delay.ms")
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import logging
+import math
 import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -61,13 +62,15 @@ class Users:
         credentials: Mapping[tuple[str, int], Credential],
         tokens: TokenValidator | None = None,
         delegation_tokens: TokenLogins | None = None,
+        iterations: Mapping[tuple[int, int], int] | None = None,
     ) -> None:
-        """`tokens` is needed by OAUTHBEARER only."""
+        """`tokens` is needed by OAUTHBEARER only. `iterations` counts the credentials by mechanism and iterations."""
         self.tokens = tokens
         self.delegation_tokens = delegation_tokens
         self._keys_of_tokens: dict[tuple[str, str], scram.Keys] = {}
         self._passwords = passwords
         self._credentials = credentials
+        self._iterations = {} if iterations is None else iterations  # a live mapping
         self._secret = secrets.token_bytes(32)
 
     def has_password(self, user: str, password: str) -> bool:
@@ -77,15 +80,31 @@ class Users:
         return right and known is not None
 
     def credential(self, user: str, mechanism: str) -> tuple[bytes, int, scram.Keys | None]:
-        """Return salt, iterations and keys. An unknown user has the same salt each time, and no keys."""
-        found = self._credentials.get((user, _SCRAM_NUMBERS[mechanism]))
+        """Return salt, iterations and keys. An unknown user has the same salt and iterations each time, and no keys."""
+        number = _SCRAM_NUMBERS[mechanism]
+        found = self._credentials.get((user, number))
+        salt, iterations = self.salt_of(user), self._iterations_of(user, number)  # the same work for a known user
         if found is not None:
             return found.salt, found.iterations, scram.Keys(found.stored_key, found.server_key)
-        return self.salt_of(user), scram.LEAST_ITERATIONS, None
+        return salt, iterations, None
 
     def salt_of(self, user: str) -> bytes:
         """Return the salt of a delegation token, or of an unknown user: the same each time."""
         return hmac.digest(self._secret, user.encode(), "sha256")[:16]
+
+    def _iterations_of(self, user: str, mechanism: int) -> int:
+        """Return the iterations of an unknown user: as frequent among unknown users as among those with credentials.
+
+        By weighted rendezvous hashing, so that they change for few when a user is added or removed.
+        """
+        best, chosen = -math.inf, scram.LEAST_ITERATIONS
+        for (number, iterations), count in self._iterations.items():
+            if number == mechanism:
+                digest = hmac.digest(self._secret, f"{iterations} {user}".encode(), "sha256")
+                score = math.log((int.from_bytes(digest[:6], "big") + 1) / 2**48) / count
+                if score > best:
+                    best, chosen = score, iterations
+        return chosen
 
     def delegation_token(self, token_id: str) -> tuple[Token, bytes] | None:
         """Return a token and its HMAC; None for an unknown or expired one."""
