@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.dispatch import handles
@@ -16,13 +15,13 @@ if TYPE_CHECKING:
 
 @handles(SaslAuthenticateRequest, versions=(0, 2))
 async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse:
-    """Answer a message. A refusal comes late, so that passwords cannot be tried fast, and ends the connection."""
+    """Answer a message. A refusal comes late, and ends the connection."""
     session = context.connection.sasl
     assert session is not None, "only SASL listeners serve this API"
     try:
         data, lifetime_ms = await session.next(bytes(request.auth_bytes))
     except BrokerError as error:
-        await asyncio.sleep(session.delay)
+        await session.hold_back()
         context.connection.close_after_answer()
         return SaslAuthenticateResponse(error_code=error.code, error_message=message_of(error), auth_bytes=b"")
     return SaslAuthenticateResponse(error_code=0, error_message="", auth_bytes=data, session_lifetime_ms=lifetime_ms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from pyclient.broker_embedded.dispatch import handles
@@ -20,6 +19,6 @@ async def handle(request: SaslHandshakeRequest, context: RequestContext) -> Sasl
     assert session is not None, "only SASL listeners serve this API"
     if session.handshake(request.mechanism):
         return SaslHandshakeResponse(error_code=0, mechanisms=session.mechanisms)
-    await asyncio.sleep(session.delay)
+    await session.hold_back()
     context.connection.close_after_answer()
     return SaslHandshakeResponse(error_code=UnsupportedSaslMechanism.code, mechanisms=session.mechanisms)

@@ -2,6 +2,7 @@
 
 At a limit of the whole broker the listener accepts nothing until there is room; new connections wait in the backlog. A
 connection above a limit of its address is closed: at once above the number, after the throttle time above the rate.
+Of the connections of an address that have not authenticated themselves the oldest is closed above a number.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.controller.client_quotas import CONNECTIONS, IP
 from pyclient.broker_embedded.network.quotas import Meter
 from pyclient.broker_embedded.network.server import address_of
+from pyclient.broker_embedded.network.unknown_clients import UnknownClients
 from pyclient.config.options import INT_MAX
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class Admission:
         self.connections: dict[int, BrokerConnection] = {}
         self.addresses: Counter[str] = Counter()
         """Number of connections per address."""
+        self._unknown = UnknownClients()
         self._env = env
         self._descriptors = descriptors
         self._connect = connect
@@ -82,7 +85,7 @@ class Admission:
 
     def __repr__(self) -> str:
         state = "holding" if self._held is not None else "open"
-        return f"<Admission {state} turned_away={len(self._turned_away)}>"
+        return f"<Admission {state} turned_away={len(self._turned_away)} {self._unknown!r}>"
 
     @property
     def turned_away(self) -> int:
@@ -105,6 +108,7 @@ class Admission:
         """Release what is held for a closed connection. Return False if it was not admitted."""
         if self.connections.pop(connection.number, None) is None:
             return False
+        self._unknown.forget(connection)
         self.addresses[connection.address] -= 1
         if not self.addresses[connection.address]:
             del self.addresses[connection.address]
@@ -189,9 +193,10 @@ class Admission:
             for option, name in _BUFFER_OPTIONS:
                 if (size := self._env.config.integer(name)) > 0:
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
-            self.connections[self._numbers] = self._connect(sock, self._numbers, bound)
+            self.connections[self._numbers] = connection = self._connect(sock, self._numbers, bound)
             self.addresses[address] += 1
             self._descriptors.connections_are(len(self.connections))
+            self._unknown.add(connection)
         except OSError as error:  # gone before it was served
             log.info("a connection ended at once: %s", error)
             sock.close()

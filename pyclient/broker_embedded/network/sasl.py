@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 import logging
@@ -233,7 +234,7 @@ class SaslSession:
 
     def __init__(self, connection: BrokerConnection, users: Users, listener: ListenerConfig, delay: float) -> None:
         """A refusal is answered after `delay` seconds."""
-        self.delay = delay
+        self._delay = delay
         self._connection = connection
         self._users = users
         self._listener = listener
@@ -327,6 +328,15 @@ class SaslSession:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    async def hold_back(self) -> None:
+        """Wait before a refusal is answered, so that passwords cannot be tried fast."""
+        over = asyncio.Event()
+        timer = self._connection.services.timers.schedule(self._delay, over.set)
+        try:
+            await over.wait()
+        finally:
+            timer.cancel()
 
     def _too_late(self) -> None:
         log.info(

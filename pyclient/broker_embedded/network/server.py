@@ -128,6 +128,11 @@ class BrokerConnection:
     def principal(self, proved: str) -> None:
         self._principal = proved
 
+    @property
+    def is_known(self) -> bool:
+        """Return True if the client has logged in, or ended its TLS handshake on a listener without SASL."""
+        return self.sasl.user is not None if self.sasl is not None else self.bound.is_ready(self.stream)
+
     def close(self) -> None:
         """Close the socket. The later answer of a waiting request is dropped."""
         self.stream.close()
