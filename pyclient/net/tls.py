@@ -435,7 +435,8 @@ def _certificate_problem(certificate: Pem, key: Pem | None, password: str | None
         if not password:
             return f"the private key in {holder.shown} is encrypted: give its password as ssl_password"
         return f"the private key in {holder.shown} cannot be decrypted with ssl_password: is that the key's password?"
-    return f"{holder.shown} cannot be used: {error}"
+    where = holder.shown if key is None else f"{certificate.shown} or {holder.shown}"
+    return f"the certificate or the private key in {where} is damaged or of a kind that OpenSSL does not use: {error}"
 
 
 def _what(source: Pem) -> str:

@@ -198,6 +198,26 @@ def test_connections_of_one_client_derive_a_password_once(run: Any, monkeypatch:
     run(scenario())
 
 
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_loop_goes_on_while_a_password_is_derived(run: Any, monkeypatch: pytest.MonkeyPatch, mechanism: str) -> None:
+    async def scenario() -> None:
+        from pyclient.net.sasl import authentication
+
+        loop, derive, goes_on = asyncio.get_running_loop(), authentication.salted_password, []
+
+        def wait_for_the_loop(*given: Any) -> bytes:
+            seen = threading.Event()
+            loop.call_soon_threadsafe(seen.set)
+            goes_on.append(seen.wait(5))
+            return derive(*given)
+
+        monkeypatch.setattr(authentication, "salted_password", wait_for_the_loop)
+        await use(SaslServer(USERS).broker({MetadataRequest: METADATA}), mechanism)
+        assert goes_on == [True]
+
+    run(scenario())
+
+
 # -- OAUTHBEARER
 
 

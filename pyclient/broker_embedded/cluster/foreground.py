@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyclient.broker_embedded.cluster.hosting import NodeHost, serve_controls
 from pyclient.broker_embedded.cluster.security import ClusterSecurity, host_of
 from pyclient.broker_embedded.config.broker_config import BrokerConfig, acls_of, options_of, users_of
-from pyclient.config.broker_security import PROTOCOLS
+from pyclient.config.broker_security import AUTHORIZER, PROTOCOLS, STANDARD_AUTHORIZER
 from pyclient.errors import ConfigError, KafkaError
 from pyclient.net.loop_thread import new_event_loop
 
@@ -76,7 +76,12 @@ def serve(
             if data_dir is None and not (settings or {}).keys() & {"log.dirs", "log.dir"}:
                 data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyclient-broker-"))
             security_of = ClusterSecurity(security, users_of(os.environ) if security != "PLAINTEXT" else None)
-            settings = {**(settings or {}), **options_of(os.environ)}
+            acls = acls_of(os.environ)
+            settings = {
+                **({AUTHORIZER: STANDARD_AUTHORIZER} if acls else {}),
+                **(settings or {}),
+                **options_of(os.environ),
+            }
             if security_of.uses_tls:
                 directory = data_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="pyclient-security-"))
                 settings |= security_of.options(directory, host_of(settings, host), settings)
@@ -90,7 +95,7 @@ def serve(
                 cluster_id=cluster_id,
                 security=security,
                 users=users_of(os.environ) if _has_users(security, settings) else None,
-                acls=acls_of(os.environ),
+                acls=acls,
             )
             control = None
             if control_port is not None:
@@ -257,7 +262,8 @@ def serve_cluster(brokers: int, *, settings: Mapping[str, str], **options: Any) 
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         config, users = {**settings, **options_of(os.environ)}, users_of(os.environ) or None
-        with EmbeddedCluster(brokers, processes=True, config=config, users=users, **options) as cluster:
+        acls = acls_of(os.environ) or None
+        with EmbeddedCluster(brokers, processes=True, config=config, users=users, acls=acls, **options) as cluster:
             print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)  # noqa: T201 - a parent waits for it
             if cluster.control_url is not None:
                 print(f"control.url={cluster.control_url}", flush=True)  # noqa: T201 - a parent waits for it, too

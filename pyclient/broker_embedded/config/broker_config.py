@@ -372,7 +372,10 @@ def _check_users(listeners: Listeners, users: Mapping[str, str]) -> None:
         )
     for each in with_sasl:
         if not users and not each.passwords and "PLAIN" in each.mechanisms and len(each.mechanisms) == len(MECHANISMS):
-            raise ConfigError(f"listener {each.name} is {each.protocol} without users: no client could connect")
+            raise ConfigError(
+                f"listener {each.name} is {each.protocol} without users: no client could connect; give users"
+                f" (`pyclient broker` takes them from {USERS_VARIABLE})"
+            )
     for user, password in users.items():
         texts = isinstance(user, str) and isinstance(password, str)
         if not texts or not user or not password or "\0" in user + password:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyclient.broker_embedded.config.listeners import INTER_BROKER_USER
 from pyclient.broker_embedded.controller.delegation_tokens import SECRET_KEY, Token, TokenLogins
 from pyclient.broker_embedded.controller.forwarding import principal_bytes, principal_in
 from pyclient.broker_embedded.network.sasl import ScramServer, Users
+from pyclient.net.sasl import scram
 from pyclient.protocol import framing
 from pyclient.protocol.messages.create_delegation_token import (
     CreatableRenewers,
@@ -30,7 +32,7 @@ from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker_embedded.conftest import RawClient
 from tests.broker_embedded.security.tokens import CREATE, DESCRIBE, log_in, password_of, requests_about
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 USERS = {"alice": "hers", "bob": "his", "carol": "her own"}
 OPTIONS = {"connection.failed.authentication.delay.ms": "20"}
@@ -237,6 +239,34 @@ def test_keys_are_derived_once_and_only_for_tokens_that_exist() -> None:
     assert started("known", "SCRAM-SHA-512").needs_keys
     now = DAY + 1
     assert not started("known", "SCRAM-SHA-512").needs_keys
+
+
+def test_others_are_served_while_the_keys_of_a_token_are_derived(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    derive, begun, may_end = scram.keys_of, threading.Event(), threading.Event()
+
+    def wait(*given: Any) -> scram.Keys:
+        begun.set()
+        assert may_end.wait(PATIENCE)
+        return derive(*given)
+
+    with admin_of(cluster) as admin:
+        token = admin.create_delegation_token()
+    with connected(cluster.bootstrap_servers, "bob") as other:
+        monkeypatch.setattr(scram, "keys_of", wait)
+        with contextlib.ExitStack() as stack:
+            login = threading.Thread(
+                target=lambda: stack.enter_context(connected_by(cluster.bootstrap_servers, token)), daemon=True
+            )
+            login.start()
+            try:
+                assert begun.wait(PATIENCE)
+                assert other.call(MetadataRequest(topics=None), 12).cluster_id
+            finally:
+                may_end.set()
+                login.join(PATIENCE)
+            assert not login.is_alive()
 
 
 def test_removed_token_is_refused_with_what_to_check(cluster: EmbeddedCluster) -> None:
