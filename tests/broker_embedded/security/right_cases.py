@@ -7,6 +7,7 @@ from uuid import UUID
 
 from pyclient import errors
 from pyclient.acls import CLUSTER_NAME, AclBinding, AclOperation, AclPermission, ResourceType
+from pyclient.records import build_batch
 
 TOPIC, GROUP, CLUSTER, TXN = (
     ResourceType.TOPIC,
@@ -158,6 +159,9 @@ _HEARTBEAT: Final = {
     "topic_partitions": None,
 }
 _NO_SUCH_BROKER: Final = 99
+_TXN_BATCH: Final = build_batch(
+    [(None, b"1")], timestamp_ms=1, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
+)
 
 _DESCRIBE_CONSUMERS: Final = {"group_ids": ["rights-group"], "include_authorized_operations": False}
 _NEW_TOPIC: Final = {**_NAMED, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
@@ -245,6 +249,13 @@ CASES: Final = (
             "timeout_ms": 9000,
             "validate_only": True,
         },
+    ),
+    Case(
+        "CreateTopics",
+        5,
+        {"topics": [_NEW_TOPIC], "timeout_ms": 9000, "validate_only": True},
+        Right(CLUSTER, CREATE),
+        NO_TOPIC,
     ),
     _topic(
         ALTER,
@@ -349,6 +360,24 @@ CASES: Final = (
     _cluster(ALTER, "UpdateFeatures", 1, {"timeout_ms": 9000, "feature_updates": [], "validate_only": True}),
     _cluster(ALTER, "UnregisterBroker", 0, {"broker_id": _NO_SUCH_BROKER}),
     _cluster(
+        ALTER,
+        "AddRaftVoter",
+        0,
+        {
+            "cluster_id": None,
+            "timeout_ms": 9000,
+            "voter_id": _NO_SUCH_BROKER,
+            "voter_directory_id": UUID(int=9),
+            "listeners": [{"name": "CONTROLLER", "host": "localhost", "port": 1}],
+        },
+    ),
+    _cluster(
+        ALTER,
+        "RemoveRaftVoter",
+        0,
+        {"cluster_id": None, "voter_id": _NO_SUCH_BROKER, "voter_directory_id": UUID(int=9)},
+    ),
+    _cluster(
         ACTION,
         "WriteTxnMarkers",
         1,
@@ -376,5 +405,47 @@ CASES: Final = (
         Right(TOPIC, WRITE),
         NO_TOPIC,
     ),
+    _txn(
+        WRITE,
+        "Produce",
+        7,
+        {
+            "transactional_id": "rights-txn",
+            "acks": -1,
+            "timeout_ms": 9000,
+            "topic_data": [{"name": "rights", "partition_data": [{"index": 0, "records": _TXN_BATCH}]}],
+        },
+        Right(TOPIC, WRITE),
+    ),
 )
 """One for each API and right, and for versions whose answers have other places for errors."""
+
+WITHOUT_A_CASE: Final = {
+    "ApiVersions": "needs no right",
+    "SaslHandshake": "needs no right",
+    "SaslAuthenticate": "needs no right",
+    "DescribeCluster": "is never refused: test_rights_in_answers.py",
+    "ListGroups": "is never refused: test_rights_in_answers.py",
+    "ListTransactions": "is never refused: test_rights_in_answers.py",
+    "CreateDelegationToken": "needs other rights: test_delegation_tokens.py",
+    "RenewDelegationToken": "is for the token's owner and renewers: test_delegation_tokens.py",
+    "ExpireDelegationToken": "is for the token's owner and renewers: test_delegation_tokens.py",
+    "DescribeDelegationToken": "is never refused to a client that has logged in: test_delegation_tokens.py",
+    **dict.fromkeys(
+        (
+            "AllocateProducerIds",
+            "AlterPartition",
+            "AssignReplicasToDirs",
+            "BeginQuorumEpoch",
+            "BrokerHeartbeat",
+            "BrokerRegistration",
+            "EndQuorumEpoch",
+            "Envelope",
+            "FetchSnapshot",
+            "UpdateRaftVoter",
+            "Vote",
+        ),
+        "is served on listeners of controllers: test_rights_of_nodes.py",
+    ),
+}
+"""The other APIs, and why they have no case."""

@@ -14,7 +14,7 @@ from pyclient.broker_embedded.authorizer.rights import RIGHTS
 from pyclient.broker_embedded.served_apis import CONTROLLER_SERVED, SERVED
 from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.broker_embedded.conftest import RawClient
-from tests.broker_embedded.security.right_cases import CASES, GIVEN, REFUSALS, Case
+from tests.broker_embedded.security.right_cases import CASES, GIVEN, REFUSALS, WITHOUT_A_CASE, Case
 from tests.broker_embedded.security.rights_client import USERS, errors_of, logged_in, make_topic, replace_acls
 
 
@@ -56,6 +56,15 @@ def test_there_are_enough_cases() -> None:
 
 def test_every_served_api_is_in_the_table_of_rights() -> None:
     assert SERVED.keys() | CONTROLLER_SERVED.keys() <= RIGHTS.keys()
+
+
+def test_every_served_api_has_a_case_or_a_reason() -> None:
+    tested = {case.api for case in CASES}
+    assert not tested & WITHOUT_A_CASE.keys()
+    assert tested | WITHOUT_A_CASE.keys() == SERVED.keys() | CONTROLLER_SERVED.keys() | {
+        "SaslHandshake",
+        "SaslAuthenticate",
+    }
 
 
 def test_topics_that_a_client_may_not_describe_are_not_listed(cluster: EmbeddedCluster, admin: RawClient) -> None:
