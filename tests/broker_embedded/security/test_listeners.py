@@ -154,6 +154,21 @@ def test_only_tls_1_2_and_1_3_are_spoken(listeners: dict[str, str], certificates
     assert seen == {"TLSv1.2", "TLSv1.3"}
 
 
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+@pytest.mark.parametrize("name", ["TLSv1", "TLSv1_1"])
+def test_older_tls_is_refused(listeners: dict[str, str], name: str) -> None:
+    host, port = listeners["TLS"].split(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version = context.maximum_version = ssl.TLSVersion[name]
+    with (
+        socket.create_connection((host, int(port)), timeout=60) as sock,
+        pytest.raises(ssl.SSLError, match="ALERT_PROTOCOL_VERSION"),
+    ):
+        context.wrap_socket(sock, server_hostname=host)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("security", "processes"), [("SASL_SSL", False), ("SSL", True)])
 def test_three_brokers_replicate_over_their_own_security(security: str, processes: bool) -> None:
