@@ -16,7 +16,7 @@ from pyclient.spark.options import source_options
 from pyclient.spark.reading import DataLoss, RangeReader
 from pyclient.spark.source import BatchReader
 from pyclient.spark.stream import StreamReader, stream_reader
-from tests.spark.conftest import create, delete_records, needs_java, read_all
+from tests.spark.conftest import create, delete_records, needs_java
 
 FAR = {"kafka.allow.auto.create.topics": "false"}
 """Readers do not create a deleted topic again, as in clusters that create no topics by themselves."""
@@ -174,29 +174,35 @@ class TestQueries:
                 reader.initialOffset()
         reader.stop()
 
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_a_start_before_the_log_fails_a_task_or_goes_on(self, servers: str, ten: str, fails: bool) -> None:
+        delete_records(servers, ten, 6)
+        reader = stream(servers, fails, subscribe=ten, startingOffsets=json.dumps({ten: {"0": 2}}))
+        start = reader.initialOffset()
+        [planned] = reader.partitions(start, reader.latestOffset(start))
+        if fails:
+            with pytest.raises(DataLoss, match=f"records of {ten}-0 from offset 2 to 5 are lost: its log has 6 to 9"):
+                list(reader.read(planned))
+        else:
+            assert [batch.column(0).to_pylist() for batch in reader.read(planned)] == [[6, 7, 8, 9]]
+        reader.stop()
+
 
 class TestInSpark:
     pytestmark = needs_java
 
-    def test_a_start_before_the_log_fails_the_query_or_goes_on(
+    @pytest.mark.slow
+    def test_lost_records_are_in_the_drivers_exception(
         self, spark: Any, servers: str, ten: str, tmp_path: Path
     ) -> None:
         from pyspark.errors import PySparkException
 
-        sink = create(servers, f"{ten}-sink", 1)
         delete_records(servers, ten, 6)
-
-        def run(fails: bool) -> None:
-            source = spark.readStream.format("pyclient").option("kafka.bootstrap.servers", servers)
-            source = source.option("subscribe", ten).option("startingOffsets", json.dumps({ten: {"0": 2}}))
-            query = source.option("failOnDataLoss", fails).load().select("value").writeStream.format("pyclient")
-            query = query.option("kafka.bootstrap.servers", servers).option("topic", sink)
-            query = query.option("checkpointLocation", str(tmp_path / str(fails))).trigger(availableNow=True)
-            query.start().awaitTermination()
-
+        source = spark.readStream.format("pyclient").option("kafka.bootstrap.servers", servers)
+        source = source.option("subscribe", ten).option("startingOffsets", json.dumps({ten: {"0": 2}})).load()
+        query = source.select("value").writeStream.format("pyclient").option("kafka.bootstrap.servers", servers)
+        query = query.option("topic", create(servers, f"{ten}-sink", 1)).option("checkpointLocation", str(tmp_path))
         with pytest.raises(
             PySparkException, match=f"records of {ten}-0 from offset 2 to 5 are lost: its log has 6 to 9"
         ):
-            run(fails=True)
-        run(fails=False)
-        assert [record.value for record in read_all(servers, sink, 1)] == [b"6", b"7", b"8", b"9"]
+            query.trigger(availableNow=True).start().awaitTermination(120)
