@@ -137,7 +137,13 @@ _SERVED: Final = (
     Option("group.max.size", INT, INT_MAX, "the most members of a group", 1),
     Option("group.min.session.timeout.ms", INT, 6_000, "the shortest session a member may ask for", 0),
     _dynamic("log.cleaner.backoff.ms", LONG, 15_000, "how often compaction looks for work", 0),
-    _dynamic("log.cleaner.dedupe.buffer.size", LONG, 128 << 20, "memory for the keys of a log that is compacted", 1),
+    _dynamic(
+        "log.cleaner.dedupe.buffer.size",
+        LONG,
+        128 << 20,
+        "memory for the keys of a log that is compacted, of which each round takes as many as fit",
+        (1 << 20) + 1,  # as Kafka demands it
+    ),
     Option("initial.broker.registration.timeout.ms", INT, 60_000, "how long a start may wait for the controller", 1),
     Option(
         "internal.broker.closed.connection.grace.ms", INT, 1_000, "a broker whose connection ends is fenced then", 0

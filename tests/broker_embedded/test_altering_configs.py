@@ -325,6 +325,16 @@ def test_options_without_effect_are_stored_and_described(client: Any) -> None:
     assert change(client, "", ("log.cleaner.threads", DELETE, None), kind=BROKER).error_code == 0
 
 
+def test_compaction_memory_that_kafka_refuses_is_refused(client: Any, broker: Any) -> None:
+    """With room for one key, each key of a log would take a round of its own: minutes in which nothing is served."""
+    name = "log.cleaner.dedupe.buffer.size"
+    for value in ("1", "1048576"):
+        refused = change(client, "", (name, SET, value), kind=BROKER)
+        assert (refused.error_code, name in refused.error_message) == (errors.InvalidRequest.code, True)
+    assert change(client, "", (name, SET, "1048577"), kind=BROKER).error_code == 0
+    assert node_of(broker).config.integer(name) == 1048577
+
+
 def test_changed_intervals_apply_immediately(client: Any, broker: Any) -> None:
     node = node_of(broker)
     wanted = (("group.consumer.assignment.interval.ms", SET, "77"), ("log.cleaner.backoff.ms", SET, "88"))
