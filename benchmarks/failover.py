@@ -1,7 +1,7 @@
 """Kills of leaders and controllers: how long until a write is acknowledged again; and rolling restarts under load.
 
 `python -m benchmarks.failover`: 3 brokers in processes, 3 replicas, acks=all, 2 in sync. Kills are SIGKILLs; with
-`silent` the leader is stopped (SIGSTOP) instead, so that only the end of its session tells the others.
+`silent` the leader is stopped (SIGSTOP) instead, so that it is detected only by the end of its session.
 """
 
 from __future__ import annotations

@@ -13,17 +13,21 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 from pyclient.config import ClientConfig, format_address
-from pyclient.errors import ConnectionFailed
-from pyclient.net.plaintext_probe import answers_without_tls
+from pyclient.errors import ConnectionFailed, ProtocolError
 from pyclient.net.stream import FrameStream, Stream
 from pyclient.net.tasks import first_success, in_daemon_thread
 from pyclient.net.tls import ContextSource, TlsEnd, TlsStream
+from pyclient.protocol.framing import decode_response, encode_request
+from pyclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 OnFrame = Callable[[memoryview], None]
 OnClosed = Callable[[BaseException | None], None]
 _Address = tuple[socket.AddressFamily, Any]
 
 _NEXT_ADDRESS_SECONDS: Final = 0.25
+_PROBE: Final = 1  # the correlation id of the probe
+_PROBE_SECONDS: Final = 2.0
+_LONGEST_ANSWER: Final = 64 * 1024
 _REASONS: Final = {
     errno.ECONNREFUSED: "connection refused: nothing listens there (is the broker running, is the port right?)",
     errno.EHOSTUNREACH: "no route to the host",
@@ -215,6 +219,33 @@ def _discard(stream: Stream) -> None:
 
 def _ignore(_: BaseException | None) -> None:
     """Do nothing: the stream's failure was raised already."""
+
+
+async def answers_without_tls(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> bool:
+    """Return True if a broker answers ApiVersions 0 on this connected socket within two seconds. Close the socket.
+
+    The request has no client id: nothing of the client's is sent without encryption.
+    """
+    answer: asyncio.Future[bytes] = loop.create_future()
+
+    def on_frame(frame: memoryview) -> None:
+        if not answer.done():
+            answer.set_result(bytes(frame))
+
+    def on_closed(_error: BaseException | None) -> None:
+        if not answer.done():
+            answer.set_result(b"")
+
+    stream = FrameStream(loop, sock, max_frame=_LONGEST_ANSWER, on_frame=on_frame, on_closed=on_closed)
+    try:
+        stream.send(encode_request(ApiVersionsRequest(), 0, _PROBE, None))
+        async with asyncio.timeout(_PROBE_SECONDS):
+            number, response = decode_response(ApiVersionsResponse, 0, await answer)
+    except (TimeoutError, ProtocolError):
+        return False
+    finally:
+        stream.close()
+    return number == _PROBE and bool(response.api_keys)
 
 
 # -- forked children

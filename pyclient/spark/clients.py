@@ -118,7 +118,7 @@ class WorkerClients(Generic[C]):
 
 
 def key_of(options: Mapping[str, Any]) -> tuple[int, str]:
-    """Return what tells clients apart: the process, as a fork leaves no client of use, and the options."""
+    """Return the key of a client: its options, and the process, since a forked process cannot use the client."""
     return os.getpid(), repr(sorted(options.items()))
 
 

@@ -173,7 +173,7 @@ def test_port_that_ends_handshakes_and_speaks_no_kafka_may_come_back(run, answer
 
 
 def test_silent_port_is_asked_for_plaintext_only_for_a_while(run, monkeypatch):
-    monkeypatch.setattr("pyclient.net.plaintext_probe._SECONDS", 0.01)
+    monkeypatch.setattr("pyclient.net.connect._PROBE_SECONDS", 0.01)
     failure = refused_by(
         run, lambda: ScriptedBroker({ApiVersionsRequest: SILENCE}), "perhaps the port speaks no TLS|reset by peer"
     )

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.controller.client_quotas import CONNECTIONS, IP
 from pyclient.broker_embedded.network.quotas import Meter
 from pyclient.broker_embedded.network.server import address_of
-from pyclient.broker_embedded.network.unknown_clients import UnknownClients
 from pyclient.config.options import INT_MAX
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 
+MOST_OF_AN_ADDRESS: Final = 100  # connections whose clients have not authenticated themselves
 _MOST_ADDRESSES: Final = 10_000  # whose rates are kept; above it the least recently connected one is dropped
 _NEGLIGIBLE_WAIT: Final = 1e-6  # seconds
 _BUFFER_OPTIONS: Final = (
@@ -53,6 +53,45 @@ class Rate:
     def take_back(self, now: float) -> None:
         """Undo the count of one event."""
         self._meter.add(-1.0, now)
+
+
+class UnknownClients:
+    """The connections on listeners with SASL or TLS that have not logged in, or not ended their TLS handshake.
+
+    Above `MOST_OF_AN_ADDRESS` the oldest of the address is closed, not the new one: a client that logs in at once is
+    served although another process of its machine opens connections and leaves them.
+    """
+
+    def __init__(self) -> None:
+        self._by_address: dict[str, dict[int, BrokerConnection]] = {}
+
+    def __repr__(self) -> str:
+        return f"<UnknownClients {sum(map(len, self._by_address.values()))} of {len(self._by_address)} addresses>"
+
+    def add(self, connection: BrokerConnection) -> None:
+        """Count a new connection, and close the oldest one if there are too many."""
+        if connection.is_known:
+            return
+        found = self._by_address.setdefault(connection.address, {})
+        found[connection.number] = connection
+        if len(found) <= MOST_OF_AN_ADDRESS:
+            return
+        for each in [each for each in found.values() if each.is_known]:
+            del found[each.number]
+        if len(found) > MOST_OF_AN_ADDRESS:
+            oldest = found.pop(next(iter(found)))
+            log.warning(
+                "closing a connection of %s: the oldest of more than %d that have not authenticated themselves",
+                connection.address,
+                MOST_OF_AN_ADDRESS,
+            )
+            oldest.close()
+
+    def forget(self, connection: BrokerConnection) -> None:
+        """Forget a closed connection."""
+        found = self._by_address.get(connection.address)
+        if found is not None and found.pop(connection.number, None) is not None and not found:
+            del self._by_address[connection.address]
 
 
 class Admission:

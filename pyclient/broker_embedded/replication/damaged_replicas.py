@@ -42,7 +42,7 @@ class Step(Enum):
     WAIT = "no other replica has the records: nothing can be done until the metadata change"
     LEAVE = "ask the controller to take it out of the in-sync replicas, and leadership away"
     CUT = "remove everything from the damage on, then fetch it from the leader"
-    RETURN = "it has everything again: tell the controller that it may lead"
+    RETURN = "it has all records again: report to the controller that it may lead"
     END = "it is repaired"
 
 

@@ -71,8 +71,8 @@ class KerberosFailure(ConnectionFailed):
 class KerberosLogin:
     """Begins the logins of one client's connections.
 
-    Each takes the credentials anew. Tickets from a keytab are kept in this process's memory, and are replaced when half
-    of their time is over; those of a ticket cache are another program's, such as kinit's.
+    Each acquires the credentials again. Tickets from a keytab are kept in this process's memory, and are replaced
+    when half of their lifetime is over; those of a ticket cache are managed by another program, such as kinit.
     """
 
     def __init__(self, settings: KerberosSettings, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""Clients of the cases of rights: the admin that sets ACLs, and alice, who asks."""
+"""Clients of the authorisation cases: the admin, which sets ACLs, and the user alice, whose requests are checked."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Leader:
 
 @dataclass(slots=True)
 class Resigned:
-    """Was the leader of this epoch and is not any more: tells the others, and waits for the next leader."""
+    """Was the leader of this epoch and has resigned: sends EndQuorumEpoch, and waits for the next leader."""
 
     epoch: int
     leader_id: int
