@@ -51,8 +51,8 @@ def test_interrupted_waiter_releases_latch() -> None:
 def test_ctrl_c_ends_unbounded_wait(wait: Any) -> None:
     main = threading.main_thread().ident or 0
     timer = threading.Timer(0.01, lambda: signal.pthread_kill(main, signal.SIGINT))
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
+        timer.start()  # in the block: on a busy machine the signal may arrive before the wait begins
         wait()
     timer.join(PATIENCE)
 
