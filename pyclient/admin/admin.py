@@ -104,10 +104,20 @@ class Admin:
         self._runner.run(self._client.delete_groups, unique_names(group_ids), timeout)
 
     def list_group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
+        timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return a group's committed offsets, of some partitions or of all; uncommitted partitions are left out."""
-        return self._runner.run(self._client.list_group_offsets, group_id, partitions, timeout)
+        """Return a group's committed offsets, of some partitions or of all; uncommitted partitions are left out.
+
+        With `require_stable` wait until no open transaction commits one of these offsets (KIP-447; Kafka 2.5 or newer,
+        an older one does not wait). Among all offsets a broker sees that for partitions that have one already; name
+        the partition if it may be the first.
+        """
+        return self._runner.run(self._client.list_group_offsets, group_id, partitions, require_stable, timeout)
 
     def alter_group_offsets(
         self,

@@ -154,10 +154,10 @@ class AdminClient:
         await self._groups.delete(group_ids, deadline)
 
     async def list_group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None, timeout: float | None
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool, timeout: float | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         deadline = await self._start_call(timeout)
-        return await self._groups.offsets(group_id, partitions, deadline)
+        return await self._groups.offsets(group_id, partitions, require_stable, deadline)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], timeout: float | None

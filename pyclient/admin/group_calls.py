@@ -142,14 +142,14 @@ class GroupCalls:
         return code
 
     async def offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None, deadline: Deadline
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool, deadline: Deadline
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return a group's committed offsets."""
+        """Return committed offsets of a group; with `require_stable` once no open transaction commits some."""
         wanted = None if partitions is None else list(partitions)
         _node, response, version = await self._call_coordinator(
             group_id,
             "reading the offsets of",
-            lambda version: groups.offsets_request(group_id, wanted, version),
+            lambda version: groups.offsets_request(group_id, wanted, version, require_stable=require_stable),
             lambda answer, version: groups.offsets_error(answer, version, group_id),
             deadline,
             cls=OffsetFetchRequest,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyclient.admin.topics import check_names
-from pyclient.errors import GroupIdNotFound, KafkaError
+from pyclient.errors import GroupIdNotFound, KafkaError, UnstableOffsetCommit
 from pyclient.protocol.codec import decode_versioned
 from pyclient.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from pyclient.protocol.messages.list_groups import ListGroupsRequest
@@ -36,6 +36,7 @@ DEAD: Final = "Dead"
 _NO_MEMBER: Final = -1
 _STATES_SINCE: Final = 4
 _TYPES_SINCE: Final = 5
+_STABLE_SINCE: Final = 7
 _GROUPS_SINCE: Final = 8
 _ALL_SINCE: Final = 2
 
@@ -124,26 +125,34 @@ def consumer_description(group: consumer_group_describe.DescribedGroup, coordina
     )
 
 
-def offsets_request(group_id: str, partitions: Iterable[TopicPartition] | None, version: int) -> OffsetFetchRequest:
+def offsets_request(
+    group_id: str, partitions: Iterable[TopicPartition] | None, version: int, *, require_stable: bool
+) -> OffsetFetchRequest:
     """Return the request for a group's committed offsets, of all partitions if `partitions` is None (version 2)."""
     wanted = None if partitions is None else by_topic(partitions)
     if version >= _GROUPS_SINCE:
         topics = None
         if wanted is not None:
             topics = [OffsetFetchRequestTopics(name=name, partition_indexes=found) for name, found in wanted.items()]
-        return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)])
+        groups = [OffsetFetchRequestGroup(group_id=group_id, topics=topics)]
+        return OffsetFetchRequest(groups=groups, require_stable=require_stable)
     older = None
     if wanted is not None:
         older = [OffsetFetchRequestTopic(name=name, partition_indexes=found) for name, found in wanted.items()]
-    return OffsetFetchRequest(group_id=group_id, topics=older)
+    stable = require_stable and version >= _STABLE_SINCE
+    return OffsetFetchRequest(group_id=group_id, topics=older, require_stable=stable)
 
 
 def offsets_error(response: OffsetFetchResponse, version: int, group_id: str) -> int:
-    """Return the error code of the whole group; raise `MalformedMessage` if the response is about another group."""
-    if version < _GROUPS_SINCE:
-        return response.error_code
-    check_names("reading offsets", [group.group_id for group in response.groups], [group_id], what="group")
-    return response.groups[0].error_code
+    """Return the error code of the whole group, or that of a partition whose offset is not decided yet.
+
+    Raise `MalformedMessage` if the response is about another group.
+    """
+    if version >= _GROUPS_SINCE:
+        check_names("reading offsets", [group.group_id for group in response.groups], [group_id], what="group")
+    code = response.error_code if version < _GROUPS_SINCE else response.groups[0].error_code
+    _found, failed = committed_offsets(response, version)
+    return code or (UnstableOffsetCommit.code if UnstableOffsetCommit.code in failed.values() else 0)
 
 
 def committed_offsets(

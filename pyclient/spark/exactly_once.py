@@ -25,6 +25,7 @@ from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyclient.admin import Admin
     from pyclient.producer import Producer
 
 log = logging.getLogger("pyclient.spark")
@@ -150,13 +151,23 @@ class ExactlyOnceWriter:
     def _committed(self, name: str) -> Marker | None:
         admin = ADMINS.take(self.client)
         try:
-            found = admin.list_group_offsets(name).values()
+            found = self._marks(admin, name)
         except BaseException:
             admin.close()
             raise
         ADMINS.give_back(self.client, admin)
-        newest = max(found, key=lambda each: each.offset, default=None)
+        newest = max(found.values(), key=lambda each: each.offset, default=None)
         return None if newest is None else Marker.of_offset(newest)
+
+    def _marks(self, admin: Admin, name: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the markers of a task, by their places, once no transaction is about to change them.
+
+        A coordinator may report the end of a transaction shortly before it counts the offsets in it.
+        """
+        found = admin.list_group_offsets(name, require_stable=True)
+        if not found and self.topic is not None:  # among all offsets, a first one that is not decided is left out
+            found = admin.list_group_offsets(name, [TopicPartition(self.topic, 0)], require_stable=True)
+        return found
 
     def _check(self, written: Marker, batches: Iterable[pa.RecordBatch], batch: int) -> None:
         checksum = Checksum()

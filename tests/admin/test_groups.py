@@ -5,12 +5,24 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from pyclient import Admin, AsyncAdmin, Consumer, NewTopic, OffsetAndMetadata, Producer, TopicPartition, errors
+from pyclient import (
+    Admin,
+    AsyncAdmin,
+    Consumer,
+    GroupMetadata,
+    NewTopic,
+    OffsetAndMetadata,
+    Producer,
+    TopicPartition,
+    errors,
+)
 from pyclient.admin.groups import classic_description
+from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 
 
@@ -87,6 +99,27 @@ def test_altered_offsets_are_read_by_consumer(kafka_cluster: Any, admin: Admin, 
         assert sorted(offsets) == [(0, 3), (0, 4), (1, 4)]
         with pytest.raises(errors.UnknownMemberId, match=f"altering the offsets of group '{group}'"):
             admin.alter_group_offsets(group, wanted)
+
+
+@pytest.mark.parametrize("as_version", [None, "2.8"])
+def test_stable_offsets_wait_for_the_end_of_a_transaction(as_version: str | None) -> None:
+    partition = TopicPartition("t", 0)
+    with EmbeddedCluster(as_version=as_version) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("t", 1, 1)])
+        admin.alter_group_offsets("g", {partition: 1})
+        with (
+            Producer(cluster.bootstrap_servers, transactional_id="commits") as producer,
+            cluster.requests.start() as requests,
+            ThreadPoolExecutor(1) as thread,
+        ):
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction({partition: 2}, GroupMetadata("g"))
+            assert admin.list_group_offsets("g")[partition].offset == 1
+            stable = thread.submit(admin.list_group_offsets, "g", require_stable=True)
+            requests.wait_request("OffsetFetch", error=errors.UnstableOffsetCommit)
+            producer.commit_transaction()
+            assert stable.result(60)[partition].offset == 2
 
 
 def test_missing_group_is_an_error_with_results_of_others(admin: Admin, topic: str) -> None:

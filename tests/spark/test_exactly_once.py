@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient import OffsetAndMetadata, Producer, errors
+from pyclient import GroupMetadata, OffsetAndMetadata, Producer, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.spark import foreach_batch
 from pyclient.spark.exactly_once import Checksum, ExactlyOnceWriter, Marker, ReplayDiffers
@@ -105,6 +106,26 @@ class TestWithoutSpark:
         sink.write([self.ROWS], "repeated", 0, 8)
         sink.write([self.ROWS], "repeated", 1, 7)  # another partition of the same query
         assert values(servers, topic) == [b"a", b"b"] * 3
+
+    @pytest.mark.parametrize("batch", [0, 1])
+    def test_a_mark_that_is_not_decided_is_waited_for(self, batch: int) -> None:
+        """A coordinator may let the next attempt begin before it counts the offsets of the last transaction."""
+        mark = Marker(batch, 2, checksum_of(self.ROWS)[1])
+        with EmbeddedCluster() as cluster, ThreadPoolExecutor(1) as thread:
+            servers = cluster.bootstrap_servers
+            sink = writer(servers, create(servers, "once-undecided", 1))
+            for earlier in range(batch):
+                sink.write([self.ROWS], "undecided", 0, earlier)
+            with Producer(servers, transactional_id="last") as last, cluster.requests.start() as requests:
+                last.init_transactions()
+                last.begin_transaction()
+                place = TopicPartition("once-undecided", 0)
+                last.send_offsets_to_transaction({place: mark.to_offset()}, GroupMetadata("pyclient-sink-undecided-0"))
+                repeated = thread.submit(sink.write, [self.ROWS], "undecided", 0, batch)
+                requests.wait_request("OffsetFetch", error=errors.UnstableOffsetCommit)
+                last.commit_transaction()
+                assert repeated.result(60) == mark
+            assert values(servers, "once-undecided") == [b"a", b"b"] * batch
 
     def test_a_repetition_with_other_rows_is_an_error(self, servers: str) -> None:
         topic = create(servers, "once-differs", 1)
