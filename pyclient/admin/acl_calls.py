@@ -49,13 +49,13 @@ class AclCalls:
         if len(response.results) != len(creations):
             raise MalformedMessage("the answer to CreateAcls is not about the ACLs that were sent")
         for acl, result in zip(acls, response.results, strict=True):
-            _raise(result, f"creating the ACL {acl}")
+            _raise(result, f"creating the ACL {acl}", request.name)
 
     async def describe(self, wanted: AclFilter, deadline: Deadline) -> list[AclBinding]:
         """Return the ACLs that a filter selects."""
         request = DescribeAclsRequest(**_fields(wanted))
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)
-        _raise(response, "describing ACLs")
+        _raise(response, "describing ACLs", request.name)
         return [
             _acl(resource.resource_type, resource.resource_name, resource.pattern_type, acl)
             for resource in response.resources
@@ -68,9 +68,9 @@ class AclCalls:
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)
         found: dict[AclBinding, None] = {}
         for result in response.filter_results:
-            _raise(result, "deleting ACLs")
+            _raise(result, "deleting ACLs", request.name)
             for acl in result.matching_acls:
-                _raise(acl, "deleting ACLs")
+                _raise(acl, "deleting ACLs", request.name)
                 found[_acl(acl.resource_type, acl.resource_name, acl.pattern_type, acl)] = None
         return list(found)
 
@@ -102,6 +102,6 @@ def _acl(kind: int, name: str, pattern: int, acl: Any) -> AclBinding:
         raise MalformedMessage(f"an ACL that this client does not know: {error}") from error
 
 
-def _raise(answer: Any, what: str) -> None:
+def _raise(answer: Any, what: str, api: str) -> None:
     if answer.error_code:
-        raise from_code(answer.error_code, f"{what}: {answer.error_message or 'refused'}")
+        raise from_code(answer.error_code, f"{what}: {answer.error_message or 'refused'}", api)

@@ -85,6 +85,7 @@ class AdminClient:
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)
         raise_errors(
             "creating",
+            request.name,
             [ItemResult(topic.name, topic.error_code, topic.error_message) for topic in response.topics],
             asked=[topic.name for topic in topics],
         )
@@ -100,6 +101,7 @@ class AdminClient:
         response = await self._cluster.request_controller(request, timeout=deadline.seconds, maximum=_BY_NAME)
         raise_errors(
             "deleting",
+            request.name,
             [ItemResult(topic.name or "", topic.error_code, topic.error_message) for topic in response.responses],
             asked=names,
         )
@@ -113,6 +115,7 @@ class AdminClient:
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)
         raise_errors(
             "growing",
+            request.name,
             [ItemResult(topic.name, topic.error_code, topic.error_message) for topic in response.results],
             asked=totals,
         )
@@ -138,7 +141,7 @@ class AdminClient:
 
         found = await self._retry(attempt, "describing topics", deadline)
         codes = {name: found[name].error_code if name in found else UnknownTopicOrPartition.code for name in names}
-        raise_errors("describing", [ItemResult(name, code, None) for name, code in codes.items()])
+        raise_errors("describing", "Metadata", [ItemResult(name, code, None) for name, code in codes.items()])
         return {name: description(found[name]) for name in names}
 
     async def list_groups(self, states: Iterable[str], timeout: float | None) -> list[GroupListing]:

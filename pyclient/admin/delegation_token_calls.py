@@ -26,7 +26,6 @@ _DEFAULT: Final = -1
 
 _REASONS: Final = {
     errors.DelegationTokenAuthDisabled.code: "the brokers have no delegation.token.secret.key",
-    errors.DelegationTokenAuthorizationFailed.code: "this client needs CREATE_TOKENS on the user who owns it",
     errors.DelegationTokenExpired.code: "it has expired: create another one",
     errors.DelegationTokenNotFound.code: "no token has this HMAC: it was removed, or has expired",
     errors.DelegationTokenOwnerMismatch.code: "this client is neither its owner nor one of its renewers",
@@ -103,7 +102,7 @@ class DelegationTokenCalls:
             max_lifetime_ms=_DEFAULT if max_lifetime_ms is None else max_lifetime_ms,
         )
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)
-        _raise_error(response.error_code, "creating a delegation token")
+        _raise_error(response.error_code, "creating a delegation token", request.name)
         if not response.token_id or not response.hmac:
             raise MalformedMessage("the answer to CreateDelegationToken has neither an error nor a token")
         return _token(response, renewers, "_ms")
@@ -113,7 +112,7 @@ class DelegationTokenCalls:
         period = _DEFAULT if renew_period_ms is None else renew_period_ms
         request = RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period)
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)
-        _raise_error(response.error_code, "renewing a delegation token")
+        _raise_error(response.error_code, "renewing a delegation token", request.name)
         return response.expiry_timestamp_ms
 
     async def expire(self, hmac: bytes, expiry_period_ms: int | None, deadline: Deadline) -> int:
@@ -121,7 +120,7 @@ class DelegationTokenCalls:
         period = _DEFAULT if expiry_period_ms is None else expiry_period_ms
         request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period)
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)
-        _raise_error(response.error_code, "expiring a delegation token")
+        _raise_error(response.error_code, "expiring a delegation token", request.name)
         return response.expiry_timestamp_ms
 
     async def describe(self, owners: Sequence[str] | None, deadline: Deadline) -> list[DelegationToken]:
@@ -129,7 +128,7 @@ class DelegationTokenCalls:
         asked = None if owners is None else [DescribeDelegationTokenOwner(**_fields(owner)) for owner in owners]
         request = DescribeDelegationTokenRequest(owners=asked)
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)
-        _raise_error(response.error_code, "describing delegation tokens")
+        _raise_error(response.error_code, "describing delegation tokens", request.name)
         return [_token(token, [_principal(each) for each in token.renewers]) for token in response.tokens]
 
 
@@ -156,6 +155,6 @@ def _fields(principal: str) -> dict[str, str]:
     return {"principal_type": kind, "principal_name": name}
 
 
-def _raise_error(code: int, what: str) -> None:
+def _raise_error(code: int, what: str, api: str) -> None:
     if code:
-        raise from_code(code, f"{what}: {_REASONS.get(code, 'it was refused')}")
+        raise from_code(code, f"{what}: {_REASONS.get(code, 'it was refused')}", api)

@@ -79,7 +79,7 @@ class GroupCalls:
                 connection = await self._cluster.connection(node_id)
                 version = connection.version_for(ListGroupsRequest)
                 response = await connection.request(groups.list_request(version, wanted), version=version)
-                _raise_error(response.error_code, f"listing the groups of {connection.address}")
+                _raise_error(response.error_code, f"listing the groups of {connection.address}", "ListGroups")
                 return response
 
             response = await self._retry(attempt, f"listing the groups of node {node_id}", deadline)
@@ -97,7 +97,7 @@ class GroupCalls:
                 results.append(ItemResult(group_id, error.code, None))
             else:
                 results.append(ItemResult(group_id, 0, None))
-        raise_errors("describing", results, what="group")
+        raise_errors("describing", "DescribeGroups", results, what="group")
         return found
 
     async def _describe(self, group_id: str, deadline: Deadline) -> GroupDescription:
@@ -127,7 +127,7 @@ class GroupCalls:
     async def delete(self, group_ids: Iterable[str], deadline: Deadline) -> None:
         """Delete groups and their offsets."""
         results = [ItemResult(group_id, await self._delete(group_id, deadline), None) for group_id in group_ids]
-        raise_errors("deleting", results, what="group")
+        raise_errors("deleting", "DeleteGroups", results, what="group")
 
     async def _delete(self, group_id: str, deadline: Deadline) -> int:
         request = DeleteGroupsRequest(groups_names=[group_id])
@@ -160,6 +160,7 @@ class GroupCalls:
             check_names(f"reading the offsets of group {group_id!r}", names, (), what="partition")
         raise_errors(
             f"reading the offsets of group {group_id!r}:",
+            "OffsetFetch",
             [ItemResult(str(partition), code, None) for partition, code in failed.items()],
             what="partition",
         )
@@ -181,6 +182,7 @@ class GroupCalls:
         )
         raise_errors(
             f"altering the offsets of group {group_id!r}:",
+            "OffsetCommit",
             [
                 ItemResult(f"{topic.name}-{partition.partition_index}", partition.error_code, None)
                 for topic in response.topics
@@ -213,7 +215,7 @@ class GroupCalls:
             code = error_code(response, version)
             if code in _COORDINATOR_ERRORS:
                 self._cluster.forget_coordinator(group_id)
-            _raise_error(code, f"{what}: {connection.address}")
+            _raise_error(code, f"{what}: {connection.address}", kind.name)
             return node_id, response, version
 
         return await self._retry(attempt, what, deadline)
@@ -241,6 +243,6 @@ def _coordinator_error_of_commit(response: Any, _version: int) -> int:
     return next(iter(codes & _COORDINATOR_ERRORS), 0)
 
 
-def _raise_error(code: int, what: str) -> None:
+def _raise_error(code: int, what: str, api: str) -> None:
     if code:
-        raise from_code(code, f"{what} answered {for_code(code).__name__}")
+        raise from_code(code, f"{what} answered {for_code(code).__name__}", api)

@@ -64,11 +64,11 @@ class QuorumCalls:
         topics = [DescribeQuorumRequestTopicData(topic_name=_TOPIC, partitions=partitions)]
         request = DescribeQuorumRequest(topics=topics)
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)
-        _raise(response, "describing the metadata quorum")
+        _raise(response, "describing the metadata quorum", request.name)
         if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
             raise MalformedMessage("the answer to DescribeQuorum is not about the one partition that was asked for")
         found = response.topics[0].partitions[0]
-        _raise(found, "describing the metadata quorum")
+        _raise(found, "describing the metadata quorum", request.name)
         endpoints = _endpoints(response)
         return QuorumDescription(
             found.leader_id,
@@ -88,18 +88,18 @@ class QuorumCalls:
             listeners=[_listener(name, address) for name, address in endpoints.items()],
         )
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)
-        _raise(response, f"adding the voter {voter_id} to the metadata quorum")
+        _raise(response, f"adding the voter {voter_id} to the metadata quorum", request.name)
 
     async def remove(self, voter_id: int, directory_id: UUID, deadline: Deadline) -> None:
         """Make a voter an observer."""
         request = RemoveRaftVoterRequest(cluster_id=None, voter_id=voter_id, voter_directory_id=directory_id)
         response = await self._cluster.request_controller(request, timeout=deadline.seconds)
-        _raise(response, f"removing the voter {voter_id} from the metadata quorum")
+        _raise(response, f"removing the voter {voter_id} from the metadata quorum", request.name)
 
 
-def _raise(response: Any, what: str) -> None:
+def _raise(response: Any, what: str, api: str) -> None:
     if response.error_code:
-        raise from_code(response.error_code, f"{what}: {response.error_message or 'it was refused'}")
+        raise from_code(response.error_code, f"{what}: {response.error_message or 'it was refused'}", api)
 
 
 def _listener(name: str, address: str) -> Listener:

@@ -65,9 +65,16 @@ class ItemResult(NamedTuple):
 
 
 def raise_errors(
-    doing: str, answers: Iterable[ItemResult], *, what: str = "topic", asked: Iterable[str] | None = None
+    doing: str,
+    api: str,
+    answers: Iterable[ItemResult],
+    *,
+    what: str = "topic",
+    asked: Iterable[str] | None = None,
 ) -> None:
-    """Raise the first error, if any; its text names the other topics that failed and those that succeeded.
+    """Raise the first error in the answers to a request, if any, like `DeleteTopics`.
+
+    Its text names the other topics that failed and those that succeeded.
 
     Its `results` has every topic's own error, or None where it succeeded. With `asked`, the names in the request, raise
     `MalformedMessage` if the answers are about other names.
@@ -81,7 +88,8 @@ def raise_errors(
         if answer.error_code:
             detail = f": {answer.message}" if answer.message else ""
             name = for_code(answer.error_code).__name__
-            results[answer.topic] = from_code(answer.error_code, f"{doing} {what} {answer.topic!r}: {name}{detail}")
+            text = f"{doing} {what} {answer.topic!r}: {name}{detail}"
+            results[answer.topic] = from_code(answer.error_code, text, api)
     failures = [error for error in results.values() if error is not None]
     if not failures:
         return

@@ -109,7 +109,7 @@ class TransactionCalls:
                 connection = await self._cluster.connection(node_id)
                 version = max(connection.version_for(ListTransactionsRequest), least)  # an older broker refuses it
                 response = await connection.request(request, version=version)
-                _raise_error(response.error_code, f"listing the transactions of {connection.address}")
+                _raise_error(response.error_code, f"listing the transactions of {connection.address}", request.name)
                 return response
 
             response = await self._retry(attempt, f"listing the transactions of node {node_id}", deadline)
@@ -132,7 +132,7 @@ class TransactionCalls:
             check_names("describing", [each.transactional_id for each in states], [name], what="transactional id")
             results.append(ItemResult(name, states[0].error_code, None))
             found[name] = _description(states[0], node_id)
-        raise_errors("describing", results, what="transactional id")
+        raise_errors("describing", "DescribeTransactions", results, what="transactional id")
         return found
 
     async def fence(self, transactional_ids: Iterable[str], deadline: Deadline) -> None:
@@ -142,7 +142,7 @@ class TransactionCalls:
             request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=deadline.milliseconds)
             _, response = await self._call_coordinator(name, "fencing", request, _code_at_the_top, deadline)
             results.append(ItemResult(name, response.error_code, None))
-        raise_errors("fencing", results, what="transactional id")
+        raise_errors("fencing", "InitProducerId", results, what="transactional id")
 
     async def producers(
         self, partitions: Iterable[TopicPartition], deadline: Deadline
@@ -202,7 +202,7 @@ class TransactionCalls:
             if code in _MOVED:
                 self._cluster.forget_coordinator(name, _TRANSACTION)
             if for_code(code).retriable:
-                _raise_error(code, f"{what}: {connection.address}")
+                _raise_error(code, f"{what}: {connection.address}", request.name)
             return node_id, response
 
         return await self._retry(attempt, what, deadline)
@@ -229,7 +229,7 @@ class TransactionCalls:
             code = error_code(response)
             if code in _NO_LEADER:
                 self._cluster.request_refresh()
-            _raise_error(code, f"{what}: {connection.address}")
+            _raise_error(code, f"{what}: {connection.address}", request.name)
             return response
 
         return await self._retry(attempt, what, deadline)
@@ -278,6 +278,6 @@ def _only(codes: list[int]) -> int:
     return codes[0]
 
 
-def _raise_error(code: int, what: str) -> None:
+def _raise_error(code: int, what: str, api: str) -> None:
     if code:
-        raise from_code(code, f"{what} answered {for_code(code).__name__}")
+        raise from_code(code, f"{what} answered {for_code(code).__name__}", api)

@@ -387,7 +387,7 @@ class Coordinators:
         if answer.error_code:
             detail = f" ({answer.error_message})" if answer.error_message else ""
             name = for_code(answer.error_code).__name__
-            raise from_code(answer.error_code, f"{what}: {connection.address} answered {name}{detail}")
+            raise from_code(answer.error_code, f"{what}: {connection.address} answered {name}{detail}", request.name)
         if answer.node_id < 0 or not answer.host or not 0 < answer.port <= 65535:
             raise CoordinatorNotAvailable(
                 f"{what}: {connection.address} names node {answer.node_id} at {answer.host!r}:{answer.port}"

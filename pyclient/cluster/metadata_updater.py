@@ -22,7 +22,6 @@ from pyclient.errors import (
     InvalidTopic,
     KafkaError,
     KafkaTimeout,
-    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
     for_code,
     from_code,
@@ -44,7 +43,6 @@ Otherwise a producer that sends to 1,000 new topics needs a round trip for each.
 """
 
 _ADVICE: Final[Mapping[int, str]] = {
-    TopicAuthorizationFailed.code: "give the client's user an ACL for the topic (DESCRIBE, and WRITE or READ)",
     InvalidTopic.code: "give the topic a name that Kafka takes",
 }
 
@@ -278,7 +276,7 @@ class MetadataUpdater:
         """Return the error for a topic that a broker answered with a code that is not retriable."""
         advice = _ADVICE.get(info.error_code, "")
         text = f"topic {info.name!r}: broker {self._source} refused its metadata"
-        return from_code(info.error_code, f"{text}; {advice}" if advice else text)
+        return from_code(info.error_code, f"{text}; {advice}" if advice else text, "Metadata")
 
     async def wait_for_ever(
         self, predicate: Callable[[ClusterMetadata], bool], request: Callable[[], object] | None = None

@@ -423,7 +423,10 @@ class Committer:
         """Return one error for all partitions: one that cannot be retried, if there is any."""
         epoch_name = "member epoch" if self._config.group_protocol == "consumer" else "generation"
         place = f"group {self._config.group_id!r}, {member_id or 'no member'}, {epoch_name} {generation}"
-        found = [from_code(code, f"{place}: {partition} was not committed") for partition, code in codes.items()]
+        found = [
+            from_code(code, f"{place}: {partition} was not committed", "OffsetCommit")
+            for partition, code in codes.items()
+        ]
         error = next((error for error in found if not error.retriable), found[0])
         if isinstance(error, _MEMBER_GONE):
             failed = CommitFailed(
@@ -465,7 +468,8 @@ class Committer:
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         for partition, entry in _fetched_offsets(group, response, version):
             if entry.error_code:
-                raise from_code(entry.error_code, f"group {group!r}: the committed offset of {partition}")
+                text = f"group {group!r}: the committed offset of {partition}"
+                raise from_code(entry.error_code, text, request.name)
             offset = OffsetAndMetadata(
                 entry.committed_offset,
                 entry.metadata or "",
@@ -533,6 +537,6 @@ def _fetched_offsets(
 
 def _check_group(error_code: int, group: str) -> None:
     if error_code:
-        error = from_code(error_code, f"reading committed offsets of group {group!r}")
+        error = from_code(error_code, f"reading committed offsets of group {group!r}", "OffsetFetch")
         # retriable: a member that was removed learns it from its heartbeat, and the retry has its new identity
         raise StaleMemberEpoch(str(error)) if isinstance(error, _MEMBER_GONE) else error

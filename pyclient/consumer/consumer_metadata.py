@@ -116,7 +116,7 @@ def describe_refusal(info: TopicInfo) -> str:
     """Return the text for a topic that cannot be read, however long the client waits."""
     if info.error_code == TopicAuthorizationFailed.code:
         return (
-            f"topic {info.name!r} may not be read: grant this client's principal Describe and Read on it, "
+            f"topic {info.name!r} may not be read: grant this client's principal DESCRIBE and READ on it, "
             "or leave it out"
         )
     return f"topic {info.name!r} cannot be read"

@@ -408,7 +408,7 @@ class FetchCollector:
         elif code in _STALE:
             outcome.refresh_metadata = True
         elif code == TopicAuthorizationFailed.code:
-            outcome.errors.append(from_code(code, f"reading {partition} is not allowed"))
+            outcome.errors.append(from_code(code, f"reading {partition} is not allowed", "Fetch"))
         elif code == CorruptMessage.code:
             message = f"{partition}: the broker's own log is corrupt at offset {target.offset}"
             state.stop(CorruptBatch(message, *partition, target.offset, target.offset + 1))

@@ -132,8 +132,8 @@ class GroupRequests(ABC):
         except ClosedError as error:
             raise ConnectionFailed(str(error)) from error
 
-    def _refusal(self, code: int, what: str, hint: str = "") -> KafkaError:
-        return from_code(code, f"{what} was refused to {self.member.describe()}{f': {hint}' if hint else ''}")
+    def _refusal(self, code: int, api: str, hint: str = "") -> KafkaError:
+        return from_code(code, f"{api} was refused to {self.member.describe()}{f': {hint}' if hint else ''}", api)
 
 
 class ClassicRequests(GroupRequests):

@@ -199,7 +199,7 @@ def _read(
         for answer in topic.partitions:
             partition = TopicPartition(topic.name, answer.partition_index)
             if answer.error_code:
-                found[partition] = from_code(answer.error_code, f"finding an offset of {partition}")
+                found[partition] = from_code(answer.error_code, f"finding an offset of {partition}", "ListOffsets")
             else:
                 found[partition] = OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)
     if found.keys() != wanted.keys():
@@ -433,7 +433,7 @@ class OffsetsRequestManager:
         """Check that the new leader's log still holds what was read, by its end offset of that epoch."""
         partition = state.topic_partition
         if answer.error_code:
-            error = from_code(answer.error_code, f"validating the position of {partition}")
+            error = from_code(answer.error_code, f"validating the position of {partition}", "OffsetForLeaderEpoch")
             self.last_error = error
             if error.retriable or isinstance(error, (FencedLeaderEpoch, UnknownServerError)):
                 self._cluster.request_refresh()  # retried after the pause

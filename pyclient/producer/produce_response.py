@@ -96,7 +96,7 @@ def error_of(answer: PartitionAnswer, partition: str, node: int, attempts: int, 
     for more in (answer.message, detail):
         text = f"{text}: {more}" if more else text
     advice = _OTHERS if answer.record_errors else _ADVICE.get(answer.code)
-    return errors.from_code(answer.code, f"{text}; {advice}" if advice else text)
+    return errors.from_code(answer.code, f"{text}; {advice}" if advice else text, "Produce")
 
 
 def record_errors_of(answer: PartitionAnswer, partition: str, node: int) -> dict[int, BaseException]:

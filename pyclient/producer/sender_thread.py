@@ -195,7 +195,7 @@ class ProducerIdSearch:
             return error
         if response.error_code:
             text = "requesting a producer id, which enable_idempotence=True needs"
-            return from_code(response.error_code, text)
+            return from_code(response.error_code, text, request.name)
         with self._lock:
             self._producer_ids.obtained(response.producer_id, response.producer_epoch)
         text = "client %r: its producer id is %d, epoch %d"

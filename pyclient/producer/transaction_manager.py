@@ -36,6 +36,7 @@ from pyclient.producer.transaction_requests import (
     acting,
     add_offsets,
     add_partitions,
+    codes_of,
     commit_offsets,
     consequence_for_records,
     consequence_of,
@@ -350,14 +351,14 @@ class TransactionManager:
         if not self._ends(request):
             return False
         self._may_be_begun = True
-        codes = _codes_of(response)
-        worst = max((code for code in codes if code), key=lambda code: _SEVERITY[consequence_of(code)], default=0)
+        codes = [code for _place, code in codes_of(response)]
+        worst = max((code for code in codes if code), key=_severity, default=0)
         complete = self._taken(request, response, worst)
         if worst and consequence_of(worst) is not Consequence.RETRY:
-            self._refused(request, worst)
+            self._refused(request, worst, response)
         elif worst or not complete:
             self._end_was_sent = self._end_was_sent or isinstance(request.message, EndTxnRequest)
-            self.last_failure = error_for(worst, request.message.name, self.transactional_id) if worst else None
+            self.last_failure = error_for(worst, request, response, self.transactional_id) if worst else None
             self._retry(now, soon=worst == errors.ConcurrentTransactions.code)
         return any(code in MOVED for code in codes)
 
@@ -417,9 +418,9 @@ class TransactionManager:
             self._offsets.popleft()
         return pending.done
 
-    def _refused(self, request: TransactionRequest, code: int) -> None:
-        consequence, what = consequence_of(code), request.message.name
-        error = error_for(code, what, self.transactional_id)
+    def _refused(self, request: TransactionRequest, code: int, response: Any) -> None:
+        consequence = consequence_of(code)
+        error = error_for(code, request, response, self.transactional_id)
         if isinstance(request.message, EndTxnRequest):
             self._end_refused(code, error)
         elif self.state is TransactionState.INITIALIZING or consequence is Consequence.FATAL:
@@ -513,13 +514,9 @@ _SEVERITY: Final = {
 }
 
 
-def _codes_of(response: Any) -> list[int]:
-    if isinstance(response, AddPartitionsToTxnResponse):
-        results = [part for topic in response.results_by_topic_v3_and_below for part in topic.results_by_partition]
-        return [result.partition_error_code for result in results]
-    if isinstance(response, TxnOffsetCommitResponse):
-        return list(offset_codes(response).values())
-    return [response.error_code]
+def _severity(code: int) -> tuple[int, bool]:
+    """Order codes by their consequence; those that give no reason, as another partition has it, come last."""
+    return _SEVERITY[consequence_of(code)], code != errors.OperationNotAttempted.code
 
 
 def _places_of(message: AddPartitionsToTxnRequest) -> set[tuple[str, int]]:

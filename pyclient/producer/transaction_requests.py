@@ -13,7 +13,11 @@ from pyclient.producer.delivery import fresh_copy
 from pyclient.producer.idempotence import ProducerIds
 from pyclient.protocol.fields import Request
 from pyclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from pyclient.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from pyclient.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from pyclient.protocol.messages.end_txn import EndTxnRequest
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.txn_offset_commit import (
@@ -27,6 +31,9 @@ from pyclient.types import ErrorAction, GroupMetadata, OffsetAndMetadata, TopicP
 GROUP: Final = 0
 TRANSACTION: Final = 1
 """Kinds of coordinators in FindCoordinator requests."""
+
+_NAMED: Final = 5
+"""Partitions that an error names at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +196,11 @@ def consequence_for_records(error: KafkaError) -> Consequence:
     return Consequence.NEW_ID if isinstance(error, _NEW_ID) else Consequence.ABORT
 
 
-def error_for(code: int, what: str, transactional_id: str) -> KafkaError:
+def error_for(code: int, request: TransactionRequest, response: Any, transactional_id: str) -> KafkaError:
     """Return the error of a code in a coordinator's response."""
     cls = errors.for_code(code)
+    refused = _refused_parts(code, request, response)
+    what = f"{request.message.name} of {refused}" if refused else request.message.name
     text = f"transactional id {transactional_id!r}: {what} was refused with {cls.__name__}"
     if cls in _LOST_MEMBERSHIP:
         failure = errors.CommitFailed(f"{text}: the consumer's group has given its partitions away")
@@ -202,7 +211,16 @@ def error_for(code: int, what: str, transactional_id: str) -> KafkaError:
             f"{text}: a newer producer with this transactional id has taken over, or the transaction exceeded "
             "transaction_timeout_ms"
         )
-    return errors.from_code(code, text)
+    return errors.from_code(code, text, request.message.name)
+
+
+def _refused_parts(code: int, request: TransactionRequest, response: Any) -> str:
+    """Return the partitions or the group that a code is about; empty if it is about the transaction."""
+    if code == errors.GroupAuthorizationFailed.code:
+        message: Any = request.message
+        return f"group {message.group_id!r}"
+    places = [str(place) for place, each in codes_of(response) if each == code and place is not None]
+    return ", ".join(places[:_NAMED]) + (f" and {len(places) - _NAMED} more" if len(places) > _NAMED else "")
 
 
 def acting(error: KafkaError, action: ErrorAction) -> KafkaError:
@@ -210,6 +228,19 @@ def acting(error: KafkaError, action: ErrorAction) -> KafkaError:
     copy = fresh_copy(error)
     copy.action = action
     return copy
+
+
+def codes_of(response: Any) -> list[tuple[TopicPartition | None, int]]:
+    """Return the error codes of any transactional response, each with its partition, or None for the transaction's."""
+    if isinstance(response, AddPartitionsToTxnResponse):
+        return [
+            (TopicPartition(topic.name, result.partition_index), result.partition_error_code)
+            for topic in response.results_by_topic_v3_and_below
+            for result in topic.results_by_partition
+        ]
+    if isinstance(response, TxnOffsetCommitResponse):
+        return list(offset_codes(response).items())
+    return [(None, response.error_code)]
 
 
 def offset_codes(response: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
