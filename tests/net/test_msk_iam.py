@@ -10,11 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, quote, urlsplit
 
+import botocore.auth
 import pytest
 
 from pyclient import MskIamTokens, Producer
@@ -27,6 +29,14 @@ from tests.net.test_sasl import refused, use
 
 REGION, KEY, SECRET = "eu-central-1", "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 ROLE = "arn:aws:iam::123456789012:role/reader"
+
+
+def signature_of(secret: str, date: str, scope: str, request_hash: str) -> str:
+    """Return AWS's version 4 signature of a request, independently of Amazon's code."""
+    digest = f"AWS4{secret}".encode()
+    for part in (*scope.split("/"), f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{request_hash}"):
+        digest = hmac.digest(digest, part.encode(), "sha256")
+    return digest.hex()
 
 
 class SignedBy:
@@ -47,11 +57,8 @@ class SignedBy:
         date, scope = query["X-Amz-Date"], query["X-Amz-Credential"].split("/", 1)
         canonical = "&".join(f"{quote(name, safe='~')}={quote(query[name], safe='~')}" for name in sorted(query))
         request = f"GET\n{parts.path}\n{canonical}\nhost:{parts.netloc}\n\nhost\n{hashlib.sha256(b'').hexdigest()}"
-        signed = f"AWS4-HMAC-SHA256\n{date}\n{scope[1]}\n{hashlib.sha256(request.encode()).hexdigest()}"
-        digest = f"AWS4{self.secret}".encode()
-        for part in (*scope[1].split("/"), signed):
-            digest = hmac.digest(digest, part.encode(), "sha256")
-        return scope[0] == self.key and hmac.compare_digest(digest.hex(), signature)
+        expected = signature_of(self.secret, date, scope[1], hashlib.sha256(request.encode()).hexdigest())
+        return scope[0] == self.key and hmac.compare_digest(expected, signature)
 
 
 @pytest.fixture
@@ -102,6 +109,24 @@ def test_token_of_another_key_is_refused(run: Any) -> None:
         assert SECRET not in repr(error)
 
     run(scenario())
+
+
+def test_signature_of_the_example_of_aws_is_found() -> None:
+    """The request, its hash and its signature are those of the example in AWS's documentation of the version 4."""
+    request_hash = "f536975d06c0309214f805bb90ccff089219ecd68b2577efef23edd43b7e1a59"
+    found = signature_of(SECRET, "20150830T123600Z", "20150830/us-east-1/iam/aws4_request", request_hash)
+    assert found == "5d672d79c15b13162d9279b0855cfba6789a8edb4c82c400e06b5924a6f2b5d7"
+
+
+def test_token_of_a_fixed_time_has_the_recorded_signature(with_keys: pytest.MonkeyPatch) -> None:
+    with_keys.setattr(botocore.auth, "get_current_datetime", lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    tokens = SignedBy()
+    token, end = MskIamTokens(REGION).token()
+    assert token in tokens
+    query = parse_qs(urlsplit(tokens.seen[-1]).query)
+    assert query["X-Amz-Credential"] == [f"{KEY}/20260102/{REGION}/kafka-cluster/aws4_request"]
+    assert query["X-Amz-Signature"] == ["00629abe90095b91c1a9e460b67a01a8e4e7499b99f571276b99dd9258dd65e5"]
+    assert end == datetime(2026, 1, 2, 3, 19, 5, tzinfo=UTC).timestamp()
 
 
 @pytest.mark.usefixtures("with_keys")

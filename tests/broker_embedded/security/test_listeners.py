@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import socket
 import ssl
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +18,7 @@ from pyclient import Admin, Consumer, NewTopic, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.config.listeners import Listeners
+from tests.waiting import PATIENCE
 
 USERS = {"alice": "secret", "bob": "other"}
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -152,6 +155,28 @@ def test_only_tls_1_2_and_1_3_are_spoken(listeners: dict[str, str], certificates
         ):
             seen.add(wrapped.version())
     assert seen == {"TLSv1.2", "TLSv1.3"}
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="Python's ssl cannot renegotiate, and there is no openssl")
+def test_renegotiation_is_refused_and_others_are_served(
+    listeners: dict[str, str], certificates: dict[str, Any]
+) -> None:
+    command = ["openssl", "s_client", "-connect", listeners["TLS"], "-tls1_2", "-CAfile", certificates["ssl_cafile"]]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as client:
+        assert client.stdin is not None and client.stdout is not None
+        client.stdin.write("R\n")  # s_client begins a handshake, and ends with an error if that is refused
+        client.stdin.flush()
+        try:
+            client.wait(PATIENCE)
+        finally:
+            client.kill()
+        seen = client.stdout.read()
+    assert "RENEGOTIATING" in seen
+    assert "no renegotiation" in seen
+    with Admin(listeners["TLS"], **options("TLS", certificates)) as admin:
+        admin.list_topics()
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
