@@ -13,6 +13,7 @@ from pyclient.broker_embedded.controller.controller import Controller
 from pyclient.broker_embedded.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from pyclient.broker_embedded.controller.partition_elections import Election
 from pyclient.protocol.messages import describe_topic_partitions as pages
+from pyclient.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pyclient.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from pyclient.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -23,6 +24,7 @@ from pyclient.protocol.messages.describe_quorum import (
     DescribeQuorumRequestTopicData,
 )
 from pyclient.protocol.messages.metadata import MetadataRequest
+from pyclient.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
 
 def make_topic(client: Any, partitions: int = 1, **configs: str) -> str:
@@ -107,6 +109,36 @@ def test_describe_quorum_has_this_node_as_voter(client: Any, broker: Any) -> Non
         [voter] = partition.current_voters
         assert voter.log_end_offset == partition.high_watermark > 0
     assert f"{response.nodes[0].listeners[0].host}:{response.nodes[0].listeners[0].port}" == broker.bootstrap_servers
+
+
+ADD_VOTER: dict[str, Any] = {
+    "cluster_id": None,
+    "timeout_ms": 1000,
+    "voter_id": 9,
+    "voter_directory_id": uuid.UUID(int=1000),
+    "listeners": [Listener(name="CONTROLLER", host="127.0.0.1", port=1)],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({}, errors.UnsupportedVersion),
+        ({"cluster_id": "another"}, errors.InconsistentClusterId),
+        ({"voter_id": -1}, errors.InvalidRequest),
+        ({"voter_directory_id": uuid.UUID(int=0)}, errors.InvalidRequest),
+        ({"listeners": []}, errors.InvalidRequest),
+        ({"listeners": [Listener(name="OTHER", host="127.0.0.1", port=1)]}, errors.InvalidRequest),
+    ],
+    ids=["right", "cluster", "voter", "directory", "no listener", "other listener"],
+)
+def test_change_of_voters_is_checked_before_a_lone_node_refuses_it(
+    client: Any, changes: dict[str, Any], error: type[errors.BrokerError]
+) -> None:
+    assert client.call(AddRaftVoterRequest(**{**ADD_VOTER, **changes}), 1).error_code == error.code
+    if "listeners" not in changes:
+        wanted = {name: value for name, value in ADD_VOTER.items() if name not in ("listeners", "timeout_ms")}
+        assert client.call(RemoveRaftVoterRequest(**{**wanted, **changes}), 0).error_code == error.code
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 1000])

@@ -27,9 +27,10 @@ _LONGEST: Final = 3600.0
 
 async def add_voter(services: BrokerServices, request: AddRaftVoterRequest) -> raft.VoterChangeResponse:
     """Make a replica a voter. Its node is asked first whether it supports the kraft.version in force."""
-    quorum = _quorum(services, request)
+    _check_cluster(services, request)
     key = _key(request.voter_id, request.voter_directory_id)
     endpoints = _endpoints(request.listeners, services.configs.current.quorum.listener_name)
+    quorum = _quorum(services)
     wait = min(max(request.timeout_ms, 0) / 1000, _LONGEST)
     change = raft.AddVoter(Voter(key, endpoints), wait, request.ack_when_committed)
     refused = quorum.refusal(change)
@@ -42,14 +43,15 @@ async def add_voter(services: BrokerServices, request: AddRaftVoterRequest) -> r
 
 async def remove_voter(services: BrokerServices, request: RemoveRaftVoterRequest) -> raft.VoterChangeResponse:
     """Make a voter an observer."""
-    quorum = _quorum(services, request)
+    _check_cluster(services, request)
+    key = _key(request.voter_id, request.voter_directory_id)
     wait = services.configs.current.seconds("controller.quorum.request.timeout.ms")
-    return await _changed(quorum, raft.RemoveVoter(_key(request.voter_id, request.voter_directory_id), wait))
+    return await _changed(_quorum(services), raft.RemoveVoter(key, wait))
 
 
 async def update_voter(services: BrokerServices, request: UpdateRaftVoterRequest) -> raft.VoterChangeResponse:
     """Change the addresses of a voter, and its range of kraft.version, to what it says of itself."""
-    quorum = _quorum(services, request)
+    _check_cluster(services, request)
     feature = request.kraft_version_feature
     voter = Voter(
         _key(request.voter_id, request.voter_directory_id),
@@ -58,13 +60,17 @@ async def update_voter(services: BrokerServices, request: UpdateRaftVoterRequest
         feature.max_supported_version,
     )
     wait = services.configs.current.seconds("controller.quorum.request.timeout.ms")
-    return await _changed(quorum, raft.UpdateVoter(voter, request.current_leader_epoch, wait))
+    return await _changed(_quorum(services), raft.UpdateVoter(voter, request.current_leader_epoch, wait))
 
 
-def _quorum(services: BrokerServices, request: Any) -> Quorum:
-    """Return this node's replica. Raise a `BrokerError` for a request of another cluster, and on a node alone."""
+def _check_cluster(services: BrokerServices, request: Any) -> None:
+    """Raise `InconsistentClusterId` for a request of another cluster."""
     if request.cluster_id not in (None, "", services.logs.directories.cluster_id):
         raise errors.InconsistentClusterId(f"the request is for cluster {request.cluster_id:.100}, not this one")
+
+
+def _quorum(services: BrokerServices) -> Quorum:
+    """Return this node's replica. Raise `UnsupportedVersion` on a node alone: Kafka, too, checks the request first."""
     if services.quorum is None:
         raise errors.UnsupportedVersion(
             f"Cluster doesn't support changing voters because the {KRAFT_VERSION} feature is 0: this node is alone"
