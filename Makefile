@@ -31,7 +31,7 @@ help:
 	@echo "make torture     kill, damage and fail the broker's storage (TORTURE_ARGS='--seed 1 --seconds 600 --only damage')"
 	@echo "make chaos       clients at work on three broker processes under kills, pauses, cuts and damage (CHAOS_ARGS='--seed 1 --seconds 600')"
 	@echo "make chaos-copy  an exactly-once copy of 100,000 messages under kills, zombies and late requests (COPY_ARGS='--seed 1 --size 750')"
-	@echo "make chaos-spark 1,000 kills of Spark's workers, of its driver and of brokers (CHAOS_SPARK_ARGS='--seed 1 --kills 200')"
+	@echo "make chaos-spark 1,000 kills of Spark's workers, and kills of its driver, brokers and coordinators (CHAOS_SPARK_ARGS='--seed 1 --kills 200')"
 	@echo "make plants      apply planted bugs, each of which a chaos run has to find (PLANTS_ARGS='--only votes-twice')"
 	@echo "make simulate    simulated metadata quorums (SEEDS=100000, FIRST=0), and whole clusters with clients (CLUSTER_SEEDS=2000)"
 	@echo "make lint        ruff, mypy --strict, import-linter, rules of our own, generated files up to date"
@@ -94,7 +94,7 @@ chaos-copy: $(STAMP)
 	$(BIN)/python -m tests.chaos.copy_chain $(COPY_ARGS)
 
 chaos-spark: $(STAMP)
-	$(BIN)/python -m tests.spark.kill_points --kills 1000 --driver-kills 3 --broker-kills 4 $(CHAOS_SPARK_ARGS)
+	$(BIN)/python -m tests.spark.kill_points --kills 1000 --driver-kills 3 --broker-kills 4 --coordinator-kills 20 $(CHAOS_SPARK_ARGS)
 
 plants: $(STAMP)
 	$(BIN)/python -m tests.plants $(PLANTS_ARGS)

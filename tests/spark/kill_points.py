@@ -1,50 +1,37 @@
-"""`python -m tests.spark.kill_points --kills 1000 --seed 1`: streaming queries whose processes are killed.
+"""`python -m tests.spark.kill_points --kills 1000 --seed 1`: copies by Spark whose processes are killed.
 
-A query copies a topic to another, once at least once and once exactly once. The first attempts of each of its tasks end
-at calls that the seed chooses (tests/spark/dying_daemon.py). With `--driver-kills` the driver is killed as well and
-goes on from its checkpoint, with `--broker-kills` brokers are, the coordinators of its transactions among them. In the
-end the rows of both topics are compared.
+A topic is copied to others: at least once and exactly once, by streaming queries, by writes of batches, and by
+`foreach_batch`. The first attempts of each task end at calls that the seed chooses (tests/spark/dying_daemon.py). With
+`--driver-kills` the driver is killed as well and goes on from its checkpoint, with `--broker-kills` brokers are, and
+with `--coordinator-kills` the coordinators of the transactions and of the markers' groups, at a task's call. In the
+end the rows of all topics are compared.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Final
 
 from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.spark.copying_driver import source_of
+from tests.spark.killed_copy import COORDINATORS, PARTITIONS, KilledCopy, Plan
 
-PARTITIONS: Final = 4
-ROWS: Final = 50  # of a task
-SECONDS: Final = 900.0  # after which a query that has not ended is taken to hang, plus one for each kill
-QUERY_FAILURES: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The processes to kill, and how often, for one query."""
-
-    seed: int
-    kills: int
-    driver_kills: int
-    broker_kills: int
-    ends_of_task: int
-
-    @property
-    def batches(self) -> int:
-        """The number of micro-batches with enough tasks for the kills; some attempts do not reach their point."""
-        return ceil(1.2 * self.kills / (PARTITIONS * self.ends_of_task))
+MODES: Final = (
+    "at-least-once-stream",
+    "at-least-once-batches",
+    "exactly-once-stream",
+    "exactly-once-batches",
+    "exactly-once-function",
+)
+"""The topics to which is copied, named by guarantee and way."""
 
 
 def check(mode: str, expected: int, found: list[int]) -> list[str]:
@@ -58,105 +45,83 @@ def check(mode: str, expected: int, found: list[int]) -> list[str]:
     if strange:
         problems.append(f"{mode}: {len(strange)} rows were never sent, the first ones {strange[:10]}")
     repeated = sorted(number for number, count in counts.items() if count > 1)
-    if repeated and mode == "exactly-once":
+    if repeated and mode.startswith("exactly-once"):
         problems.append(f"{mode}: {len(repeated)} rows are there more than once, the first ones {repeated[:10]}")
     return problems
 
 
-def check_kills(wanted: int, killed: int) -> list[str]:
-    """Return what is wrong if fewer workers were killed than were to be."""
-    return [f"only {killed} of {wanted} workers were killed, then the queries had ended"] if killed < wanted else []
+def check_kills(plan: Plan, modes: list[str], killed: Counter[str]) -> list[str]:
+    """Return what is wrong if fewer workers or coordinators were killed than were to be."""
+    once = sum(mode.startswith("exactly-once") for mode in modes)
+    coordinators = sum(killed[f"coordinators of {kind}"] for kind in COORDINATORS)
+    return [
+        f"only {count} of {wanted} {what} were killed, then the copies had ended"
+        for what, count, wanted in (
+            ("workers", killed["workers"], plan.kills * len(modes)),
+            ("coordinators", coordinators, plan.coordinator_kills * once),
+        )
+        if count < wanted
+    ]
 
 
 def main() -> int:
-    """Run both queries under kills and print what was killed and found; return 1 if rows are lost or repeated.
+    """Run the copies under kills and print what was killed and found; return 1 if rows are lost or repeated.
 
     Return 1, too, if fewer workers were killed than were to be: then the run has shown less than it says.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.spark.kill_points", description=__doc__)
-    parser.add_argument("--kills", type=int, default=1000, help="worker processes that are killed, in both queries")
-    parser.add_argument("--driver-kills", type=int, default=0, help="in each query")
-    parser.add_argument("--broker-kills", type=int, default=0, help="in each query; three brokers run then")
+    parser.add_argument("--kills", type=int, default=1000, help="worker processes that are killed, in all copies")
+    parser.add_argument("--driver-kills", type=int, default=0, help="in each copy")
+    parser.add_argument("--broker-kills", type=int, default=0, help="in each copy; three brokers run then")
+    parser.add_argument("--coordinator-kills", type=int, default=0, help="in each copy that is exactly once")
     parser.add_argument("--ends-of-task", type=int, default=8, help="attempts of each task that are killed")
+    parser.add_argument("--only", choices=MODES, action="append", help="this copy only; may be given again")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
     given = parser.parse_args()
     sys.stdout.write(f"seed {given.seed}\n")
-    plan = Plan(given.seed, ceil(given.kills / 2), given.driver_kills, given.broker_kills, given.ends_of_task)
-    brokers = 3 if given.broker_kills else 1
-    problems: list[str] = []
-    killed = 0
-    with EmbeddedCluster(brokers=brokers, processes=True) as cluster, tempfile.TemporaryDirectory() as folder:
-        with Admin(cluster.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic(topic, PARTITIONS, brokers) for topic in ("source", *MODES)])
-        rows = plan.batches * PARTITIONS * ROWS
-        with Producer(cluster.bootstrap_servers) as producer:
-            for partition in range(PARTITIONS):
-                values = [str(number).encode() for number in range(partition, rows, PARTITIONS)]
-                producer.send_many("source", values, partition=partition)
-        for mode in MODES:
-            started = monotonic()
-            killed += copy(cluster, Path(folder), mode, plan)
-            found = values_of(cluster.bootstrap_servers, mode)
-            wrong = check(mode, rows, found)
-            problems += wrong
-            sys.stdout.write(f"{mode}: {rows} rows, {len(found)} written, {monotonic() - started:.0f} s\n")
-    problems += check_kills(given.kills, killed)
+    modes = given.only or list(MODES)
+    kills, coordinators = ceil(given.kills / len(modes)), given.coordinator_kills
+    plan = Plan(given.seed, kills, given.driver_kills, given.broker_kills, coordinators, given.ends_of_task)
+    killed, problems = copy_all(modes, plan)
+    problems += check_kills(plan, modes, killed)
     sys.stdout.write("".join(f"WRONG: {problem}\n" for problem in problems))
-    sys.stdout.write(f"{killed} workers were killed, {'see above' if problems else 'all rows are right'}\n")
+    sys.stdout.write(f"killed: {described(killed)}\n{'see above' if problems else 'all rows are right'}\n")
     return 1 if problems else 0
 
 
-MODES: Final = ("at-least-once", "exactly-once")
+def copy_all(modes: list[str], plan: Plan) -> tuple[Counter[str], list[str]]:
+    """Copy the topic in all ways; return how many processes of each kind died, and what is wrong with the copies."""
+    brokers = 3 if plan.broker_kills or plan.coordinator_kills else 1
+    problems: list[str] = []
+    killed: Counter[str] = Counter()
+    with EmbeddedCluster(brokers=brokers, processes=True) as cluster, tempfile.TemporaryDirectory() as folder:
+        with Admin(cluster.bootstrap_servers) as admin:
+            topics = [topic for mode in modes for topic in (mode, source_of(mode))]
+            admin.create_topics([NewTopic(topic, PARTITIONS, brokers) for topic in topics])
+        for mode in modes:
+            started, rows = monotonic(), plan.rows(mode)
+            fill(cluster.bootstrap_servers, source_of(mode), rows)
+            counts = KilledCopy(cluster, Path(folder), mode, plan).run()
+            killed += counts
+            found = values_of(cluster.bootstrap_servers, mode)
+            problems += check(mode, rows, found)
+            report = f"{mode}: {rows} rows, {len(found)} written, {monotonic() - started:.0f} s, {described(counts)}\n"
+            sys.stdout.write(report)
+            sys.stdout.flush()
+    return killed, problems
 
 
-def copy(cluster: EmbeddedCluster, folder: Path, mode: str, plan: Plan) -> int:
-    """Let a driver copy the topic, kill it and brokers when the seed says; return how many workers died."""
-    log, output = folder / f"{mode}.ends", folder / f"{mode}.output"
-    log.touch()
-    environment = {
-        **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
-        "DYING_SEED": f"{plan.seed} {mode}",
-        "DYING_ENDS": str(plan.ends_of_task),
-        "DYING_LOG": str(log),
-        "DYING_EXACTLY_ONCE": str(int(mode == "exactly-once")),
-    }
-    command = [sys.executable, "-m", "tests.spark.copying_driver", cluster.bootstrap_servers, mode, str(folder / mode)]
-    command += [str(plan.ends_of_task + 4), str(PARTITIONS * ROWS)]
-    chosen = random.Random(f"{plan.seed} {mode}")
-    moments = [(chosen.randrange(plan.kills), "driver") for _ in range(plan.driver_kills)]
-    moments += [(chosen.randrange(plan.kills), "broker") for _ in range(plan.broker_kills)]
-    moments.sort()
-    give_up = monotonic() + SECONDS + plan.kills
-    down: int | None = None
-    failures = 0  # the query is started again after one, as a user does
-    with output.open("wb") as out:
-        while True:
-            driver = subprocess.Popen(command, env=environment, stdout=out, stderr=out, start_new_session=True)
-            try:
-                while driver.poll() is None:
-                    if monotonic() > give_up:
-                        raise TimeoutError(f"the query has not ended; its last output: {output.read_text()[-2000:]}")
-                    if moments and len(log.read_bytes().splitlines()) >= moments[0][0]:
-                        _, what = moments.pop(0)
-                        if what == "driver":
-                            break
-                        if down is not None:
-                            cluster.start(down)
-                        down = chosen.randrange(1, 4)
-                        cluster.kill(down)
-                    sleep(0.05)
-            finally:
-                if driver.poll() is None:
-                    os.killpg(driver.pid, signal.SIGKILL)
-            if driver.wait() == 0:
-                break
-            failures += driver.returncode != -signal.SIGKILL
-            if failures > QUERY_FAILURES:
-                raise RuntimeError(f"the driver failed; its last output: {output.read_text()[-4000:]}")
-    if down is not None:
-        cluster.start(down)
-    return len(log.read_bytes().splitlines())
+def fill(servers: str, topic: str, rows: int) -> None:
+    """Write 0 to rows - 1, as many to each partition."""
+    with Producer(servers) as producer:
+        for partition in range(PARTITIONS):
+            values = [str(number).encode() for number in range(partition, rows, PARTITIONS)]
+            producer.send_many(topic, values, partition=partition)
+
+
+def described(counts: Counter[str]) -> str:
+    """Return counts as text."""
+    return ", ".join(f"{count} {what}" for what, count in counts.items())
 
 
 def values_of(servers: str, topic: str) -> list[int]:
