@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import AsyncAdmin, AsyncConsumer, AsyncProducer, NewTopic, RebalanceListener, TopicPartition
-from pyclient.errors import KafkaError
+from pyclient.errors import InvalidReplicationFactor, KafkaError
 from tests.chaos.history import (
     COMMITTED,
     FAIL,
@@ -134,7 +134,13 @@ class Creator(Client):
 
     async def work(self) -> None:
         async with AsyncAdmin(self.cluster.bootstrap, **_COMMON) as admin:
-            await admin.create_topics([NewTopic(topic, PARTITIONS, 3) for topic in self._topics])
+            while True:
+                try:
+                    await admin.create_topics([NewTopic(topic, PARTITIONS, 3) for topic in self._topics])
+                except InvalidReplicationFactor:  # not all nodes have registered yet
+                    await asyncio.sleep(_PAUSE)
+                else:
+                    return
 
 
 class Producing(Client):
