@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyclient import errors
@@ -61,30 +62,39 @@ class Appended(NamedTuple):
 def when_replicated(
     response: ProduceResponse, appended: Sequence[Appended], timeout_ms: int, loop: AbstractEventLoop, timers: Timers
 ) -> ProduceResponse | Future[ProduceResponse]:
-    """Return the response; a future of it while a batch is not decided, which is done after `timeout_ms` at last."""
-    undecided = [each for each in appended if not each.is_decided]
-    if not undecided or timeout_ms <= 0:
-        for each in appended:
+    """Return the response; a future of it while a batch is not decided, which is done after `timeout_ms` at last.
+
+    Each batch is decided once, by itself. What happens to its partition while others are waited for changes nothing,
+    and only those that are undecided after `timeout_ms` have timed out.
+    """
+    undecided = dict(enumerate(appended))
+
+    def decide(number: int) -> None:
+        each = undecided.pop(number, None)
+        if each is not None:
             each.settle()
+
+    for number, each in enumerate(appended):
+        if timeout_ms <= 0 or each.is_decided:
+            decide(number)
+    if not undecided:
         return response
     done: Future[ProduceResponse] = loop.create_future()
-    remaining = len(undecided)
 
     def end() -> None:
+        for number in tuple(undecided):
+            decide(number)
         if not done.done():
-            for each in appended:
-                each.settle()
             done.set_result(response)
 
-    def decided() -> None:
-        nonlocal remaining
-        remaining -= 1
-        if not remaining:
+    def decided(number: int) -> None:
+        decide(number)
+        if not undecided:
             end()
 
     timer = timers.schedule(timeout_ms / 1000, end)
     done.add_done_callback(lambda _done: timer.cancel())
-    for each in undecided:
+    for number, each in tuple(undecided.items()):
         assert each.hosted.log is not None, "it was appended to"
-        each.hosted.log.when_committed(each.last_offset, decided)
+        each.hosted.log.when_committed(each.last_offset, partial(decided, number))
     return done

@@ -9,6 +9,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded.replication import replica_fetcher
+from pyclient.broker_embedded.replication.delayed_produce import Appended
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pyclient.protocol.messages.metadata_log import FenceBrokerRecord
 from pyclient.types import TopicPartition
@@ -142,7 +143,7 @@ def test_replicas_that_leave_after_the_append_are_reported(tmp_path: Path) -> No
     run(tmp_path, scenario)
 
 
-def test_committed_batch_whose_followers_leave_is_reported(tmp_path: Path) -> None:
+def test_committed_batch_stays_acknowledged_while_another_waits(tmp_path: Path) -> None:
     """The batch of the first topic is committed, and then its followers leave, while that of the second one waits."""
 
     async def scenario(nodes: Nodes) -> None:
@@ -153,13 +154,70 @@ def test_committed_batch_whose_followers_leave_is_reported(tmp_path: Path) -> No
         await until(lambda: nodes.high_watermark(1) == 1)
         nodes.append(FenceBrokerRecord(id=2, epoch=0))
         nodes.change(isr=[1])
+        assert not nodes.hosted(1).partition.has_enough_replicas
+        nodes.thaw(3)
+        assert [(each.error_code, each.base_offset) for each in await answers] == [(0, 0), (0, 0)]
+
+    run(tmp_path, scenario)
+
+
+def test_committed_batch_stays_acknowledged_after_its_leader_moves(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2], min_isr=2)
+        nodes.create([1, 3], min_isr=2, name="slow")
+        nodes.freeze(3)
+        answers = nodes.loop.create_task(nodes.produce_to(1, b"value", TOPIC, "slow"))
+        await until(lambda: nodes.high_watermark(1) == 1)
+        nodes.change(leader=2)
+        assert not nodes.hosted(1).partition.leads
+        nodes.thaw(3)
+        assert [(each.error_code, each.base_offset) for each in await answers] == [(0, 0), (0, 0)]
+
+    run(tmp_path, scenario)
+
+
+def test_lost_leader_fails_its_own_partition_only(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2], min_isr=2)
+        nodes.create([1, 3], min_isr=2, name="slow")
+        nodes.freeze(2, 3)
+        answers = nodes.loop.create_task(nodes.produce_to(1, b"value", TOPIC, "slow"))
+        await until(lambda: nodes.end(1) == 1)
+        nodes.change(leader=2)
+        nodes.change(leader=1)  # in a later epoch: the batch may be gone
         nodes.thaw(3)
         first, second = await answers
-        assert first.error_code == errors.NotEnoughReplicasAfterAppend.code
-        assert first.error_message == f"{TOPIC}-0: 1 replicas are in sync, 2 required"
-        assert first.base_offset == -1
+        assert (first.error_code, first.base_offset) == (errors.NotLeaderOrFollower.code, -1)
         assert (second.error_code, second.base_offset) == (0, 0)
-        assert nodes.end(1) == 1, "it was appended"
+
+    run(tmp_path, scenario)
+
+
+def test_timeout_fails_the_partitions_that_wait_only(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2], min_isr=2)
+        nodes.create([1, 3], min_isr=2, name="slow")
+        nodes.freeze(3)
+        first, second = await nodes.produce_to(1, b"value", TOPIC, "slow", timeout_ms=300)
+        assert (first.error_code, first.base_offset) == (0, 0)
+        assert (second.error_code, second.base_offset) == (errors.RequestTimedOut.code, -1)
+
+    run(tmp_path, scenario)
+
+
+def test_committed_batch_with_too_few_replicas_is_reported(tmp_path: Path) -> None:
+    """The followers leave between the commit and the decision; here both happen in one iteration of the loop."""
+
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2], min_isr=2)
+        answer = await nodes.produce(1, b"value")
+        hosted = nodes.hosted(1)
+        appended = Appended(answer, hosted, answer.base_offset, hosted.partition.leader_epoch)
+        nodes.append(FenceBrokerRecord(id=2, epoch=0))
+        nodes.change(isr=[1])
+        appended.settle()
+        assert (answer.error_code, answer.base_offset) == (errors.NotEnoughReplicasAfterAppend.code, -1)
+        assert answer.error_message == f"{TOPIC}-0: 1 replicas are in sync, 2 required"
 
     run(tmp_path, scenario)
 
