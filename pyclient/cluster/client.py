@@ -163,9 +163,18 @@ class ClusterClient:
         """Request new metadata soon: calls are merged, and refreshes at least `retry_backoff_ms` apart."""
         self._updater.request()
 
-    async def wait_metadata(self, predicate: Callable[[ClusterMetadata], bool], timeout: float) -> ClusterMetadata:
+    def request_topic(self, topic: str) -> None:
+        """Request new metadata of one topic soon, from another broker than the last time if there is one."""
+        self._updater.request_topic(topic)
+
+    async def wait_metadata(
+        self,
+        predicate: Callable[[ClusterMetadata], bool],
+        timeout: float,
+        request: Callable[[], object] | None = None,
+    ) -> ClusterMetadata:
         """Return the first snapshot that satisfies the predicate; see `MetadataUpdater.wait`."""
-        return await self._updater.wait(predicate, timeout)
+        return await self._updater.wait(predicate, timeout, request)
 
     async def topic_partitions(self, topic: str, timeout: float, *, partitions: int = 1) -> TopicInfo:
         """Return a topic once it has at least `partitions` partitions; see `MetadataUpdater.topic_partitions`."""

@@ -414,7 +414,7 @@ class BaseConsumer(Generic[K, V]):
             raise ConfigError("offsets are committed under a group: give the consumer a group_id")
         if offsets is None:
             return self._client.positions()
-        return as_offsets(offsets)
+        return self._client.with_epochs(as_offsets(offsets))
 
     def _check_remote_pattern(self, pattern: SubscriptionPattern) -> None:
         if self._config.group_id is None or self._config.group_protocol != "consumer":

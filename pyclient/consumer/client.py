@@ -6,7 +6,7 @@ import asyncio
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from pyclient.clock import Clock, Rng
@@ -371,6 +371,13 @@ class ConsumerClient:
         """Return the positions to commit; with `before_last_poll`, those before the last poll."""
         with self.lock:
             return self.subscription.positions(before=self.buffer.polls if before_last_poll else None)
+
+    def with_epochs(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the user's offsets to commit, with the leader epochs that they lack where those are known."""
+        with self.lock:
+            return self.subscription.with_epochs(offsets)
 
     def known_position(self, partition: TopicPartition) -> int | None:
         """Return the offset of the next record, None if not known yet; raise the partition's error if it is stopped."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
+from pyclient.cluster.metadata import ClusterMetadata
 from pyclient.consumer.config import LATEST, reset_timestamp
 from pyclient.consumer.context import ConsumerContext
 from pyclient.consumer.subscription import AssignedPartition, Phase, split_by_topic
@@ -47,7 +48,7 @@ Found = OffsetAndTimestamp | KafkaError
 """An offset (-1: there is none), or the error of the search."""
 
 _CONSUMER: Final = -1
-_COORDINATOR: Final = -1
+_NO_LEADER: Final = -1
 _NAMED_PARTITIONS: Final = 5
 
 
@@ -270,6 +271,7 @@ class OffsetsRequestManager:
         work: tuple[tuple[Phase, Callable[[Asked], Coroutine[Any, Any, None]]], ...] = (
             (Phase.COMMITTED, self._find_committed),
             (Phase.RESET, self._reset),
+            (Phase.OUTDATED, self._await_metadata),
             (Phase.VALIDATE, self._validate),
         )
         while True:
@@ -290,8 +292,8 @@ class OffsetsRequestManager:
         by_leader: dict[int, dict[TopicPartition, tuple[AssignedPartition, int]]] = {}
         with self._lock:
             for state in self._subscription.waiting_for(phase, now):
-                leader = _COORDINATOR
-                if phase is not Phase.COMMITTED:
+                leader = _NO_LEADER
+                if phase in (Phase.RESET, Phase.VALIDATE):
                     leader = self._cluster.metadata.leader(*state.topic_partition)
                     if leader < 0:
                         continue
@@ -391,6 +393,50 @@ class OffsetsRequestManager:
         with self._lock:
             if self._subscription.holds(state, version):
                 state.stop(error)
+
+    # ---- outdated metadata
+
+    async def _await_metadata(self, asked: Asked) -> None:
+        """Wait until the metadata have the leader epochs of the positions.
+
+        The leader in older ones may have been replaced without knowing it, and refuse the position as out of range.
+        The first response after `default_api_timeout_ms` ends the wait, so that an epoch which this log never had
+        (committed for another cluster, or damaged) does not stop the partition for good, as it does in Kafka's client.
+        """
+        timeout = self._config.default_api_timeout_ms / 1000
+        deadline = self._clock.monotonic() + timeout
+
+        def is_over(_metadata: ClusterMetadata) -> bool:
+            with self._lock:
+                return self._clock.monotonic() >= deadline or not self._outdated(asked)
+
+        def request() -> None:
+            with self._lock:
+                topics = {state.topic_partition.topic for state in self._outdated(asked)}
+            for topic in topics:
+                self._cluster.request_topic(topic)
+
+        log.info("%s: the position has a newer leader epoch than the metadata", ", ".join(map(str, asked)))
+        await self._cluster.wait_metadata(is_over, 2 * timeout, request)
+        with self._lock:
+            for state in self._outdated(asked):
+                log.warning(
+                    "%s: no broker knows leader epoch %d of offset %d after %g s, only %d: reading without it",
+                    state.topic_partition,
+                    state.position_epoch,
+                    state.position,
+                    timeout,
+                    state.leader_epoch,
+                )
+                state.forget_epoch()
+
+    def _outdated(self, asked: Asked) -> list[AssignedPartition]:
+        """Return the partitions that still wait for newer metadata."""
+        return [
+            state
+            for state, version in asked.values()
+            if self._subscription.holds(state, version) and state.phase is Phase.OUTDATED
+        ]
 
     # ---- truncation
 

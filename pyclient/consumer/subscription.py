@@ -47,16 +47,31 @@ class Phase(Enum):
 
     COMMITTED -> FETCH | RESET | STOPPED      the committed offset is looked up
     RESET     -> FETCH | STOPPED              ListOffsets finds the position
+    OUTDATED  -> FETCH | VALIDATE             the metadata has the leader epoch of the position, or does not get it
     FETCH     -> RESET | VALIDATE | STOPPED   out of range, a new leader, an error that only the user can resolve
     VALIDATE  -> FETCH | STOPPED              OffsetForLeaderEpoch says whether the log was truncated (KIP-320)
-    any       -> FETCH | VALIDATE (seek), RESET (seek to beginning or end), STOPPED (not subscribed to any more)
+    any       -> FETCH (seek), RESET (seek to beginning or end), STOPPED (not subscribed to any more)
+
+    Where a position becomes known, FETCH stands for `phase_of` of its leader epoch: also VALIDATE or OUTDATED.
     """
 
     COMMITTED = "committed"
     RESET = "reset"
+    OUTDATED = "outdated"
     VALIDATE = "validate"
     FETCH = "fetch"
     STOPPED = "stopped"
+
+
+def phase_of(position_epoch: int, leader_epoch: int) -> Phase:
+    """Return the phase for a position whose last record has one leader epoch, while the metadata has another one.
+
+    The metadata are out of date if they have the lower one: the leader in them may not know yet that it was replaced,
+    and its log may end before the position. Either is -1 if unknown.
+    """
+    if position_epoch < 0 or leader_epoch < 0 or position_epoch == leader_epoch:
+        return Phase.FETCH
+    return Phase.VALIDATE if position_epoch < leader_epoch else Phase.OUTDATED
 
 
 class Changes:
@@ -117,8 +132,9 @@ class AssignedPartition:
 
     def start_at(self, offset: int, leader_epoch: int = UNKNOWN) -> None:
         """Set the position, and the epoch of the record before it; discard fetched data."""
+        phase = phase_of(leader_epoch, self.leader_epoch)
         self._discard_fetched()
-        self.phase = Phase.VALIDATE if 0 <= leader_epoch < self.leader_epoch else Phase.FETCH
+        self.phase = phase
         self.position = self.fetch_offset = offset
         self.position_epoch = leader_epoch
         self.polled_in = 0
@@ -139,6 +155,25 @@ class AssignedPartition:
         """Have the new leader validate that its log still holds the position."""
         self._discard_fetched()
         self.phase = Phase.VALIDATE
+
+    def has_new_leader(self) -> None:
+        """Decide by the new `leader_epoch` whether to fetch at the known position."""
+        phase = phase_of(self.position_epoch, self.leader_epoch)
+        if phase is Phase.VALIDATE:
+            self.validate()
+        elif phase is Phase.OUTDATED:
+            if self.phase is not phase:
+                self._discard_fetched()
+                self.phase = phase
+        elif self.phase is Phase.OUTDATED:
+            self.validated()
+
+    def forget_epoch(self) -> None:
+        """Fetch at the position without the leader epoch that the metadata do not get."""
+        self.touch()
+        self.position_epoch = UNKNOWN
+        self.phase = Phase.FETCH
+        self.retry_at = 0.0
 
     def validated(self) -> None:
         """Continue fetching: the log holds the position."""
@@ -170,6 +205,17 @@ class AssignedPartition:
         """Move the position back to where it was before that poll, if the poll moved it."""
         if self.polled_in == poll:
             self.start_at(self.polled_from, self.polled_from_epoch)
+
+    def epoch_before(self, offset: int) -> int:
+        """Return the leader epoch of the record before an offset to commit; -1 if it is not known.
+
+        It is known at the position, and within the last poll if that has records of one epoch only: epochs never
+        decrease along a log.
+        """
+        if offset == self.position:
+            return self.position_epoch
+        polled = self.polled_in and self.polled_from <= offset < self.position
+        return self.position_epoch if polled and self.polled_from_epoch == self.position_epoch else UNKNOWN
 
     def _discard_fetched(self) -> None:
         self.touch()
@@ -311,6 +357,17 @@ class SubscriptionState:
             if state.position >= 0
         }
 
+    def with_epochs(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the user's offsets to commit, with the leader epochs that they lack where those are known."""
+        return {
+            partition: offset._replace(leader_epoch=state.epoch_before(offset.offset))
+            if offset.leader_epoch < 0 and (state := self._assigned.get(partition)) is not None
+            else offset
+            for partition, offset in offsets.items()
+        }
+
     def first_error(self) -> KafkaError | None:
         """Return the error of a stopped partition, if there is one."""
         for state in tuple(self.changes.failed):
@@ -344,7 +401,7 @@ class SubscriptionState:
 
         After another topic id the topic was deleted and recreated: the old offsets are meaningless and the policy
         decides. After a later leader epoch the position is validated first, if its epoch is known (KIP-320), again if
-        that is already in progress.
+        that is already in progress; a position of an even later epoch waits for that.
         """
         state = self._assigned.get(partition)
         if state is None:
@@ -357,8 +414,8 @@ class SubscriptionState:
             state.reset(None)
         elif leader_epoch > state.leader_epoch:
             state.leader_epoch = leader_epoch
-            if state.phase in (Phase.FETCH, Phase.VALIDATE) and 0 <= state.position_epoch < leader_epoch:
-                state.validate()
+            if state.phase in (Phase.FETCH, Phase.VALIDATE, Phase.OUTDATED):
+                state.has_new_leader()
 
 
 def split_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:

@@ -91,12 +91,12 @@ def test_synchronous_commit_runs_after_earlier_asynchronous_ones(consuming: Cons
             for offset in (1, 2, 3):
                 consumer.commit_async({first: offset}, noted(outcomes, first))
             await consumer.commit({first: 4})
-            await consumer.commit({second: 0})  # when this is done, so is whatever was asked for before
+            await consumer.commit({second: 7})  # when this is done, so is whatever was asked for before
             return outcomes, await consumer.committed()
 
     outcomes, found = asyncio.run(main())
     assert outcomes == [(1, None), (2, None), (3, None)]
-    assert found == {first: OffsetAndMetadata(4), second: OffsetAndMetadata(0)}
+    assert found == {first: OffsetAndMetadata(4), second: OffsetAndMetadata(7)}
 
 
 def test_auto_commit_of_close_runs_after_earlier_commits(consuming: Consuming, topic: str) -> None:

@@ -63,6 +63,24 @@ def test_explicit_offsets_and_metadata_are_stored(consumers: ConsumerFactory, to
             consumer.commit({first: wrong})
 
 
+def test_offset_that_was_read_is_committed_with_its_epoch(consumers: ConsumerFactory, topic: str, group: str) -> None:
+    consumer = consumers(topic, group_id=group, enable_auto_commit=False)
+    read(consumer, 4)
+    place, other = partitions(topic, 0, 1)
+    (epoch,) = {offset.leader_epoch for offset in consumer.poll(30, max_records=1).next_offsets().values()}
+    assert epoch >= 0
+    for given, stored in (
+        (5, OffsetAndMetadata(5, "", epoch)),
+        (OffsetAndMetadata(5, "mine"), OffsetAndMetadata(5, "mine", epoch)),
+        (1_000, OffsetAndMetadata(1_000)),
+    ):
+        consumer.commit({place: given})
+        assert consumer.committed([place]) == {place: stored}
+        consumer.commit_async({other: 1_000, place: given})
+        consumer.commit({other: 1_000})
+        assert consumer.committed([place]) == {place: stored}
+
+
 def test_next_offsets_of_records_can_be_committed(consumers: ConsumerFactory, topic: str, group: str) -> None:
     consumer = consumers(topic, group_id=group, enable_auto_commit=False)
     records = consumer.poll(30, max_records=6)

@@ -44,6 +44,9 @@ class Script:
         self.asked_times: list[Mapping[TopicPartition, int]] = []
         self.errors: list[errors.KafkaError] = []
         self.refreshes = 0
+        self.metadata: Answers = []  # of brokers that are asked until one is not behind
+        self.asked_topics: list[str] = []
+        self.clock = _LoopClock()
         self.leaders: dict[TopicPartition, int] = {}  # 1 leads the others
         self.once: Callable[[Mapping[TopicPartition, int]], Awaitable[Any]] = self._once
 
@@ -59,10 +62,16 @@ class Script:
             changed.set()
 
         metadata = SimpleNamespace(leader=lambda *partition: self.leaders.get(TopicPartition(*partition), 1))
-        cluster: Any = SimpleNamespace(metadata=metadata, request=self._request, request_refresh=self._refresh)
+        cluster: Any = SimpleNamespace(
+            metadata=metadata,
+            request=self._request,
+            request_refresh=self._refresh,
+            request_topic=self.asked_topics.append,
+            wait_metadata=self._wait_metadata,
+        )
         finder: Any = SimpleNamespace(once=self.once)
         positions = OffsetsRequestManager(
-            ConsumerContext(self.config, cluster, self.subscription, threading.Lock(), _LoopClock(), random.Random(1)),
+            ConsumerContext(self.config, cluster, self.subscription, threading.Lock(), self.clock, random.Random(1)),
             finder,
             look_up_committed=self._look_up,
             on_change=on_change,
@@ -77,6 +86,14 @@ class Script:
     def _refresh(self) -> None:
         self.refreshes += 1
 
+    async def _wait_metadata(
+        self, predicate: Callable[[Any], bool], timeout: float, request: Callable[[], object]
+    ) -> None:
+        while not predicate(None):
+            request()
+            await asyncio.sleep(0)
+            _give(self.metadata)
+
     async def _look_up(self, partitions: Sequence[TopicPartition]) -> Any:
         return _give(self.committed)
 
@@ -89,8 +106,11 @@ class Script:
 
 
 class _LoopClock:
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
     def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
+        return asyncio.get_running_loop().time() + self.ahead
 
     def time_ms(self) -> int:
         return 10_000
@@ -198,6 +218,62 @@ def test_partition_without_group_and_policy_has_no_position() -> None:
     script = Script(committed=False, auto_offset_reset="none", group_id=None)
     script.run(lambda: script.state.phase is Phase.STOPPED)
     assert "there is no group" in str(script.subscription.first_error())
+
+
+# ---- outdated metadata
+
+
+def outdated() -> Script:
+    """A partition whose committed offset has leader epoch 5, while the metadata have epoch 4."""
+    script = Script(auto_offset_reset="earliest")
+    script.state.leader_epoch = 4
+    script.committed = [{T0: OffsetAndMetadata(7, "", 5)}]
+    return script
+
+
+def test_committed_offset_waits_for_metadata_with_its_epoch() -> None:
+    script = outdated()
+    script.metadata = [None, None, lambda: script.subscription.note_leader(T0, 5, script.state.topic_id)]
+    script.run(fetching(script))
+    assert (script.state.position, script.state.position_epoch, script.asked_times) == (7, 5, [])
+    assert (script.metadata, script.asked_topics) == ([], ["t", "t", "t"])
+
+
+def test_committed_offset_older_than_the_awaited_metadata_is_validated() -> None:
+    script = outdated()
+    script.metadata = [lambda: script.subscription.note_leader(T0, 6, script.state.topic_id)]
+    script.epochs = [end_of_epoch(5, 9)]
+    script.run(fetching(script))
+    assert (script.state.position, script.state.position_epoch, script.epochs) == (7, 5, [])
+
+
+def test_epoch_that_no_broker_gets_to_know_ends_the_wait_in_time() -> None:
+    script = outdated()
+
+    def pass_time(seconds: float) -> Callable[[], None]:
+        return lambda: setattr(script.clock, "ahead", script.clock.ahead + seconds)
+
+    script.metadata = [None, pass_time(script.config.default_api_timeout_ms / 1000 - 30), None, pass_time(31)]
+    script.run(fetching(script))
+    assert (script.state.position, script.state.position_epoch, script.asked_times) == (7, -1, [])
+    assert script.metadata == []
+
+
+def test_failed_wait_for_metadata_is_retried() -> None:
+    script = outdated()
+    script.metadata = [
+        errors.KafkaTimeout("no broker answers"),
+        lambda: script.subscription.note_leader(T0, 5, script.state.topic_id),
+    ]
+    script.run(fetching(script))
+    assert (script.state.position, script.state.position_epoch, script.errors) == (7, 5, [])
+
+
+def test_seek_ends_the_wait_for_metadata() -> None:
+    script = outdated()
+    script.metadata = [lambda: script.state.start_at(3)]
+    script.run(fetching(script))
+    assert (script.state.position, script.asked_topics) == (3, ["t"])
 
 
 # ---- truncation (KIP-320)

@@ -156,6 +156,83 @@ def test_offset_committed_under_an_older_leader_is_validated() -> None:
     assert state.phase is Phase.FETCH
 
 
+def test_position_newer_than_the_metadata_waits_for_its_epoch() -> None:
+    subscription, (state,) = assigned(T0)
+    subscription.note_leader(T0, 3, ID_1)
+    state.start_at(9, leader_epoch=5)
+    assert (state.phase, state.position) == (Phase.OUTDATED, 9)
+    asked_at = state.version
+    subscription.note_leader(T0, 3, ID_1)  # of a broker that is behind, too
+    subscription.note_leader(T0, 4, ID_1)
+    assert state.phase is Phase.OUTDATED
+    assert subscription.holds(state, asked_at)  # the wait goes on: its time does not begin again
+    subscription.note_leader(T0, 5, ID_1)
+    assert (state.phase, state.position, state.position_epoch) == (Phase.FETCH, 9, 5)
+
+
+def test_position_newer_than_the_metadata_is_validated_by_a_later_leader() -> None:
+    subscription, (state,) = assigned(T0)
+    subscription.note_leader(T0, 3, ID_1)
+    state.start_at(9, leader_epoch=5)
+    subscription.note_leader(T0, 6, ID_1)
+    assert (state.phase, state.position, state.position_epoch) == (Phase.VALIDATE, 9, 5)
+
+
+def test_first_metadata_may_be_older_than_the_position() -> None:
+    subscription, (state,) = assigned(T0)
+    state.start_at(9, leader_epoch=5)  # committed offsets may arrive before there is metadata
+    assert state.phase is Phase.FETCH  # but no leader is known
+    subscription.note_leader(T0, 4, ID_1)
+    assert state.phase is Phase.OUTDATED
+
+
+def test_brokers_without_leader_epochs_delay_no_position() -> None:
+    subscription, (state,) = assigned(T0)
+    subscription.note_leader(T0, -1, NO_ID)
+    state.start_at(9, leader_epoch=5)
+    assert state.phase is Phase.FETCH
+
+
+def test_unknown_epoch_of_a_position_is_forgotten() -> None:
+    subscription, (state,) = assigned(T0)
+    subscription.note_leader(T0, 3, ID_1)
+    state.start_at(9, leader_epoch=50)
+    state.forget_epoch()
+    assert (state.phase, state.position) == (Phase.FETCH, 9)
+    assert subscription.positions() == {T0: OffsetAndMetadata(9)}  # it is not committed again
+
+
+def test_topic_recreated_with_lower_epochs_applies_the_policy() -> None:
+    subscription, (state,) = assigned(T0)
+    subscription.note_leader(T0, 7, ID_1)
+    state.start_at(9, leader_epoch=8)
+    subscription.note_leader(T0, 0, ID_2)
+    assert (state.phase, state.position, state.reset_to) == (Phase.RESET, -1, None)
+
+
+def test_offsets_to_commit_get_the_epochs_that_are_known() -> None:
+    subscription, (first, second) = assigned(T0, T1)
+    first.start_at(4, leader_epoch=2)
+    second.start_at(4)
+    given = {T0: OffsetAndMetadata(4, "mine"), T1: OffsetAndMetadata(4), TopicPartition("u", 0): OffsetAndMetadata(4)}
+    assert subscription.with_epochs(given) == {**given, T0: OffsetAndMetadata(4, "mine", 2)}
+    other = {T0: OffsetAndMetadata(4, "", 1), T1: OffsetAndMetadata(3)}
+    assert subscription.with_epochs(other) == other  # the user's own epoch, and an offset that was not read
+    assert subscription.with_epochs({T0: OffsetAndMetadata(3)}) == {T0: OffsetAndMetadata(3)}
+
+
+def test_offsets_within_a_poll_have_its_epoch_if_it_is_one() -> None:
+    _, (state,) = assigned(T0)
+    state.start_at(4, leader_epoch=2)
+    state.polled_in, state.polled_from, state.polled_from_epoch = 1, 4, 2
+    state.position, state.position_epoch = 9, 2
+    assert [state.epoch_before(offset) for offset in (3, 4, 8, 9, 10)] == [-1, 2, 2, 2, -1]
+    state.position_epoch = 3  # a record between 4 and 9 is the first of this epoch
+    assert [state.epoch_before(offset) for offset in (3, 4, 8, 9, 10)] == [-1, -1, -1, 3, -1]
+    state.start_at(8, leader_epoch=3)  # a seek: the last poll says nothing any more
+    assert [state.epoch_before(offset) for offset in (6, 8)] == [-1, 3]
+
+
 def test_recreated_topic_applies_the_policy() -> None:
     subscription, (state,) = assigned(T0, position=100)
     subscription.note_leader(T0, 0, ID_1)
@@ -218,6 +295,11 @@ class Moves(RuleBasedStateMachine):
             self.state.validated()
 
     @rule()
+    def waiting_for_metadata_is_over(self) -> None:
+        if self.state.phase is Phase.OUTDATED:
+            self.state.forget_epoch()
+
+    @rule()
     def pause(self) -> None:
         self.subscription.pause([T0])
 
@@ -229,9 +311,15 @@ class Moves(RuleBasedStateMachine):
     def the_position_is_the_last_one_set(self) -> None:
         assert self.state.position == (-1 if self.position is None else self.position)
         assert self.state.fetch_offset == self.state.position
-        known = self.state.phase in (Phase.FETCH, Phase.VALIDATE)
+        known = self.state.phase in (Phase.FETCH, Phase.VALIDATE, Phase.OUTDATED)
         assert known == (self.position is not None)
         assert (T0 in self.subscription.positions()) == known
+
+    @invariant()
+    def older_leaders_are_not_fetched_from(self) -> None:
+        is_newer = self.state.position_epoch > self.state.leader_epoch
+        assert is_newer == (self.state.phase is Phase.OUTDATED)
+        assert self.state.phase is not Phase.VALIDATE or self.state.position_epoch < self.state.leader_epoch
 
 
 TestMoves = Moves.TestCase

@@ -117,3 +117,36 @@ def test_group_goes_on_when_its_coordinator_is_killed() -> None:
                 cluster.kill(coordinator)
                 cluster.start(coordinator)
                 cluster.wait_isr(TOPIC, 0, 3)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_group_starts_at_its_offset_although_a_replaced_leader_answers(protocol: str) -> None:
+    with EmbeddedCluster(brokers=3, config={"offsets.topic.num.partitions": 1}) as cluster:
+        create(cluster, partitions=3)
+        options = {"group_id": "g", "auto_offset_reset": "earliest", "group_protocol": protocol}
+        with Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, **options) as consumer:
+            until(lambda: consumer.poll(0.1) or consumer.assignment())
+            consumer.commit()
+        with Admin(cluster.bootstrap_servers) as admin:
+            coordinator = admin.describe_groups(["g"])["g"].coordinator
+        partition = next(number for number in range(3) if leader_of(cluster, number) != coordinator)
+        old = leader_of(cluster, partition)
+        others = [node for node in (1, 2, 3) if node != old]
+        for node in others:
+            cluster.cut(old, node)
+        reachable = ",".join(cluster.node(node).address for node in others)
+        until(lambda: leader_in(reachable, partition) != old)
+        with Producer(reachable) as producer:
+            for number in range(5):
+                producer.send(TOPIC, b"%d" % number, partition=partition).result(60)
+            with Consumer(TOPIC, bootstrap_servers=reachable, **options) as consumer:
+                assert len(read(consumer, 5)) == 5
+            producer.send(TOPIC, b"next", partition=partition).result(60)
+        with Consumer(TOPIC, bootstrap_servers=cluster.node(old).address, **options) as consumer:
+            assert read(consumer, 1) == [b"next"]
+
+
+def leader_in(addresses: str, partition: int) -> int:
+    """Return a partition's leader in the metadata of the nodes at these addresses."""
+    with Admin(addresses) as admin:
+        return admin.describe_topics([TOPIC])[TOPIC].partitions[partition].leader

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pyclient import TopicPartition, errors
+from pyclient import OffsetAndMetadata, TopicPartition, errors
+from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from tests.consumer.consumer_factory import ConsumerFactory, read
 from tests.consumer.scripted_log import QUICK, Log, ScriptedLog, end_of_epoch
@@ -30,11 +31,11 @@ def script() -> Iterator[ScriptedLog]:
 
 @pytest.fixture(params=["sync", "async"])
 def start(request: pytest.FixtureRequest, script: ScriptedLog) -> Iterator[Start]:
-    """`start(policy)`: a consumer of the log, at offset 0."""
+    """`start(policy, **options)`: a consumer of the log, at offset 0."""
     factory = ConsumerFactory(request.param, script.first.address, **QUICK)
 
-    def make(policy: str) -> Any:
-        consumer = factory(auto_offset_reset=policy)
+    def make(policy: str, **options: Any) -> Any:
+        consumer = factory(auto_offset_reset=policy, **options)
         consumer.assign([T])
         consumer.seek(T, 0)
         return consumer
@@ -104,6 +105,26 @@ def test_leader_changes_without_truncation_give_each_record_once(script: Scripte
     seen += offsets(read(consumer, 30 - len(seen)))
     assert seen == [*range(30)]
     assert script.listed == listed
+
+
+def test_leader_that_was_replaced_unknowingly_resets_no_newer_position(script: ScriptedLog, start: Start) -> None:
+    consumer = start("earliest")
+    assert offsets(read(consumer, 30)) == [*range(30)]
+    listed, asked = script.listed, script.first.count(MetadataRequest)
+    consumer.seek(T, OffsetAndMetadata(35, "", 5))  # committed by a consumer that knows the next leader
+    for times in range(1, 4):
+        assert len(consumer.poll(0.01)) == 0
+        script.until_asked(MetadataRequest, asked + 2 * times)
+    script.elect(*BEFORE, (30, 20, 5), leader_epoch=5)
+    assert offsets(read(consumer, 15)) == [*range(35, 50)]
+    assert script.listed == listed
+
+
+def test_position_of_an_unknown_epoch_is_read_in_the_end(script: ScriptedLog, start: Start) -> None:
+    consumer = start("earliest", default_api_timeout_ms=300)
+    assert offsets(read(consumer, 30)) == [*range(30)]
+    consumer.seek(T, OffsetAndMetadata(25, "", 99))  # of another cluster
+    assert offsets(read(consumer, 5)) == [*range(25, 30)]
 
 
 PASSING: dict[str, Any] = {
