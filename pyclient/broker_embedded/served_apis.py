@@ -113,7 +113,7 @@ _APIS: Final[dict[str, Served]] = {
     "AddRaftVoter": Served("add_raft_voter", 0, 1, listeners=_BOTH),
     "RemoveRaftVoter": Served("remove_raft_voter", 0, 0, listeners=_BOTH),
     "UpdateRaftVoter": Served("update_raft_voter", 0, 0, listeners=ListenerType.CONTROLLER),
-    "SaslHandshake": Served("sasl_handshake", 1, 1, listeners=ListenerType.SASL),
+    "SaslHandshake": Served("sasl_handshake", 0, 1, listeners=ListenerType.SASL),
     "SaslAuthenticate": Served("sasl_authenticate", 0, 2, listeners=ListenerType.SASL),
 }
 

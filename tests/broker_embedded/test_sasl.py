@@ -34,6 +34,7 @@ from pyclient.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
+from pyclient.protocol.messages.list_groups import ListGroupsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -239,7 +240,7 @@ def test_changed_password_of_a_user_holds_from_the_next_start(tmp_path: Path) ->
 
 def test_sasl_apis_are_listed_on_this_listener_alone(raw: RawClient) -> None:
     listed = {each.api_key: (each.min_version, each.max_version) for each in raw.call(VERSIONS, 4).api_keys}
-    assert (listed[17], listed[36]) == ((1, 1), (0, 2))
+    assert (listed[17], listed[36]) == ((0, 1), (0, 2))
     with EmbeddedCluster() as open_cluster:
         client = RawClient(open_cluster.bootstrap_servers)
         assert {17, 36}.isdisjoint(each.api_key for each in client.call(VERSIONS, 4).api_keys)
@@ -267,6 +268,42 @@ def test_requests_sent_after_the_login_are_served_in_order(raw: RawClient) -> No
     assert raw.receive(SaslHandshakeRequest, 1)[0].error_code == 0
     assert raw.receive(SaslAuthenticateRequest, 2)[0].error_code == 0
     assert raw.receive(MetadataRequest, 12)[0].cluster_id
+
+
+@pytest.mark.parametrize(
+    ("message", "version"),
+    [(VERSIONS, 4), (SaslHandshakeRequest(mechanism="PLAIN"), 1), (ListGroupsRequest(), 3)],
+    ids=lambda each: type(each).__name__,
+)
+def test_other_request_during_an_exchange_is_answered_and_closed(raw: RawClient, message: Any, version: int) -> None:
+    raw.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    assert raw.call(message, version).error_code == errors.IllegalSaslState.code
+    assert raw.is_closed()
+
+
+def test_versions_are_asked_for_once_before_the_login(raw: RawClient) -> None:
+    assert raw.call(VERSIONS, 4).error_code == 0
+    raw.send(VERSIONS, 4)
+    assert raw.is_closed()
+
+
+@pytest.mark.parametrize(("password", "answer"), [(b"s3cret=,", b"\0\0\0\0"), (b"wrong", b"")])
+def test_login_without_headers_follows_handshake_0(raw: RawClient, password: bytes, answer: bytes) -> None:
+    assert raw.call(SaslHandshakeRequest(mechanism="PLAIN"), 0).error_code == 0
+    raw.send_frame(b"\0alice\0" + password)
+    if not answer:
+        assert raw.is_closed()
+        return
+    assert raw.socket.recv(4) == answer
+    assert raw.call(ALL, 12).cluster_id
+
+
+def test_authenticate_after_the_login_is_answered(raw: RawClient) -> None:
+    assert log_in(raw).error_code == 0
+    answer = raw.call(SaslAuthenticateRequest(auth_bytes=b"\0alice\0s3cret=,"), 2)
+    assert answer.error_code == errors.IllegalSaslState.code
+    assert answer.error_message == "SaslAuthenticate request received after successful authentication"
+    assert raw.call(ALL, 12).cluster_id
 
 
 def test_large_frames_are_refused_until_the_client_is_known(raw: RawClient) -> None:
@@ -348,19 +385,30 @@ def test_session_is_renewed_before_and_after_its_end(short: EmbeddedCluster, mem
 
 def test_request_during_a_second_authentication_closes_the_connection(member: RawClient) -> None:
     member.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
-    member.send(ALL, 12)
+    assert member.call(ListGroupsRequest(), 3).error_code == errors.IllegalSaslState.code
     assert member.is_closed()
+
+
+def test_third_authentication_waits_a_second(short: EmbeddedCluster, member: RawClient) -> None:
+    assert log_in(member).error_code == 0
+    refused = member.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    assert (refused.error_code, refused.mechanisms) == (errors.IllegalSaslState.code, [])
+    assert member.call(ALL, 12).cluster_id
+    short.advance_time(1)
+    assert log_in(member).error_code == 0
 
 
 def test_session_stays_with_its_user_and_mechanism(short: EmbeddedCluster, member: RawClient) -> None:
     answer = log_in(member, "bob", "other")
     assert answer.error_code == errors.SaslAuthenticationFailed.code
-    assert "Cannot change principals during re-authentication from User:alice to User:bob" in answer.error_message
+    assert "Cannot change principals during re-authentication from User.alice: User.bob" in answer.error_message
     assert member.is_closed()
     other = RawClient(short.bootstrap_servers)
     log_in(other)
-    assert other.call(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1).error_code == 33
-    other.socket.close()
+    assert other.call(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1).error_code == 0
+    other.send(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=nonce"), 2)
+    assert other.is_closed()
+    other.close()
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])

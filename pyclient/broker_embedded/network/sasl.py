@@ -14,6 +14,7 @@ from pyclient import errors
 from pyclient.net.sasl import scram
 from pyclient.net.tasks import in_daemon_thread
 from pyclient.protocol import framing
+from pyclient.protocol.messages.api_versions import ApiVersionsRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,12 +34,17 @@ _SCRAM_NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 HANDSHAKE: Final = 17
 AUTHENTICATE: Final = 36
 _API_VERSIONS: Final = 18
+_NEWEST_VERSIONS: Final = ApiVersionsRequest.versions[1]
 _LARGEST_FRAME: Final = 64 * 1024
 """Bytes of a request before the client is known."""
 _SECONDS: Final = 30.0
 """Seconds within which a new connection must be authenticated."""
+_BETWEEN: Final = 1.0
+"""Seconds between the beginnings of two authentications of a client that has logged in (KIP-368)."""
 _MOST_KEPT: Final = 1000
 """Delegation tokens whose keys are remembered: to derive them takes milliseconds."""
+
+_OTHER_IDENTITY: Final = "Authentication failed: Client requested an authorization id that is different from username"
 
 
 class Step(NamedTuple):
@@ -130,27 +136,28 @@ class PlainServer:
 
     def next(self, message: bytes) -> Step:
         """Return the user, or raise `SaslAuthenticationFailed` with Kafka's words."""
-        try:
-            identity, user, password = message.decode().split("\0")
-        except ValueError:  # also for what is not UTF-8
-            raise errors.SaslAuthenticationFailed("Invalid SASL/PLAIN response: expected 3 tokens") from None
+        parts = message.decode(errors="replace").split("\0", 3)
+        if len(parts) != 3:
+            text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+            raise errors.SaslAuthenticationFailed(text)
+        identity, user, password = parts
         if not user or not password:
             what = "username" if not user else "password"
             raise errors.SaslAuthenticationFailed(f"Authentication failed: {what} not specified")
         if not self._users.has_password(user, password):
             raise errors.SaslAuthenticationFailed("Authentication failed: Invalid username or password")
         if identity not in ("", user):
-            text = "Authentication failed: Client requested an authorization id that is different from username"
-            raise errors.SaslAuthenticationFailed(text)
+            raise errors.SaslAuthenticationFailed(_OTHER_IDENTITY)
         return Step(user=user)
 
 
 class ScramServer:
     """SCRAM: the client's first message, its proof, and the broker's own proof."""
 
-    def __init__(self, mechanism: str, users: Users, nonce: str) -> None:
-        """`nonce` is new for each exchange."""
+    def __init__(self, mechanism: str, users: Users, nonce: str, *, phase: str = "authentication") -> None:
+        """`nonce` is new for each exchange. `phase` is what errors call it."""
         self._mechanism = mechanism
+        self._phase = phase
         self._users = users
         self._own = nonce
         self._keys: scram.Keys | None = None
@@ -162,6 +169,8 @@ class ScramServer:
         """Return the answer; raise `SaslAuthenticationFailed` for a wrong proof, and with it for an unknown user."""
         try:
             return self._first(message) if self._started is None else self._final(message, *self._started)
+        except scram.OtherIdentity as error:
+            raise errors.SaslAuthenticationFailed(_OTHER_IDENTITY) from error
         except errors.MalformedMessage as error:
             log.info("SASL %s: %s", self._mechanism, error)
             raise self._failure() from error
@@ -224,7 +233,7 @@ class ScramServer:
 
     def _failure(self) -> errors.SaslAuthenticationFailed:
         return errors.SaslAuthenticationFailed(
-            f"Authentication failed during authentication due to invalid credentials with SASL mechanism "
+            f"Authentication failed during {self._phase} due to invalid credentials with SASL mechanism "
             f"{self._mechanism}"
         )
 
@@ -242,6 +251,8 @@ class SaslSession:
         self._user: str | None = None
         self._mechanism: str | None = None
         self._exchange: PlainServer | ScramServer | OAuthServer | None = None
+        self._bare = self._has_asked_versions = self._is_over = False
+        self._began_again = -math.inf
         self._largest = connection.stream.frames.max_frame
         self._serve: Callable[[memoryview], None] = connection.stream.frames.on_frame
         self._timer: Timer | None = connection.services.timers.schedule(_SECONDS, self._too_late)
@@ -257,13 +268,39 @@ class SaslSession:
         """The mechanisms that are offered."""
         return list(self._listener.mechanisms)
 
-    def handshake(self, mechanism: str) -> bool:
-        """Begin an exchange; return False for a mechanism that is not offered."""
+    @property
+    def is_begun(self) -> bool:
+        """Return True between a handshake and the end of its exchange."""
+        return self._exchange is not None
+
+    def may_begin(self) -> bool:
+        """Return False if a client that has logged in may not begin again.
+
+        Its session is without an end, or it began less than a second ago.
+        """
+        if self._user is None:
+            return True
+        if not self._lifetime:
+            return False
+        now = self._connection.services.clock.monotonic()
+        if now - self._began_again < _BETWEEN:
+            return False
+        self._began_again = now
+        return True
+
+    def handshake(self, mechanism: str, *, bare: bool = False) -> bool:
+        """Begin an exchange; return False for a mechanism that is not offered.
+
+        With `bare` the messages come in frames without headers. If it is not the mechanism of the login, the next
+        message ends the connection, as in Kafka.
+        """
         if mechanism not in self._listener.mechanisms:
             return False
-        if self._mechanism is not None and mechanism != self._mechanism:
-            return False  # the same again, as in Kafka
         self._guard()
+        self._bare = bare
+        if self._mechanism not in (None, mechanism):
+            self._is_over = True
+            return True
         self._mechanism = mechanism
         self._lifetime = self._listener.session_seconds(mechanism)
         self._exchange = self._new_exchange(mechanism)
@@ -273,7 +310,8 @@ class SaslSession:
         if mechanism == "PLAIN":
             return PlainServer(self._users)
         if mechanism != "OAUTHBEARER":
-            return ScramServer(mechanism, self._users, secrets.token_urlsafe(24))
+            phase = "authentication" if self._user is None else "re-authentication"
+            return ScramServer(mechanism, self._users, secrets.token_urlsafe(24), phase=phase)
         from pyclient.broker_embedded.network.oauth import OAuthServer
 
         assert self._users.tokens is not None, "a listener that offers OAUTHBEARER has a validator"
@@ -290,7 +328,7 @@ class SaslSession:
         if step.user is None:
             return step.data, 0
         if self._user not in (None, step.user):
-            text = f"Cannot change principals during re-authentication from User:{self._user} to User:{step.user}"
+            text = f"Cannot change principals during re-authentication from User.{self._user}: User.{step.user}"
             raise errors.SaslAuthenticationFailed(text)
         if step.seconds is not None:  # the shorter of the two, as in Kafka; the token may have expired just now
             self._lifetime = max(0.001, min(step.seconds, self._lifetime or step.seconds))
@@ -330,7 +368,9 @@ class SaslSession:
             self._timer = None
 
     async def hold_back(self) -> None:
-        """Wait before a refusal is answered, so that passwords cannot be tried fast."""
+        """Wait before a refusal is answered, so that passwords cannot be tried fast. No request is served after it."""
+        self._is_over = True
+        self._guard()
         over = asyncio.Event()
         timer = self._connection.services.timers.schedule(self._delay, over.set)
         try:
@@ -350,6 +390,13 @@ class SaslSession:
 
     def _on_frame(self, frame: memoryview) -> None:
         """Serve a request that the state allows; any other ends the connection, as in Kafka."""
+        if self._is_over:
+            log.info("%s: closing the connection: its authentication was refused", self._connection.stream.peername)
+            self._connection.close()
+            return
+        if self._exchange is not None and self._bare:
+            self._connection.wait_for(self._answer_bare(bytes(frame)))
+            return
         try:
             header = framing.decode_request_header(frame)
         except (errors.ProtocolError, errors.UnsupportedVersion) as error:
@@ -357,10 +404,29 @@ class SaslSession:
             self._connection.close()
             return
         key = header.api_key
-        expected = key == AUTHENTICATE if self._exchange is not None else key == HANDSHAKE
-        if expected or (key == _API_VERSIONS and self._user is None and self._exchange is None):
+        if self._is_expected(key):
+            self._has_asked_versions |= key == _API_VERSIONS and header.api_version <= _NEWEST_VERSIONS
             self._serve(frame)
             return
         state = "its session has ended" if self._user is not None else "it has not authenticated itself"
         log.info("%s: closing the connection: API %d while %s", self._connection.stream.peername, key, state)
-        self._connection.close()
+        if self._exchange is not None:
+            self._connection.refuse(frame, errors.IllegalSaslState(f"API {key} during an authentication"))
+        else:
+            self._connection.close()
+
+    def _is_expected(self, key: int) -> bool:
+        if self._exchange is not None:
+            return key == AUTHENTICATE
+        return key == HANDSHAKE or (key == _API_VERSIONS and self._user is None and not self._has_asked_versions)
+
+    async def _answer_bare(self, message: bytes) -> None:
+        """Answer a message that came without a header in the same way; a refusal only closes the connection."""
+        try:
+            data, _ = await self.next(message)
+        except errors.BrokerError as error:
+            log.info("%s: closing the connection: %s", self._connection.stream.peername, error)
+            await self.hold_back()
+            self._connection.close()
+            return
+        self._connection.stream.send([len(data).to_bytes(4, "big"), data])

@@ -21,7 +21,7 @@ from pyclient.protocol.parts import fields_of
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Coroutine, Generator
 
     from pyclient.broker_embedded.dispatch import Route
     from pyclient.broker_embedded.network.listeners import BoundListener
@@ -141,6 +141,44 @@ class BrokerConnection:
         """Close the socket once the answer of the request that is served now was given to it."""
         call_soon = self.services.loop.call_soon
         call_soon(call_soon, self.close)  # between the two the answer is sent
+
+    def refuse(self, frame: memoryview, error: errors.BrokerError) -> None:
+        """Answer a request of an authentication's middle with an error, late as any refusal; then close the socket."""
+        from pyclient.broker_embedded.faults.error_answers import failed_answer
+
+        try:
+            header = framing.decode_request_header(frame)
+            route = self._find_route(header.api_key, header.api_version)
+            if route is None:
+                self._refuse(header)
+                return
+            request = route.decode(frame, header.body_offset)
+        except (errors.ProtocolError, errors.UnsupportedVersion) as unreadable:
+            self._unreadable(unreadable)
+            return
+        name, session = route.name, self.sasl
+
+        async def late() -> Response | None:
+            if session is not None:
+                await session.hold_back()
+            self.close_after_answer()
+            return failed_answer(name, request, header.api_version, self.services.image.topic_name, error)
+
+        self._park(late(), route, header, request)
+
+    def wait_for(self, work: Coroutine[Any, Any, None]) -> None:
+        """Read nothing more until `work` is done, which answers a frame itself."""
+        self._waiting = task = self.services.loop.create_task(work)
+        self.stream.pause_reading()
+        task.add_done_callback(self._waited)
+
+    def _waited(self, done: asyncio.Task[None]) -> None:
+        self._waiting = None
+        if done.cancelled() or done.exception() is not None:
+            if not done.cancelled():
+                log.error("%s: closing the connection", self.stream.peername, exc_info=done.exception())
+            self.stream.close()
+        self._go_on()
 
     def stalled(self, now: float, seconds: float) -> bool:
         """Return True if an incomplete request grew by less than 1 KiB/s for `seconds`, as seen by repeated calls.

@@ -58,6 +58,10 @@ class ServerFirst(NamedTuple):
         return ServerFirst(nonce, _base64(salt), int(iterations))
 
 
+class OtherIdentity(MalformedMessage):
+    """A client's first message names a user to act for who is not the one that logs in."""
+
+
 class ClientFirst(NamedTuple):
     """The first message of a client. `bare` is the part that is signed."""
 
@@ -96,7 +100,7 @@ class ClientFirst(NamedTuple):
             raise MalformedMessage("the client's first SCRAM message has no user and nonce in this order")
         user = _user(attributes[0][1])
         if identity and (not identity.startswith("a=") or _user(identity[2:]) != user):
-            raise MalformedMessage("the client's first SCRAM message names another user to act for")
+            raise OtherIdentity("the client's first SCRAM message names another user to act for")
         return ClientFirst(user, attributes[1][1], tuple(attributes[2:]), bare)
 
 
