@@ -34,17 +34,21 @@ class ProducerIds:
                 request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
                 self._block = self._to_controller.send(request, _TIMEOUT)
                 self._block.add_done_callback(self._received)
+            block = self._block
             try:
-                response = await self._block
+                response = await block
             except KafkaTimeout as error:  # clients try again
                 raise CoordinatorLoadInProgress(f"no producer ids yet: {error}") from error
             if response.error_code:  # such as a stale broker epoch: this broker is registering again
                 refusal = from_code(response.error_code, "the controller gave no producer ids")
                 raise CoordinatorLoadInProgress(f"no producer ids yet: {refusal!r}")
+            self._received(block)  # its callback may not have run yet, and awaiting what is done would not yield to it
         self._next += 1
         return self._next - 1
 
     def _received(self, done: Future[AllocateProducerIdsResponse]) -> None:
+        if self._block is not done:
+            return
         self._block = None
         if not done.cancelled() and done.exception() is None and not done.result().error_code:
             self._next = done.result().producer_id_start

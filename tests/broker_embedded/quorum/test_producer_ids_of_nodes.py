@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from pyclient.broker_embedded.controller.producer_ids import ProducerIds
 from pyclient.broker_embedded.network.node_channels import NodeChannels
+from pyclient.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.broker_embedded.quorum.several_nodes import Nodes
 from tests.broker_embedded.quorum.test_brokers import all_know
@@ -29,5 +33,23 @@ def test_nodes_give_out_different_producer_ids(tmp_path: Path) -> None:
             ids = [answer.producer_id for answer in answers]
             assert len(set(ids)) == 6
             assert [second - first for first, second in zip(ids, ids[3:], strict=False)] == [1, 1, 1]
+
+    asyncio.run(run())
+
+
+def test_id_requested_as_the_block_arrives_is_of_that_block() -> None:
+    """The response is there, and the callback that takes it runs in the next iteration of the loop."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[AllocateProducerIdsResponse] = loop.create_future()
+        controller: Any = SimpleNamespace(send=lambda *_: answer)
+        ids = ProducerIds(1, lambda: 1, controller)
+        earlier = loop.create_task(ids.next())
+        await asyncio.sleep(0)
+        answer.set_result(
+            AllocateProducerIdsResponse(throttle_time_ms=0, error_code=0, producer_id_start=1_000, producer_id_len=2)
+        )
+        assert sorted([await ids.next(), await earlier]) == [1_000, 1_001]
 
     asyncio.run(run())
