@@ -31,6 +31,7 @@ log = logging.getLogger("pyclient.spark")
 ROWS: Final = 20_000
 """Records per Arrow batch: Spark takes batches of 10,000 rows faster than those of 1,000 or 100,000."""
 
+_LOST: Final = (NoOffsetForPartition, LogTruncation, OffsetOutOfRange)
 _LOOK: Final = 1.0  # seconds without a record after which the ends of the log are checked
 _ANSWER: Final = 5.0  # seconds for an answer about them
 FETCHING: Final = {"max.partition.fetch.bytes": "4194304", "fetch.max.bytes": "16777216", "fetch.max.wait.ms": "10"}
@@ -82,14 +83,17 @@ class RangeReader:
         while position < piece.stop:
             try:
                 records = consumer.poll(timeout=_LOOK, max_records=ROWS)
-            except (NoOffsetForPartition, LogTruncation, OffsetOutOfRange):
+            except _LOST:
                 position, since = self._after_loss(consumer, at, position, piece), monotonic()
                 continue
             if records:
                 batch = to_spark(records, self.columns, piece.stop, self.decoders)
                 if batch.num_rows:
                     yield batch
-            after = consumer.position(at)
+            try:
+                after = consumer.position(at)
+            except _LOST:  # found since the poll: the next poll raises it again
+                after = records.next_offsets()[at].offset if records else position
             if after != position:
                 position, since = after, monotonic()
                 continue

@@ -10,6 +10,7 @@ import pytest
 
 from pyclient import Admin, Producer
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.errors import OffsetOutOfRange
 from pyclient.spark.offset_reader import OffsetsUnknown
 from pyclient.spark.offsets import OffsetRange
 from pyclient.spark.options import source_options
@@ -93,10 +94,12 @@ class TestTasks:
     ) -> None:
         batches = task(servers, fails).read(OffsetRange(ten, 0, 0, 15))
         assert next(batches).column(0).to_pylist() == [*range(10)]
-        with kafka_cluster.faults.hold("Fetch", topic=ten, times=None) as held:
-            held.wait()  # the consumer fetches from offset 10 by itself
-            fill(servers, ten, 5)
-            delete_records(servers, ten, 12)
+        with kafka_cluster.requests.start() as requests:
+            with kafka_cluster.faults.hold("Fetch", topic=ten, times=None) as held:
+                held.wait()  # the consumer fetches from offset 10 by itself
+                fill(servers, ten, 5)
+                delete_records(servers, ten, 12)
+            requests.wait_request("Fetch", error=OffsetOutOfRange)  # known before the task goes on to read
         if fails:
             with pytest.raises(DataLoss, match="from offset 10 to 11 are lost: its log has 12 to 14"):
                 list(batches)
