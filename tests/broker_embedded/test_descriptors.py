@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import resource
@@ -51,6 +52,7 @@ class Now:
 @pytest.fixture
 def few_descriptors() -> Iterator[None]:
     """The process may open `FEW` in addition to those that earlier tests left open."""
+    gc.collect()  # else those of earlier tests may be closed in the middle of this one
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     already_open = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (FEW + already_open, hard))

@@ -1,5 +1,6 @@
 import asyncio
 import functools
+import gc
 import logging
 import os
 import re
@@ -269,6 +270,7 @@ def test_tls_text_that_cannot_be_used_is_named_with_the_reason(options, says):
 def test_authorities_certificate_and_key_may_be_texts(run, options, in_memory, monkeypatch):
     if not in_memory:
         monkeypatch.delattr(os, "memfd_create")
+    gc.collect()  # files of earlier tests that only the collector closes
     opened = len(os.listdir("/proc/self/fd"))
 
     async def scenario():

@@ -128,7 +128,7 @@ class EmbeddedCluster:
         which = (
             f"1 broker in a {kind}" if count == 1 else f"{count} brokers in {kind}{'es' if self._processes else 's'}"
         )
-        state = "closed" if self._closed else "not started" if not self._was_started else self._members.addresses
+        state = "closed" if self._closed else "not started" if not self._opened else self._members.addresses
         return f"<EmbeddedCluster {which}, {state}>"
 
     def __enter__(self) -> EmbeddedCluster:
@@ -140,7 +140,7 @@ class EmbeddedCluster:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_members", None) and self._was_started and not self._closed and self._is_mine():
+        if getattr(self, "_members", None) and self._opened and not self._closed and self._is_mine():
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
             self.close()
 
@@ -503,10 +503,6 @@ class EmbeddedCluster:
         from pyclient.broker_embedded.cluster.dynamic_quorum import VoterChanges  # few clusters need its messages
 
         return VoterChanges(self._members.running_config, timeout)
-
-    @property
-    def _was_started(self) -> bool:
-        return any(node.state != "new" for node in self._members.nodes)
 
     def _chosen(self, node: int | None) -> list[Broker]:
         return list(self._members.nodes) if node is None else [self.node(node)]

@@ -78,8 +78,9 @@ class Members:
 
     @property
     def addresses(self) -> str:
-        """Return `host:port` of all brokers, with commas."""
-        return ",".join(broker.address for broker in self.brokers)
+        """Return `host:port` of all brokers that were started, with commas. Raise `ClosedError` if none was."""
+        started = [broker for broker in self.brokers if broker.state != "new"]
+        return ",".join(broker.address for broker in started or self.brokers)
 
     def running_config(self) -> BrokerConfig:
         """Return the configuration of a broker that runs. Raise `ClientError` if none does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 import sys
@@ -19,6 +20,8 @@ from pyclient.config.addresses import format_address
 from pyclient.errors import ConfigError
 
 _LAST_PORT: Final = 65535
+_FIRST_PORT: Final = 20_000  # well-known ports are mostly below
+_ENOUGH_PORTS: Final = 5_000
 
 
 class NodeConfigs:
@@ -220,6 +223,9 @@ class ReservedPort:
 
     The socket that keeps it is bound and does not listen: on Linux another socket with SO_REUSEADDR may be bound to the
     port, too, and while none listens there connections are refused. Elsewhere the port is only looked up.
+
+    On Linux a free port is one that the system assigns to no connection: a cluster that was stopped needs its ports
+    again, and connections of other programs would often have one of them by then.
     """
 
     def __init__(self, host: str, port: int = 0) -> None:
@@ -227,8 +233,9 @@ class ReservedPort:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind((host, port))
+            if port or not _bind_unassigned(self._socket, host):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self._socket.bind((host, port))
             if port:
                 _check_free(self._socket)
         except (OSError, OverflowError) as error:
@@ -245,6 +252,27 @@ class ReservedPort:
     def release(self) -> None:
         """Give the port back."""
         self._socket.close()
+
+
+def _bind_unassigned(unbound: socket.socket, host: str) -> bool:
+    """Bind to a free port below those that the system assigns to connections; return False if none was found."""
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+            limit = int(file.read().split()[0])
+    except (OSError, ValueError):
+        return False
+    if limit - _FIRST_PORT < _ENOUGH_PORTS:
+        return False
+    for port in random.sample(range(_FIRST_PORT, limit), 20):
+        try:
+            unbound.bind((host, port))  # without SO_REUSEADDR, which lets two sockets that do not listen share a port
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            unbound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            return True
+    return False
 
 
 def _check_free(bound: socket.socket) -> None:

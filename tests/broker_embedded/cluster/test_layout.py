@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,21 @@ def test_reserved_port_refuses_connections_until_a_node_listens() -> None:
         reserved.release()
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere any port may be taken by a connection")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_reserved_port_is_none_that_connections_get(host: str) -> None:
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+        first, last = map(int, file.read().split())
+    reserved = [ReservedPort(host) for _ in range(50)]
+    try:
+        ports = {each.port for each in reserved}
+        assert len(ports) == 50
+        assert not any(first <= port <= last for port in ports)
+    finally:
+        for each in reserved:
+            each.release()
+
+
 def test_port_in_use_is_not_reserved() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -163,8 +179,8 @@ def test_port_in_use_is_not_reserved() -> None:
 
 
 def first_of_free_ports(count: int) -> int:
-    """Return the first of some ports in a row that are free, below those that the system gives away."""
-    for first in range(15_000 + os.getpid() % 5000, 32_000, count):
+    """Return the first of some ports in a row that are free, below those that a cluster chooses and that the system assigns."""
+    for first in range(15_000 + os.getpid() % 4_900, 32_000, count):
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for port in range(first, first + count):
                 stack.enter_context(socket.create_server(("127.0.0.1", port)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.cluster import kafka_call
-from pyclient.errors import ClientError, ConfigError, KafkaError, KafkaTimeout
+from pyclient.errors import ClientError, ClosedError, ConfigError, KafkaError, KafkaTimeout
 from pyclient.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -306,3 +308,32 @@ def test_dedicated_controllers_serve_no_clients() -> None:
             admin.create_topics([NewTopic("t", 1, 1)])
         cluster.kill(cluster.controller_id)
         assert send(cluster, "t", b"x") == [0]
+
+
+def test_cluster_that_could_not_start_needs_no_close(tmp_path: Path) -> None:
+    (tmp_path / "node-2").write_text("a file where the node needs a directory")
+    cluster = EmbeddedCluster(3, data_dir=tmp_path)
+    with pytest.raises(ClientError, match="node-2"):
+        cluster.start()
+    assert repr(cluster) == "<EmbeddedCluster 3 brokers in threads, not started>"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del cluster
+        gc.collect()
+    (tmp_path / "node-2").unlink()
+    with EmbeddedCluster(3, data_dir=tmp_path) as second:
+        create(second, "t")
+
+
+def test_cluster_of_which_one_broker_was_started_has_its_address() -> None:
+    cluster = EmbeddedCluster(3)
+    with pytest.raises(ClosedError, match="was not started"):
+        _ = cluster.bootstrap_servers
+    try:
+        cluster.start(2)
+        assert cluster.bootstrap_servers == cluster.node(2).address
+        assert repr(cluster) == f"<EmbeddedCluster 3 brokers in threads, {cluster.node(2).address}>"
+        cluster.start()
+        assert cluster.bootstrap_servers == ",".join(each.address for each in cluster.brokers)
+    finally:
+        cluster.close()
