@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyclient.lazy_names import importer
 
 if TYPE_CHECKING:
-    from pyclient.spark.progress import offsets_behind_latest
+    from pyclient.spark.offsets import offsets_behind_latest
     from pyclient.spark.segments import SegmentGone, topic_to_dataframe
     from pyclient.spark.writer import foreach_batch, write, write_partition
     from pyclient.spark.writing import WriteFailed
@@ -26,7 +26,7 @@ _MODULES = {
     "SegmentGone": "pyclient.spark.segments",
     "WriteFailed": "pyclient.spark.writing",
     "foreach_batch": "pyclient.spark.writer",
-    "offsets_behind_latest": "pyclient.spark.progress",
+    "offsets_behind_latest": "pyclient.spark.offsets",
     "topic_to_dataframe": "pyclient.spark.segments",
     "write": "pyclient.spark.writer",
     "write_partition": "pyclient.spark.writer",

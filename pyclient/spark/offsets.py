@@ -1,4 +1,4 @@
-"""Offsets of Spark queries: their JSON forms, the ranges that tasks read, and how much a micro-batch takes."""
+"""Offsets of Spark queries: their JSON forms, the ranges that tasks read, how much a micro-batch takes, and the lag."""
 
 from __future__ import annotations
 
@@ -141,6 +141,29 @@ def lag_of(offsets: Mapping[TopicPartition, int], latest: Mapping[TopicPartition
     return {partition: max(0, stop - offsets.get(partition, 0)) for partition, stop in latest.items()}
 
 
+def offsets_behind_latest(progress: Mapping[str, Any] | None) -> dict[TopicPartition, int]:
+    """Return the lag of each partition, in offsets, after the micro-batch that a query's progress describes.
+
+    `progress` is `query.lastProgress`, one of `query.recentProgress`, or `event.progress` of a
+    `StreamingQueryListener`; without any (None), and for sources other than Kafka, there is no lag. The ends of
+    partitions are those that Spark asked for with that micro-batch, from pyspark 4.2 on. Of a partition that several
+    sources read it is the largest lag; that of a partition which none has read is counted from offset 0.
+
+    Spark gives Python sources no place for the metrics minOffsetsBehindLatest, maxOffsetsBehindLatest and
+    avgOffsetsBehindLatest of its own connector: they are the least, largest and mean value here.
+
+    Example:
+        worst = max(offsets_behind_latest(query.lastProgress).values(), default=0)
+    """
+    found: dict[TopicPartition, int] = {}
+    for source in (progress or {}).get("sources") or ():
+        end, latest = _from_progress(source.get("endOffset")), _from_progress(source.get("latestOffset"))
+        if end is not None and latest is not None:
+            for partition, lag in lag_of(end, latest).items():  # a query may read a topic by several sources
+                found[partition] = max(lag, found.get(partition, 0))
+    return found
+
+
 def _loads(text: str) -> Any:
     try:
         return json.loads(text)
@@ -158,6 +181,13 @@ def _integer(topic: str, number: str, offset: Any) -> int:
     if isinstance(offset, bool) or not isinstance(offset, int):
         raise ValueError(f"{topic}-{number} has {offset!r}, which is not an integer")
     return offset
+
+
+def _from_progress(given: Any) -> Offsets | None:
+    try:
+        return from_json(json.loads(given) if isinstance(given, str) else given)
+    except ValueError:
+        return None
 
 
 def _share(size: int, total: int, parts: int) -> int:

@@ -7,8 +7,8 @@ from io import StringIO
 from rich.console import Console
 
 from pyclient import Record
-from pyclient.cli.demo.consume import Tally, _compare
 from pyclient.cli.demo.report import Report
+from pyclient.cli.demo.round_trip import Tally, _compare
 from pyclient.cli.demo.source import DirectCount, FileDigest, package_of
 
 LINES = [b"one", b"two", b"three"]

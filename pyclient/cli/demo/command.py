@@ -15,10 +15,9 @@ import click
 
 from pyclient import Admin, NewTopic
 from pyclient.cli.demo import spark
-from pyclient.cli.demo.consume import consume_lines
 from pyclient.cli.demo.killing import Killing
-from pyclient.cli.demo.produce import produce_lines
 from pyclient.cli.demo.report import Report
+from pyclient.cli.demo.round_trip import consume_lines, produce_lines
 from pyclient.cli.demo.source import count_directly, find_files, standard_library
 from pyclient.cli.options import console
 

@@ -6,7 +6,6 @@ Type checkers use it for both.
 from __future__ import annotations
 
 from pyclient.records._pure.building import BatchBuilder
-from pyclient.records._pure.checking import check_rows, count_intact
 from pyclient.records._pure.column_reading import ColumnsBuilder, release_spare_memory
 from pyclient.records._pure.encoding import record_size_bound
 from pyclient.records._pure.hashing import murmur2, partition_for_key, rows_by_partition
@@ -14,7 +13,7 @@ from pyclient.records._pure.placing import PlacedBatch, find_batches
 from pyclient.records._pure.reading import RecordChain, decode_batch, decode_payload
 from pyclient.records._pure.record import Record, RecordHandle
 from pyclient.records._pure.sending import BatchOutcome, OutcomeHandle, RecordAppender, RecordSender, TopicLanes
-from pyclient.records._pure.validating import validate_records
+from pyclient.records._pure.validating import check_rows, count_intact, validate_records
 from pyclient.records.varints import decode_varint, encode_varint
 
 IMPLEMENTATION = "pure"

@@ -1,4 +1,4 @@
-"""Step 3: read everything with two consumers of one group, and compare the copy with the files."""
+"""Steps 2 and 3: send every line as a record, read all with two consumers of one group, and compare with the files."""
 
 from __future__ import annotations
 
@@ -7,12 +7,50 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter
 
-from pyclient import Consumer, Record, TopicPartition
+from pyclient import Consumer, Producer, Record, TopicPartition
 from pyclient.cli.demo.report import Report, progress_bar, rates
-from pyclient.cli.demo.source import DirectCount, FileDigest, lines_by_package
+from pyclient.cli.demo.source import DirectCount, FileDigest, SourceFile, lines_by_package
 
 CONSUMERS = 2
 STALL_SECONDS = 60.0  # without a record for this long, the missing ones count as lost
+
+
+def produce_lines(
+    report: Report,
+    files: list[SourceFile],
+    bootstrap_servers: str,
+    topic: str,
+    expected: DirectCount,
+    passed: Callable[[int], None],
+) -> None:
+    """Send key = path, value = line, header `line` = its number; acks=all, idempotent, lz4.
+
+    Tell `passed` how many were sent so far.
+    """
+    sent = payload = 0
+    started = perf_counter()
+    with (
+        Producer(
+            bootstrap_servers, acks="all", enable_idempotence=True, compression_type="lz4", linger_ms=5
+        ) as producer,
+        progress_bar(report.console) as progress,
+    ):
+        bar = progress.add_task("produce", total=expected.lines, rates="")
+        send = producer.send
+        for source in files:
+            key = source.key.encode()
+            for number, line in enumerate(source.lines(), 1):
+                send(topic, line, key=key, headers=(("line", b"%d" % number),))
+                payload += len(line)
+                sent += 1
+            progress.update(bar, completed=sent, rates=rates(sent, payload, perf_counter() - started))
+            passed(sent)
+        producer.flush()
+        seconds = perf_counter() - started
+        progress.update(bar, completed=sent, rates=rates(sent, payload, seconds))
+    report.check(sent == expected.lines, f"{sent:,} lines were sent, the files have {expected.lines:,}")
+    note = f"{len(files):,} files, acks=all, idempotent, lz4"
+    report.step("produce", records=sent, payload_bytes=payload, seconds=seconds, note=note)
 
 
 @dataclass(slots=True)
