@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, Generic, TypeVar, TypeVarTuple
+from typing import Any, Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 from pyclient.errors import ClosedError, ForkError, KafkaTimeout
 from pyclient.net.latch import Latch
@@ -209,6 +209,10 @@ class _Call(Generic[T]):
                 raise ClosedError(f"{name} was closed during the call")
 
 
+class _Closable(Protocol):
+    def close(self) -> object: ...
+
+
 def _run_loop(loop: asyncio.AbstractEventLoop, ended: Latch) -> None:
     asyncio.set_event_loop(loop)
     try:
@@ -240,13 +244,15 @@ async def _shut_down() -> None:
 
 _live: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 _closing_tasks: set[asyncio.Task[None]] = set()
-_after_clients: list[Callable[[], None]] = []
+_after_clients: weakref.WeakSet[_Closable] = weakref.WeakSet()
 
 
-def call_after_clients(function: Callable[[], None]) -> None:
-    """Call `function()` once at interpreter exit, after every `at_exit`: it may stop what clients need to close."""
-    if function not in _after_clients:
-        _after_clients.append(function)
+def close_after_clients(resource: _Closable) -> None:
+    """Close a resource at interpreter exit, after every `at_exit`, if it exists then: clients may need it to close.
+
+    Its `close()` must be a no-op if it is closed.
+    """
+    _after_clients.add(resource)
 
 
 @atexit.register
@@ -259,7 +265,10 @@ def _stop_all() -> None:
             log.exception("closing %s at interpreter exit failed", thread.name)
         finally:
             thread.stop(_EXIT_SECONDS)
-    for function in _after_clients:
-        function()
+    for resource in list(_after_clients):
+        try:
+            resource.close()
+        except Exception:  # the others must be closed, too
+            log.exception("closing %r at interpreter exit failed", resource)
     for thread in list(_live):
         thread.stop(_EXIT_SECONDS)

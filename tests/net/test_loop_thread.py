@@ -241,3 +241,25 @@ thread.call_soon(lambda: setattr(thread, "task", thread.loop.create_task(stubbor
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert done.stdout == "hook ran\n"
     assert done.returncode == 0, done.stderr
+
+
+def test_interpreter_exit_closes_resources_after_clients_despite_errors():
+    program = """
+from pyclient.net.loop_thread import LoopThread, close_after_clients
+
+class Resource:
+    def close(self):
+        print("closed")
+        raise OSError("it cannot be closed")
+
+first, second = Resource(), Resource()
+for resource in (first, second, first, Resource()):  # nothing else holds the last one
+    close_after_clients(resource)
+del resource
+thread = LoopThread("exiting", at_exit=lambda: print("client"))
+thread.start()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert done.stdout == "client\nclosed\nclosed\n"
+    assert done.stderr.count("OSError: it cannot be closed") == 2
+    assert done.returncode == 0

@@ -9,15 +9,14 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from pyclient.broker_embedded.cluster.controllers_file import read_controllers
-from pyclient.broker_embedded.cluster.exit import close_at_exit, closed
 from pyclient.broker_embedded.cluster.layout import Layout, NodePlan
-from pyclient.broker_embedded.cluster.members import Members
+from pyclient.broker_embedded.cluster.members import Members, in_parallel
 from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
-from pyclient.broker_embedded.cluster.parallel import in_parallel
 from pyclient.broker_embedded.cluster.runners import START_SECONDS
 from pyclient.broker_embedded.cluster.security import ClusterSecurity
 from pyclient.broker_embedded.cluster.views import names_of
 from pyclient.errors import ClosedError, ConfigError, ForkError
+from pyclient.net.loop_thread import close_after_clients
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -237,7 +236,7 @@ class EmbeddedCluster:
             return self
         if not self._data_dir:
             self._data_dir = tempfile.mkdtemp(prefix="pyclient-cluster-")
-        close_at_exit(self)
+        close_after_clients(self)
         try:
             self._open()
             self._start_all(starting, timeout)
@@ -420,7 +419,6 @@ class EmbeddedCluster:
         if self._closed or not self._is_mine():
             return
         self._closed = True
-        closed(self)
         try:
             if self._control is not None:
                 self._control.close()

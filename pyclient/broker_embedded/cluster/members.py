@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from pyclient.broker_embedded.cluster.views import Views
 from pyclient.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
 
@@ -102,3 +103,38 @@ class Members:
     def _advance_again(self, node: Broker) -> None:
         if self._advanced:
             node.call("POST", "/time/advance", {"seconds": self._advanced})
+
+
+def in_parallel(functions: Sequence[Callable[[], object]]) -> None:
+    """Call several nodes at the same time, each in a thread of its own; one alone in this thread.
+
+    When all have returned, raise the first error; it has a note about each further one.
+    """
+    if len(functions) == 1:
+        functions[0]()
+        return
+    calls = [_Call(function) for function in functions]
+    for call in calls:
+        call.thread.start()
+    for call in calls:
+        call.thread.join()
+    failures = [call.error for call in calls if call.error is not None]
+    if failures:
+        for further in failures[1:]:
+            failures[0].add_note(f"another call failed, too: {further!r}")
+        raise failures[0]
+
+
+class _Call:
+    """A call in a thread, and its error."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, name="pyclient-cluster-call", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self._function()
+        except BaseException as error:  # raised by `in_parallel` in the caller's thread
+            self.error = error

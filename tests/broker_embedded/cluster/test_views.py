@@ -12,7 +12,7 @@ import pytest
 from pyclient import errors
 from pyclient.broker_embedded.cluster.broker import Broker
 from pyclient.broker_embedded.cluster.faults import Faults
-from pyclient.broker_embedded.cluster.parallel import in_parallel
+from pyclient.broker_embedded.cluster.members import in_parallel
 from pyclient.broker_embedded.cluster.requests import Requests
 from pyclient.broker_embedded.cluster.views import Views, group_of, topic_of
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
