@@ -179,7 +179,7 @@ def test_port_in_use_is_not_reserved() -> None:
 
 
 def first_of_free_ports(count: int) -> int:
-    """Return the first of some ports in a row that are free, below those that a cluster chooses and that the system assigns."""
+    """Return the first of some free ports in a row, below those that a cluster chooses and that the system assigns."""
     for first in range(15_000 + os.getpid() % 4_900, 32_000, count):
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for port in range(first, first + count):
