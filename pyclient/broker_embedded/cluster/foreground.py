@@ -73,29 +73,16 @@ def serve(
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     with contextlib.ExitStack() as stack:
         try:
-            if data_dir is None and not (settings or {}).keys() & {"log.dirs", "log.dir"}:
-                data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyclient-broker-"))
-            security_of = ClusterSecurity(security, users_of(os.environ) if security != "PLAINTEXT" else None)
-            acls = acls_of(os.environ)
-            settings = {
-                **({AUTHORIZER: STANDARD_AUTHORIZER} if acls else {}),
-                **(settings or {}),
-                **options_of(os.environ),
-            }
-            if security_of.uses_tls:
-                directory = data_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="pyclient-security-"))
-                settings |= security_of.options(directory, host_of(settings, host), settings)
-            config = BrokerConfig.build(
-                settings,
-                data_dir=data_dir or "",
+            config = _broker_config(
+                stack,
+                settings or {},
+                data_dir=data_dir,
                 host=host,
+                security=security,
                 port=port,
                 profile=profile,
                 as_version=as_version,
                 cluster_id=cluster_id,
-                security=security,
-                users=users_of(os.environ) if _has_users(security, settings) else None,
-                acls=acls,
             )
             control = None
             if control_port is not None:
@@ -104,6 +91,33 @@ def serve(
         except (KafkaError, OSError) as error:
             print(f"pyclient broker: {error}", file=sys.stderr)  # noqa: T201 - a command's answer to its user
             return 1
+
+
+def _broker_config(
+    stack: contextlib.ExitStack,
+    settings: Mapping[str, str],
+    *,
+    data_dir: str | None,
+    host: str,
+    security: str,
+    **options: Any,
+) -> BrokerConfig:
+    """Complete the options by those of the environment, its users and ACLs, and the TLS files that they lack.
+
+    `stack` removes the temporary directories; `options` are further ones of `BrokerConfig.build`.
+    """
+    if data_dir is None and not settings.keys() & {"log.dirs", "log.dir"}:
+        data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyclient-broker-"))
+    security_of = ClusterSecurity(security, users_of(os.environ) if security != "PLAINTEXT" else None)
+    acls = acls_of(os.environ)
+    settings = {**({AUTHORIZER: STANDARD_AUTHORIZER} if acls else {}), **settings, **options_of(os.environ)}
+    if security_of.uses_tls:
+        directory = data_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="pyclient-security-"))
+        settings |= security_of.options(directory, host_of(settings, host), settings)
+    users = users_of(os.environ) if _has_users(security, settings) else None
+    return BrokerConfig.build(
+        settings, data_dir=data_dir or "", host=host, security=security, users=users, acls=acls, **options
+    )
 
 
 def _has_users(security: str, settings: Mapping[str, str]) -> bool:
