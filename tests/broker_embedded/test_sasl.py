@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aiokafka
 import confluent_kafka
-import kafka
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
@@ -40,6 +37,7 @@ from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker_embedded.conftest import RawClient
 from tests.broker_embedded.nodes import node_of
+from tests.other_clients import send_by_aiokafka, send_by_confluent, send_by_kafka_python
 
 USERS = {"alice": "s3cret=,", "bob": "other"}
 OPTIONS = {"connection.failed.authentication.delay.ms": "20"}
@@ -99,49 +97,25 @@ def for_confluent(servers: str, mechanism: str, user: str, password: str) -> dic
 
 
 def by_confluent(servers: str, mechanism: str, user: str, password: str, topic: str) -> None:
-    errors_seen: list[Any] = []
-    options = for_confluent(servers, mechanism, user, password) | {"error_cb": errors_seen.append}
-    producer = confluent_kafka.Producer({**options, "message.timeout.ms": 60_000})
-    producer.produce(topic, b"1")
-    while producer.flush(0.05):
-        refused = [error for error in errors_seen if error.name() == "_AUTHENTICATION"]
-        if refused:
-            producer.purge()
-            producer.flush()
-            raise confluent_kafka.KafkaException(refused[0])
+    send_by_confluent(topic, for_confluent(servers, mechanism, user, password))
+
+
+def for_python(servers: str, mechanism: str, user: str, password: str) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": servers,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": user,
+        "sasl_plain_password": password,
+    }
 
 
 def by_kafka_python(servers: str, mechanism: str, user: str, password: str, topic: str) -> None:
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=servers,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism=mechanism,
-        sasl_plain_username=user,
-        sasl_plain_password=password,
-        max_block_ms=60_000,
-    )
-    try:
-        producer.send(topic, b"1").get(60)
-    finally:
-        producer.close(1)
+    send_by_kafka_python(topic, **for_python(servers, mechanism, user, password))
 
 
 def by_aiokafka(servers: str, mechanism: str, user: str, password: str, topic: str) -> None:
-    async def main() -> None:
-        producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=servers,
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism=mechanism,
-            sasl_plain_username=user,
-            sasl_plain_password=password,
-        )
-        try:
-            await producer.start()
-            await producer.send_and_wait(topic, b"1")
-        finally:
-            await producer.stop()
-
-    asyncio.run(main())
+    send_by_aiokafka(topic, **for_python(servers, mechanism, user, password))
 
 
 CLIENTS = [by_pyclient, by_confluent, by_kafka_python, by_aiokafka]

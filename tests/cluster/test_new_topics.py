@@ -29,39 +29,22 @@ def test_response_about_some_topics_keeps_the_others():
     assert (merged.fetched_at, merged.updated) == (1.0, {"b", "gone"})
 
 
-def test_new_topics_are_requested_one_by_one():
+@pytest.mark.parametrize("count", [20, 100])
+def test_new_topics_are_requested_one_by_one_and_then_all_at_once(count):
     async def scenario():
-        only, names = ScriptedBroker(), [f"t{number}" for number in range(20)]
+        only, names = ScriptedBroker(), [f"t{number}" for number in range(count)]
         cluster_of(only, topics=names)
         client = await started(only.address)
         await client.wait_metadata(has_nodes, 30)
         before = len(asked_by(only))
         for name in names:
             assert len((await client.topic_partitions(name, 30)).partitions) == 2
-        assert asked_by(only)[before:] == [[name] for name in names]
+        requests = [[name] for name in names] if count < 32 else [*([name] for name in names[:31]), None]
+        assert asked_by(only)[before:] == requests
         assert list(client.metadata.topics) == names
-        client.request_refresh()
-        await only.until(lambda: len(asked_by(only)) > before + 20)
-        assert asked_by(only)[-1] == sorted(names)
-        await client.close()
-        only.stop()
-
-    run(scenario())
-
-
-def test_many_new_topics_are_found_by_one_list_request():
-    async def scenario():
-        only, names = ScriptedBroker(), [f"t{number}" for number in range(100)]
-        cluster_of(only, topics=names)
-        client = await started(only.address)
-        await client.wait_metadata(has_nodes, 30)
-        before = len(asked_by(only))
-        for name in names:
-            assert len((await client.topic_partitions(name, 30)).partitions) == 2
-        assert asked_by(only)[before:] == [*([name] for name in names[:31]), None]
         assert client.topics == set(names)
         client.request_refresh()
-        await only.until(lambda: len(asked_by(only)) > before + 32)
+        await only.until(lambda: len(asked_by(only)) > before + len(requests))
         assert asked_by(only)[-1] == sorted(names)
         await client.close()
         only.stop()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pyclient import errors
 from pyclient.assignment import MemberSubscription
 from pyclient.consumer.classic_member import ClassicMember
-from pyclient.consumer.member import MemberOptions, State
+from pyclient.consumer.member import MemberOptions
 from pyclient.consumer.member_events import (
     Action,
-    CoordinatorFound,
     Joined,
     PlanAssignment,
     Refused,
@@ -17,7 +16,6 @@ from pyclient.consumer.member_events import (
     SendJoin,
     SendLeave,
     SendSync,
-    Subscribed,
     Synced,
 )
 from pyclient.types import TopicPartition
@@ -84,16 +82,3 @@ class Script(MemberScript):
     def assigned(self, partitions: str) -> list[str]:
         self.joined()
         return self.synced(partitions)
-
-    def joining(self) -> Script:
-        self.step(Subscribed(("a",)))
-        self.step(CoordinatorFound(1))
-        assert self.member.state is State.JOINING
-        return self
-
-    def stable(self, partitions: str = "a0 a1") -> Script:
-        self.joining()
-        self.assigned(partitions)
-        self.applied()
-        assert self.member.state is State.STABLE
-        return self

@@ -6,17 +6,15 @@ import uuid
 
 from pyclient import errors
 from pyclient.consumer.consumer_member import ConsumerMember
-from pyclient.consumer.member import MemberOptions, State
+from pyclient.consumer.member import MemberOptions
 from pyclient.consumer.member_events import (
     Action,
     ConsumerHeartbeatAnswered,
-    CoordinatorFound,
     IdPartitions,
     Refused,
     ResolveTopics,
     SendConsumerHeartbeat,
     SendLeave,
-    Subscribed,
     TopicsResolved,
 )
 from tests.consumer.member_script import MemberScript, show_in_any_protocol
@@ -97,16 +95,6 @@ class Script(MemberScript):
         self.heartbeat_answered(1, partitions)
         return self.resolved("a b")
 
-    def joining(self) -> Script:
-        self.step(Subscribed(("a",)))
-        self.step(CoordinatorFound(1))
-        assert self.member.state is State.JOINING
-        return self
-
-    def stable(self, partitions: str = "a0 a1") -> Script:
-        self.joining()
-        self.assigned(partitions)
-        self.applied()
+    def settle(self) -> None:
+        super().settle()
         self.heartbeat_answered(1)
-        assert self.member.state is State.STABLE
-        return self

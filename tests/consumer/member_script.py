@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
-from pyclient.consumer.member import Member
+from pyclient.consumer.member import Member, State
 from pyclient.consumer.member_events import (
     Action,
     ApplyAssignment,
     AssignmentApplied,
+    CoordinatorFound,
     Event,
     Fail,
     FindCoordinator,
     PartitionsLost,
+    Subscribed,
     Ticked,
 )
 from pyclient.types import TopicPartition
@@ -60,6 +62,26 @@ class MemberScript:
         assert due is not None
         self.now = max(self.now, due)
         return self.step(Ticked())
+
+    def assigned(self, partitions: str) -> list[str]:
+        raise NotImplementedError
+
+    def joining(self) -> Self:
+        self.step(Subscribed(("a",)))
+        self.step(CoordinatorFound(1))
+        assert self.member.state is State.JOINING
+        return self
+
+    def stable(self, partitions: str = "a0 a1") -> Self:
+        self.joining()
+        self.assigned(partitions)
+        self.settle()
+        assert self.member.state is State.STABLE
+        return self
+
+    def settle(self) -> None:
+        """Apply the assignment, and complete the request that reports it, if the protocol has one."""
+        self.applied()
 
     def applied(self) -> list[str]:
         return self.step(AssignmentApplied(self.last[ApplyAssignment].number))

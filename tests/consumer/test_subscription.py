@@ -9,12 +9,22 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pyclient.consumer.subscription import Mode, Phase, SubscriptionState, split_by_topic
+from pyclient.consumer.subscription import AssignedPartition, Mode, Phase, SubscriptionState, split_by_topic
 from pyclient.errors import ConfigError, LogTruncation, NotAssigned
 from pyclient.types import OffsetAndMetadata, TopicPartition
 from tests.consumer.consumer_samples import T0, T1, assigned
 
 ID_1, ID_2, NO_ID = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=0)
+
+
+def started_at_9(
+    known_epoch: int, *, leader_epoch: int, topic_id: uuid.UUID = ID_1
+) -> tuple[SubscriptionState, AssignedPartition]:
+    """A partition of the leader epoch `known_epoch`, started at offset 9 of another epoch."""
+    subscription, (state,) = assigned(T0)
+    subscription.note_leader(T0, known_epoch, topic_id)
+    state.start_at(9, leader_epoch=leader_epoch)
+    return subscription, state
 
 
 def test_subscribing_and_assigning_exclude_each_other() -> None:
@@ -138,9 +148,7 @@ def test_position_with_an_epoch_is_validated_once_the_leader_is_known() -> None:
 
 
 def test_validation_restarts_at_the_next_leader() -> None:
-    subscription, (state,) = assigned(T0)
-    subscription.note_leader(T0, 5, ID_1)
-    state.start_at(9, leader_epoch=4)
+    subscription, state = started_at_9(5, leader_epoch=4)
     asked_at = state.version
     subscription.note_leader(T0, 6, ID_1)
     assert state.phase is Phase.VALIDATE
@@ -148,18 +156,14 @@ def test_validation_restarts_at_the_next_leader() -> None:
 
 
 def test_offset_committed_under_an_older_leader_is_validated() -> None:
-    subscription, (state,) = assigned(T0)
-    subscription.note_leader(T0, 5, ID_1)
-    state.start_at(9, leader_epoch=4)
+    _, state = started_at_9(5, leader_epoch=4)
     assert state.phase is Phase.VALIDATE
     state.start_at(9, leader_epoch=5)
     assert state.phase is Phase.FETCH
 
 
 def test_position_newer_than_the_metadata_waits_for_its_epoch() -> None:
-    subscription, (state,) = assigned(T0)
-    subscription.note_leader(T0, 3, ID_1)
-    state.start_at(9, leader_epoch=5)
+    subscription, state = started_at_9(3, leader_epoch=5)
     assert (state.phase, state.position) == (Phase.OUTDATED, 9)
     asked_at = state.version
     subscription.note_leader(T0, 3, ID_1)  # of a broker that is behind, too
@@ -171,9 +175,7 @@ def test_position_newer_than_the_metadata_waits_for_its_epoch() -> None:
 
 
 def test_position_newer_than_the_metadata_is_validated_by_a_later_leader() -> None:
-    subscription, (state,) = assigned(T0)
-    subscription.note_leader(T0, 3, ID_1)
-    state.start_at(9, leader_epoch=5)
+    subscription, state = started_at_9(3, leader_epoch=5)
     subscription.note_leader(T0, 6, ID_1)
     assert (state.phase, state.position, state.position_epoch) == (Phase.VALIDATE, 9, 5)
 
@@ -187,25 +189,19 @@ def test_first_metadata_may_be_older_than_the_position() -> None:
 
 
 def test_brokers_without_leader_epochs_delay_no_position() -> None:
-    subscription, (state,) = assigned(T0)
-    subscription.note_leader(T0, -1, NO_ID)
-    state.start_at(9, leader_epoch=5)
+    _, state = started_at_9(-1, leader_epoch=5, topic_id=NO_ID)
     assert state.phase is Phase.FETCH
 
 
 def test_unknown_epoch_of_a_position_is_forgotten() -> None:
-    subscription, (state,) = assigned(T0)
-    subscription.note_leader(T0, 3, ID_1)
-    state.start_at(9, leader_epoch=50)
+    subscription, state = started_at_9(3, leader_epoch=50)
     state.forget_epoch()
     assert (state.phase, state.position) == (Phase.FETCH, 9)
     assert subscription.positions() == {T0: OffsetAndMetadata(9)}  # it is not committed again
 
 
 def test_topic_recreated_with_lower_epochs_applies_the_policy() -> None:
-    subscription, (state,) = assigned(T0)
-    subscription.note_leader(T0, 7, ID_1)
-    state.start_at(9, leader_epoch=8)
+    subscription, state = started_at_9(7, leader_epoch=8)
     subscription.note_leader(T0, 0, ID_2)
     assert (state.phase, state.position, state.reset_to) == (Phase.RESET, -1, None)
 

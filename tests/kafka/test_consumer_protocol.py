@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pyclient import Admin, Consumer, NewTopic, Producer, SubscriptionPattern, TopicPartition, errors
+from tests.consumer.conftest import produce
 from tests.consumer.consumer_factory import ConsumerFactory, poll_until, shares
 from tests.consumer.consumer_protocol import ConsumerProtocol, group
 from tests.kafka import tools
@@ -18,7 +19,7 @@ from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import RealKafka
 from tests.kafka.topics import PATIENCE, create
 
-__all__ = ["group"]
+__all__ = ["group", "produce"]
 
 QUICK = {
     "group.consumer.min.heartbeat.interval.ms": "50",
@@ -60,16 +61,6 @@ def new_topic(cluster: Cluster) -> Callable[..., str]:
         return name
 
     return make
-
-
-@pytest.fixture
-def produce(producer: Producer) -> Callable[..., None]:
-    def send(topic: str, *values: bytes, partition: int = 0) -> None:
-        for value in values:
-            producer.send(topic, value, partition=partition)
-        producer.flush()
-
-    return send
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -42,6 +42,13 @@ class Fixture:
             self.manager.answered(request, self.coordinator.handle(request.message, 1), self.now)
         return sent
 
+    def commit_offsets(self):
+        """Run a transaction up to its commit, whose request is the next one."""
+        self.manager.begin()
+        self.manager.add_offsets(OFFSETS, GroupMetadata("g"))
+        self.work()
+        self.manager.commit()
+
     def refuse(self, code):
         """The next request is an EndTxn or InitProducerId, and answered with this code."""
         request = self.ask()
@@ -133,10 +140,7 @@ def test_wrong_calls_say_what_comes_first():
 
 def test_end_without_an_answer_is_unknown_until_it_is_asked_again(fixture):
     manager = fixture.manager
-    manager.begin()
-    manager.add_offsets(OFFSETS, GroupMetadata("g"))
-    fixture.work()
-    manager.commit()
+    fixture.commit_offsets()
     fixture.lose()
     error = manager.give_up(KafkaTimeout("no answer within 1 s"))
     assert isinstance(error, TransactionOutcomeUnknown) and error.action is ErrorAction.RETRY
@@ -149,10 +153,7 @@ def test_end_without_an_answer_is_unknown_until_it_is_asked_again(fixture):
 
 def test_outcome_stays_unknown_if_the_second_question_is_never_sent(fixture):
     manager = fixture.manager
-    manager.begin()
-    manager.add_offsets(OFFSETS, GroupMetadata("g"))
-    fixture.work()
-    manager.commit()
+    fixture.commit_offsets()
     request = fixture.ask()
     assert isinstance(manager.give_up(KafkaTimeout("no answer within 1 s")), TransactionOutcomeUnknown)
     manager.answered(request, fixture.coordinator.handle(request.message, 1), fixture.now)  # too late
@@ -165,10 +166,7 @@ def test_outcome_stays_unknown_if_the_second_question_is_never_sent(fixture):
 
 def test_end_that_may_arrive_late_costs_its_epoch(old):
     manager = old.manager
-    manager.begin()
-    manager.add_offsets(OFFSETS, GroupMetadata("g"))
-    old.work()
-    manager.commit()
+    old.commit_offsets()
     late = old.lose()
     assert old.work() == ["EndTxn v4", "InitProducerId v5"]
     assert manager.ids.epoch == 1
@@ -180,10 +178,7 @@ def test_end_that_may_arrive_late_costs_its_epoch(old):
 
 def test_unknown_outcome_is_resolved_before_the_next_transaction(fixture):
     manager = fixture.manager
-    manager.begin()
-    manager.add_offsets(OFFSETS, GroupMetadata("g"))
-    fixture.work()
-    manager.commit()
+    fixture.commit_offsets()
     fixture.lose()
     manager.give_up(KafkaTimeout("no answer within 1 s"))
     manager.initialize()
@@ -194,10 +189,7 @@ def test_unknown_outcome_is_resolved_before_the_next_transaction(fixture):
 
 def test_timeout_before_the_end_was_sent_only_allows_an_abort(fixture):
     manager = fixture.manager
-    manager.begin()
-    manager.add_offsets(OFFSETS, GroupMetadata("g"))
-    fixture.work()
-    manager.commit()
+    fixture.commit_offsets()
     assert fixture.ask(quiet=False) is None
     error = manager.give_up(KafkaTimeout("the records were not confirmed within 1 s"))
     assert type(error) is KafkaTimeout and error.action is ErrorAction.ABORT
@@ -213,10 +205,7 @@ def test_timeout_before_the_end_was_sent_only_allows_an_abort(fixture):
 @pytest.mark.parametrize("code", [errors.ProducerFenced.code, errors.InvalidProducerEpoch.code])
 def test_fenced_producer_is_done_for(fixture, code):
     manager = fixture.manager
-    manager.begin()
-    manager.add_offsets(OFFSETS, GroupMetadata("g"))
-    fixture.work()
-    manager.commit()
+    fixture.commit_offsets()
     fixture.refuse(code)
     for call in (manager.begin, manager.abort, manager.commit, manager.check_send, manager.initialize):
         with pytest.raises(errors.ProducerFenced, match="a newer producer") as caught:
@@ -249,10 +238,7 @@ def test_batch_that_failed_costs_the_transaction_and_its_epoch(old):
 
 
 def test_coordinator_that_moved_is_looked_up_again(fixture):
-    fixture.manager.begin()
-    fixture.manager.add_offsets(OFFSETS, GroupMetadata("g"))
-    fixture.work()
-    fixture.manager.commit()
+    fixture.commit_offsets()
     assert fixture.refuse(errors.NotCoordinator.code) is True
     assert fixture.refuse(errors.ConcurrentTransactions.code) is False
     fixture.work()
@@ -260,10 +246,7 @@ def test_coordinator_that_moved_is_looked_up_again(fixture):
 
 
 def test_pauses_while_markers_are_written_grow_from_two_milliseconds(fixture):
-    fixture.manager.begin()
-    fixture.manager.add_offsets(OFFSETS, GroupMetadata("g"))
-    fixture.work()
-    fixture.manager.commit()
+    fixture.commit_offsets()
     pauses = []
     for _ in range(6):
         fixture.refuse(errors.ConcurrentTransactions.code)

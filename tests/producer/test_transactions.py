@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 
-from pyclient import Admin, Consumer, ErrorAction, NewTopic, Producer, TopicPartition, errors
-from pyclient.broker_embedded import EmbeddedCluster
+from pyclient import Consumer, ErrorAction, TopicPartition, errors
 from tests.producer.transactional_clients import (
     PARTITIONS,
     PATIENCE,
-    AsyncTransactions,
     Transactional,
     committed_offset,
+    make,
+    release,
     values_of,
 )
 
+__all__ = ["make", "release"]
+
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module", params=["4.3", "3.9"])
-def release(request: pytest.FixtureRequest) -> Iterator[tuple[str, EmbeddedCluster]]:
-    """A release of Kafka, and a broker like it: transaction.version 2 or 0."""
-    with EmbeddedCluster(as_version=request.param) as cluster:
-        yield request.param, cluster
-
-
-@pytest.fixture(params=[Producer, AsyncTransactions], ids=["sync", "async"])
-def make(request: pytest.FixtureRequest, release: tuple[str, EmbeddedCluster], topic: str) -> Iterator[Transactional]:
-    """Make producers of this topic's transactional id; they are closed afterwards."""
-    version, cluster = release
-    with Admin(cluster.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
-    with Transactional(request.param, cluster.bootstrap_servers, topic, version) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from pyclient import Admin, ErrorAction, GroupMetadata, NewTopic, Producer, TopicPartition, errors
+from pyclient import ErrorAction, GroupMetadata, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.producer.transactional_clients import (
-    PARTITIONS,
-    PATIENCE,
-    AsyncTransactions,
-    Transactional,
-    committed_offset,
-    values_of,
-)
+from pyclient.broker_embedded.cluster.faults import Faults
+from tests.producer.transactional_clients import PATIENCE, committed_offset, make, release, values_of
 
-
-@pytest.fixture(scope="module", params=["4.3", "3.9"])
-def faulty(request: pytest.FixtureRequest) -> Iterator[tuple[str, EmbeddedCluster]]:
-    with EmbeddedCluster(as_version=request.param) as cluster:
-        yield request.param, cluster
-
-
-@pytest.fixture(params=[Producer, AsyncTransactions], ids=["sync", "async"])
-def make(request: pytest.FixtureRequest, faulty: tuple[str, EmbeddedCluster], topic: str) -> Iterator[Transactional]:
-    version, cluster = faulty
-    with Admin(cluster.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
-    with Transactional(request.param, cluster.bootstrap_servers, topic, version) as made:
-        yield made
-    cluster.faults.clear()
+__all__ = ["make", "release"]
 
 
 @pytest.fixture
-def faults(faulty: tuple[str, EmbeddedCluster]) -> object:
-    return faulty[1].faults
+def faults(release: tuple[str, EmbeddedCluster]) -> Faults:
+    return release[1].faults
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-from pyclient import AsyncProducer, Consumer, Producer, TopicPartition
+import pytest
+
+from pyclient import Admin, AsyncProducer, Consumer, NewTopic, Producer, TopicPartition
+from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.net.loop_thread import LoopThread
 
 PATIENCE = 60.0
@@ -105,6 +108,24 @@ class Transactional:
         for producer in self._made:
             if not producer.closed:
                 producer.close(5)
+
+
+@pytest.fixture(scope="module", params=["4.3", "3.9"])
+def release(request: pytest.FixtureRequest) -> Iterator[tuple[str, EmbeddedCluster]]:
+    """A release of Kafka, and a broker like it: transaction.version 2 or 0."""
+    with EmbeddedCluster(as_version=request.param) as cluster:
+        yield request.param, cluster
+
+
+@pytest.fixture(params=[Producer, AsyncTransactions], ids=["sync", "async"])
+def make(request: pytest.FixtureRequest, release: tuple[str, EmbeddedCluster], topic: str) -> Iterator[Transactional]:
+    """Make producers of this topic's transactional id; they are closed afterwards, and then faults are cancelled."""
+    version, cluster = release
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+    with Transactional(request.param, cluster.bootstrap_servers, topic, version) as made:
+        yield made
+    cluster.faults.clear()
 
 
 def values_of(servers: str, topic: str, level: Any) -> list[bytes]:

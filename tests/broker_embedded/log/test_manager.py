@@ -29,6 +29,14 @@ def made(fixture: Any, manager: Any, topic: str = "t", partition: int = 0, topic
     return log
 
 
+def reopened(fixture: Any) -> Any:
+    """A manager that is open again after one that made a log was closed."""
+    manager = opened(fixture)
+    made(fixture, manager)
+    manager.close()
+    return opened(fixture)
+
+
 def test_logs_are_found_again_after_a_clean_stop(fixture: Any) -> None:
     manager = opened(fixture)
     assert (manager.was_clean, manager.get("t", 0), manager.logs) == (True, None, [])
@@ -44,12 +52,18 @@ def test_logs_are_found_again_after_a_clean_stop(fixture: Any) -> None:
     again.close()
 
 
-def test_after_a_crash_logs_are_recovered(fixture: Any) -> None:
+def torn(fixture: Any) -> tuple[Any, Path]:
+    """A log with a torn batch behind its record, of a manager that was killed; and the file."""
     manager = opened(fixture)
     log = made(fixture, manager)
     manager.close(clean=False)
     path = Path(log.directory, f"{0:020}.log")
     path.write_bytes(path.read_bytes() + b"torn")
+    return log, path
+
+
+def test_after_a_crash_logs_are_recovered(fixture: Any) -> None:
+    log, path = torn(fixture)
     again = opened(fixture)
     assert not again.was_clean
     assert (again.get("t", 0).end_offset, path.stat().st_size) == (1, log.size)
@@ -58,11 +72,7 @@ def test_after_a_crash_logs_are_recovered(fixture: Any) -> None:
 
 
 def test_log_that_was_not_recovered_is_recovered_by_the_next_start(fixture: Any) -> None:
-    manager = opened(fixture)
-    log = made(fixture, manager)
-    manager.close(clean=False)
-    path = Path(log.directory, f"{0:020}.log")
-    path.write_bytes(path.read_bytes() + b"torn")
+    torn(fixture)
     opened(fixture).close()
     again = opened(fixture)
     assert not again.was_clean
@@ -173,10 +183,7 @@ def test_an_interrupted_deletion_is_finished_at_the_next_start(fixture: Any) -> 
 
 
 def test_a_topic_that_was_never_opened_can_be_deleted(fixture: Any) -> None:
-    manager = opened(fixture)
-    made(fixture, manager)
-    manager.close()
-    again = opened(fixture)
+    again = reopened(fixture)
     again.delete_topic("t", ID)
     assert again.logs == []
     assert not (fixture.root / "t-0").exists()
@@ -184,10 +191,7 @@ def test_a_topic_that_was_never_opened_can_be_deleted(fixture: Any) -> None:
 
 
 def test_files_of_a_deleted_topic_do_not_come_back_under_its_name(fixture: Any) -> None:
-    manager = opened(fixture)
-    made(fixture, manager)
-    manager.close()
-    again = opened(fixture)
+    again = reopened(fixture)
     again.reconcile({}, {ID})
     log = again.create("t", uuid.UUID(int=10), 0, fixture.config)
     assert log.end_offset == 0
@@ -223,19 +227,13 @@ def test_checkpoints_of_a_deleted_topic_are_not_those_of_the_next_one(fixture: A
 
 
 def test_a_topic_of_the_same_id_keeps_its_files(fixture: Any) -> None:
-    manager = opened(fixture)
-    made(fixture, manager)
-    manager.close()
-    again = opened(fixture)
+    again = reopened(fixture)
     assert again.create("t", ID, 0, fixture.config).end_offset == 1
     again.close()
 
 
 def test_configs_of_logs_that_are_found_are_asked_for(fixture: Any) -> None:
-    manager = opened(fixture)
-    made(fixture, manager)
-    manager.close()
-    again = opened(fixture)
+    again = reopened(fixture)
     wanted = fixture.configure(retention_ms=5)
     again.config_for = lambda topic: wanted
     assert again.get("t", 0).config is wanted

@@ -143,33 +143,28 @@ def test_replicas_that_leave_after_the_append_are_reported(tmp_path: Path) -> No
     run(tmp_path, scenario)
 
 
-def test_committed_batch_stays_acknowledged_while_another_waits(tmp_path: Path) -> None:
-    """The batch of the first topic is committed, and then its followers leave, while that of the second one waits."""
+def create_with_slow(nodes: Nodes) -> None:
+    """Create a topic with a follower, and one named slow whose follower is frozen."""
+    nodes.create([1, 2], min_isr=2)
+    nodes.create([1, 3], min_isr=2, name="slow")
+    nodes.freeze(3)
+
+
+@pytest.mark.parametrize("change", ["its follower leaves", "its leader moves"])
+def test_committed_batch_stays_acknowledged_while_another_waits(tmp_path: Path, change: str) -> None:
+    """The batch of the first topic is committed before the change, while that of the second one waits."""
 
     async def scenario(nodes: Nodes) -> None:
-        nodes.create([1, 2], min_isr=2)
-        nodes.create([1, 3], min_isr=2, name="slow")
-        nodes.freeze(3)
+        create_with_slow(nodes)
         answers = nodes.loop.create_task(nodes.produce_to(1, b"value", TOPIC, "slow"))
         await until(lambda: nodes.high_watermark(1) == 1)
-        nodes.append(FenceBrokerRecord(id=2, epoch=0))
-        nodes.change(isr=[1])
-        assert not nodes.hosted(1).partition.has_enough_replicas
-        nodes.thaw(3)
-        assert [(each.error_code, each.base_offset) for each in await answers] == [(0, 0), (0, 0)]
-
-    run(tmp_path, scenario)
-
-
-def test_committed_batch_stays_acknowledged_after_its_leader_moves(tmp_path: Path) -> None:
-    async def scenario(nodes: Nodes) -> None:
-        nodes.create([1, 2], min_isr=2)
-        nodes.create([1, 3], min_isr=2, name="slow")
-        nodes.freeze(3)
-        answers = nodes.loop.create_task(nodes.produce_to(1, b"value", TOPIC, "slow"))
-        await until(lambda: nodes.high_watermark(1) == 1)
-        nodes.change(leader=2)
-        assert not nodes.hosted(1).partition.leads
+        if change == "its follower leaves":
+            nodes.append(FenceBrokerRecord(id=2, epoch=0))
+            nodes.change(isr=[1])
+            assert not nodes.hosted(1).partition.has_enough_replicas
+        else:
+            nodes.change(leader=2)
+            assert not nodes.hosted(1).partition.leads
         nodes.thaw(3)
         assert [(each.error_code, each.base_offset) for each in await answers] == [(0, 0), (0, 0)]
 
@@ -178,9 +173,8 @@ def test_committed_batch_stays_acknowledged_after_its_leader_moves(tmp_path: Pat
 
 def test_lost_leader_fails_its_own_partition_only(tmp_path: Path) -> None:
     async def scenario(nodes: Nodes) -> None:
-        nodes.create([1, 2], min_isr=2)
-        nodes.create([1, 3], min_isr=2, name="slow")
-        nodes.freeze(2, 3)
+        create_with_slow(nodes)
+        nodes.freeze(2)
         answers = nodes.loop.create_task(nodes.produce_to(1, b"value", TOPIC, "slow"))
         await until(lambda: nodes.end(1) == 1)
         nodes.change(leader=2)
@@ -195,9 +189,7 @@ def test_lost_leader_fails_its_own_partition_only(tmp_path: Path) -> None:
 
 def test_timeout_fails_the_partitions_that_wait_only(tmp_path: Path) -> None:
     async def scenario(nodes: Nodes) -> None:
-        nodes.create([1, 2], min_isr=2)
-        nodes.create([1, 3], min_isr=2, name="slow")
-        nodes.freeze(3)
+        create_with_slow(nodes)
         first, second = await nodes.produce_to(1, b"value", TOPIC, "slow", timeout_ms=300)
         assert (first.error_code, first.base_offset) == (0, 0)
         assert (second.error_code, second.base_offset) == (errors.RequestTimedOut.code, -1)

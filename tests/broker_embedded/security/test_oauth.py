@@ -14,7 +14,6 @@ from typing import Any, Final
 import aiokafka
 import aiokafka.abc
 import confluent_kafka
-import kafka
 import pytest
 from joserfc.jwk import RSAKey
 from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -26,6 +25,7 @@ from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker_embedded.conftest import RawClient
 from tests.identity_server import ISSUER, JWT_BEARER, IdentityServer, KnownClient, Signer, claims_of, encoded
+from tests.other_clients import send_by_aiokafka, send_by_confluent, send_by_kafka_python
 
 ALL: Final = MetadataRequest(topics=None)
 DELAY: Final = {"connection.failed.authentication.delay.ms": "20"}
@@ -84,24 +84,13 @@ def by_pyclient(servers: str, token: str, topic: str) -> None:
 
 
 def by_confluent(servers: str, token: str, topic: str) -> None:
-    seen: list[Any] = []
-    producer = confluent_kafka.Producer(
-        {
-            "bootstrap.servers": servers,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "OAUTHBEARER",
-            "oauth_cb": lambda _config: (token, time.time() + 600),
-            "error_cb": seen.append,
-            "message.timeout.ms": 60_000,
-        }
-    )
-    producer.produce(topic, b"1")
-    while producer.flush(0.05):
-        refused = [error for error in seen if error.name() == "_AUTHENTICATION"]
-        if refused:
-            producer.purge()
-            producer.flush()
-            raise confluent_kafka.KafkaException(refused[0])
+    options = {
+        "bootstrap.servers": servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda _config: (token, time.time() + 600),
+    }
+    send_by_confluent(topic, options)
 
 
 class TokenOfKafkaPython(AbstractTokenProvider):
@@ -113,17 +102,13 @@ class TokenOfKafkaPython(AbstractTokenProvider):
 
 
 def by_kafka_python(servers: str, token: str, topic: str) -> None:
-    producer = kafka.KafkaProducer(
+    send_by_kafka_python(
+        topic,
         bootstrap_servers=servers,
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="OAUTHBEARER",
         sasl_oauth_token_provider=TokenOfKafkaPython(token),
-        max_block_ms=60_000,
     )
-    try:
-        producer.send(topic, b"1").get(60)
-    finally:
-        producer.close(1)
 
 
 class TokenOfAiokafka(aiokafka.abc.AbstractTokenProvider):
@@ -135,20 +120,13 @@ class TokenOfAiokafka(aiokafka.abc.AbstractTokenProvider):
 
 
 def by_aiokafka(servers: str, token: str, topic: str) -> None:
-    async def main() -> None:
-        producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=servers,
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="OAUTHBEARER",
-            sasl_oauth_token_provider=TokenOfAiokafka(token),
-        )
-        try:
-            await producer.start()
-            await producer.send_and_wait(topic, b"1")
-        finally:
-            await producer.stop()
-
-    asyncio.run(main())
+    send_by_aiokafka(
+        topic,
+        bootstrap_servers=servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=TokenOfAiokafka(token),
+    )
 
 
 CLIENTS = [by_pyclient, by_confluent, by_kafka_python, by_aiokafka]
