@@ -29,7 +29,7 @@ help:
 	@echo "make kerberos    what its tests of GSSAPI need: a KDC (as root, by apt) and python-gssapi"
 	@echo "make fuzz        generated and mutated requests against a broker (FUZZ_SECONDS=60, FUZZ_SEED=a number)"
 	@echo "make torture     kill, damage and fail the broker's storage (TORTURE_ARGS='--seed 1 --seconds 600 --only damage')"
-	@echo "make chaos       clients at work on three broker processes under kills, pauses, cuts and damage (CHAOS_ARGS='--seed 1 --seconds 600')"
+	@echo "make chaos       clients at work on three broker processes under kills, pauses, cuts and damage (CHAOS_ARGS='--seed 1 --seconds 600', docs/chaos.md)"
 	@echo "make chaos-copy  an exactly-once copy of 100,000 messages under kills, zombies and late requests (COPY_ARGS='--seed 1 --size 750')"
 	@echo "make chaos-spark 1,000 kills of Spark's workers, and kills of its driver, brokers and coordinators (CHAOS_SPARK_ARGS='--seed 1 --kills 200')"
 	@echo "make plants      apply planted bugs, each of which a chaos run has to find (PLANTS_ARGS='--only votes-twice')"

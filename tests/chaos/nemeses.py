@@ -16,6 +16,7 @@ from tests.chaos.workload import Notes
 
 _LOG: Final = re.compile(r"\d{20}\.log")
 _HEALING_SECONDS: Final = 60.0
+_BEHIND_MS: Final = 100  # less than replica.lag.time.max.ms: the followers stay in sync
 
 
 class Nemesis:
@@ -29,7 +30,7 @@ class Nemesis:
     def strike(self, name: str, seconds: float) -> None:
         """Do the fault with a name, which lasts about that long, and wait until the replicas are in sync again."""
         began = time.monotonic()
-        FAULTS[name](self, seconds)
+        ALL_FAULTS[name](self, seconds)
         self.cluster.heal()
         for node in self.cluster.nodes:
             node.resume()
@@ -46,6 +47,15 @@ class Nemesis:
 
     def kill_leader(self, seconds: float) -> None:
         self._down([self._leader()], seconds)
+
+    def kill_leader_of_slow_followers(self, seconds: float) -> None:
+        """Kill a leader that has records which its followers have not got yet."""
+        leader = self._leader()
+        for other in self.ids:
+            if other != leader:
+                self.cluster.slow(leader, other, latency_ms=_BEHIND_MS)
+        time.sleep(5 * _BEHIND_MS / 1000)  # records are written meanwhile
+        self._down([leader], seconds)
 
     def kill_follower(self, seconds: float) -> None:
         leader = self._leader()
@@ -201,6 +211,11 @@ FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
     "flipped bits of a running node": Nemesis.flipped_bits_of_a_running_node,
     "rolling restart": Nemesis.rolling_restart,
 }
+WIDE_FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
+    "kill leader of slow followers": Nemesis.kill_leader_of_slow_followers,
+}
+"""Further faults, which are not in the schedule of a plain run."""
+ALL_FAULTS: Final = FAULTS | WIDE_FAULTS
 WITHOUT_MAJORITY: Final = frozenset(
     {"kill majority", "kill all", "pause majority", "dead leader with a frozen follower"}
 )

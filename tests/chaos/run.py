@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import tempfile
 import time
@@ -15,11 +14,13 @@ from pyclient import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.errors import CorruptRecord, KafkaError
 from pyclient.records import check_crc, iter_batches
-from tests.chaos.checkers import check, lost_by_one
+from tests.chaos.checkers import check, harmless_faults, lost_by_one
 from tests.chaos.history import COMMITTED, IDEMPOTENT, OK, ONE, PLAIN, Batch, History, Place, ReplicaState
 from tests.chaos.nemeses import Nemesis, plan
+from tests.chaos.report import HEADER, figures
 from tests.chaos.workload import (
     DELIVERY_SECONDS,
+    RATE,
     Member,
     Notes,
     OurReader,
@@ -31,6 +32,9 @@ from tests.chaos.workload import (
 
 TOPIC: Final = "busy"
 CONTROL: Final = "one-ack"
+ACKS_1: Final = "acks-1"
+CONTROLS: Final = (ACKS_1,)
+CONTROL_FAULTS: Final = ("kill leader of slow followers",)
 PARTITIONS: Final = 4
 RECOVERY_SECONDS: Final = 20.0
 _DRAIN_SECONDS: Final = 200.0
@@ -48,6 +52,7 @@ class Result:
     failures: list[str]
     faults: list[str]
     seconds: float
+    control: str | None = None
 
     @property
     def acknowledged(self) -> int:
@@ -64,15 +69,10 @@ class Result:
             f"seed {self.seed}, {self.seconds:.0f} s, {len(self.faults)} faults",
             f"acknowledged {self.acknowledged}, of {len(history.sends)} sends; reads {len(history.reads)}",
             f"lost {len(self.violations.get('lost', []))}, duplicated {len(self.violations.get('duplicated', []))}, "
-            f"lost with acks=1 {self.lost_by_one}",
-            f"{'fault':<20} {'lasted':>8} {'longest gap':>12} {'to the first ack':>17}",
+            f"lost with acks=1 {self.lost_by_one}{' (expected: it is the control)' if self.control else ''}",
+            HEADER,
+            *(each.row() for each in figures(history, RECOVERY_SECONDS)),
         ]
-        times = sorted(send.ended for send in history.sends if send.outcome == OK and send.kind != ONE)
-        for fault in history.faults:
-            near = [at for at in times if fault.began - 0.5 <= at <= fault.ended + RECOVERY_SECONDS]
-            longest = max((b - a for a, b in itertools.pairwise(near)), default=0.0)
-            first = next((at - fault.ended for at in times if at >= fault.ended), float("nan"))
-            lines.append(f"{fault.name:<20} {fault.ended - fault.began:>6.1f} s {longest:>10.2f} s {first:>15.2f} s")
         for name, found in self.violations.items():
             lines.append(f"VIOLATED {name}: {len(found)}")
             lines += [f"  {each}" for each in found[:5]]
@@ -124,8 +124,17 @@ def _state(node_id: int, life: int, topic: str, at: float, seen: dict[str, objec
     )
 
 
-def run(seed: int, seconds: float, names: list[str] | None = None, fault_seconds: float = 4.0) -> Result:
-    """Run a cluster with faults for about that long, then let it heal, read everything, and check the history."""
+def run(
+    seed: int,
+    seconds: float,
+    names: list[str] | None = None,
+    fault_seconds: float = 4.0,
+    control: str | None = None,
+) -> Result:
+    """Run a cluster with faults for about that long, then let it heal, read everything, and check the history.
+
+    With the control `ACKS_1` the leaders of a producer with acks=1 are killed, whose records must be lost then.
+    """
     notes, began = Notes(), time.monotonic()
     struck: list[str] = []
     with tempfile.TemporaryDirectory(prefix="pyclient-chaos-") as data_dir:
@@ -133,8 +142,11 @@ def run(seed: int, seconds: float, names: list[str] | None = None, fault_seconds
             servers = cluster.bootstrap_servers
             with Admin(servers) as admin:
                 admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3), NewTopic(CONTROL, PARTITIONS, 3)])
-            workers = _workers(notes, servers, cluster, seed)
-            nemesis = Nemesis(cluster, notes, TOPIC, PARTITIONS, seed)
+            if control is None:
+                workers = _workers(notes, servers, cluster, seed)
+            else:
+                workers, names = _control_workers(notes, servers, cluster, seed), [*CONTROL_FAULTS]
+            nemesis = Nemesis(cluster, notes, TOPIC if control is None else CONTROL, PARTITIONS, seed)
             nemesis.wait_in_sync()
             for worker in workers:
                 worker.start()
@@ -154,7 +166,9 @@ def run(seed: int, seconds: float, names: list[str] | None = None, fault_seconds
             _drain(notes, servers)
         notes.add(*_batches(Path(data_dir)))
     violations = check(notes.history, delivery_timeout=DELIVERY_SECONDS, recovery=RECOVERY_SECONDS)
-    return Result(seed, notes.history, violations, notes.failures, struck, time.monotonic() - began)
+    if control is not None and (found := list(harmless_faults(notes.history))):
+        violations["control"] = found
+    return Result(seed, notes.history, violations, notes.failures, struck, time.monotonic() - began, control)
 
 
 SETTINGS: Final = {"offsets.topic.num.partitions": 2, "replica.lag.time.max.ms": 2_000}
@@ -171,6 +185,19 @@ def _workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed: int) ->
         TheirReader("theirs-reading", notes, servers, topics),
         Member("member-1", notes, servers, TOPIC, "group"),
         Member("member-2", notes, servers, TOPIC, "group"),
+        Watching(notes, cluster, topics),
+    ]
+
+
+def _control_workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed: int) -> list[Worker]:
+    """Return two producers on the same partitions, of which only that with acks=1 may lose records."""
+    topics = {CONTROL: PARTITIONS}
+    one = OurSender("ours-one", notes, servers, CONTROL, PARTITIONS, ONE, seed + 1)
+    one.rate = 5 * RATE
+    return [
+        OurSender("ours-idempotent", notes, servers, CONTROL, PARTITIONS, IDEMPOTENT, seed),
+        one,
+        OurReader("ours-reading", notes, servers, topics, COMMITTED),
         Watching(notes, cluster, topics),
     ]
 

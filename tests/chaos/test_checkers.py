@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chaos.checkers import check, checkers, lost_by_one
+from tests.chaos.checkers import check, checkers, harmless_faults, lost_by_one
 from tests.chaos.history import (
     COMMITTED,
     FAIL,
@@ -290,6 +290,14 @@ def test_the_control_loses_records_without_a_violation() -> None:
     history = clean().add(send(0, Place("c", 0), "p5", ONE))
     assert violations(history) == {}
     assert len(lost_by_one(history)) == 1
+
+
+def test_a_control_that_loses_nothing_is_a_violation() -> None:
+    written = send(0, Place("c", 0), "p5", ONE)
+    lost = History().add(written, Fault("kill a leader", 5.0, 6.0))
+    assert list(harmless_faults(lost)) == []
+    kept = lost.add(*reads(written))
+    assert list(harmless_faults(kept)) == ["none of 1 records acknowledged with acks=1 was lost in 1 faults"]
 
 
 def test_a_transaction_that_was_seen_has_committed() -> None:

@@ -32,7 +32,8 @@ from tests.chaos.history import (
 )
 
 DELIVERY_SECONDS: Final = 60.0
-RATE: Final = 60  # records a second of each producer
+RATE: Final = 60
+"""Records a second of a producer, unless it has a rate of its own."""
 SIZE: Final = 200
 ISOLATION: Final = {COMMITTED: "read_committed", UNCOMMITTED: "read_uncommitted"}
 _KINDS: Final[dict[str, dict[str, Any]]] = {
@@ -98,8 +99,8 @@ class Sending(Worker):
     ) -> None:
         super().__init__(name, notes)
         self.servers, self.topic, self.partitions, self.kind = servers, topic, partitions, kind
+        self.rate = RATE
         self.random = random.Random(seed)
-        self._outcomes: dict[int, tuple[Value, Place, float, int]] = {}
 
     def places(self) -> Iterable[tuple[Value, Place]]:
         """Yield what to send next, at the rate, until the end."""
@@ -108,7 +109,7 @@ class Sending(Worker):
             place = Place(self.topic, self.random.randrange(self.partitions))
             yield Value(self.name, number), place
             number += 1
-            self.stopping.wait(max(0.0, began + number / RATE - time.monotonic()))
+            self.stopping.wait(max(0.0, began + number / self.rate - time.monotonic()))
 
     def note(self, value: Value, place: Place, began: float, outcome: str, offset: int | None, error: str) -> None:
         self.notes.add(Send(value, place, self.kind, outcome, offset, began, time.monotonic(), error=error))
