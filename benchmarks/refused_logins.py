@@ -4,7 +4,7 @@
 
 The two take turns in random order, each on a connection of its own, to the embedded broker in a process of its own
 that does not delay refusals. For each mechanism: the quartiles, and the chance that a login of a known user takes
-longer than one of an unknown user, with its z-score (rank-sum test): beyond 2 or 3 they could be told apart.
+longer than one of an unknown user, with its z-score (rank-sum test): beyond 2 or 3 a client could distinguish them.
 """
 
 from __future__ import annotations

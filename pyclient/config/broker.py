@@ -74,7 +74,7 @@ _SERVED: Final = (
         "the largest piece of a snapshot of the metadata",
         1,
     ),
-    Option("controller.quorum.fetch.timeout.ms", INT, 2000, "how long to believe in a leader that does not answer", 1),
+    Option("controller.quorum.fetch.timeout.ms", INT, 2000, "how long a follower waits for its leader", 1),
     Option("controller.quorum.request.timeout.ms", INT, 2000, "how long a request of the quorum may take", 1),
     Option("controller.quorum.retry.backoff.ms", INT, 20, "the pause before a failed request of the quorum", 0),
     Option("controller.quorum.voters", LIST, "", "the controllers, as in 1@host:port; empty: this node alone"),

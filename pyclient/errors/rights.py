@@ -62,6 +62,6 @@ _NEEDED: Final[Mapping[str, Mapping[int, str]]] = {
 
 
 def needed_right(api: str, code: int) -> str:
-    """Return what a client needs for a request that a broker answered with a code; empty if that is no matter of it."""
+    """Return the right that a request needs, for a broker's error code; empty if no right is missing."""
     operation = _NEEDED.get(api, {}).get(code)
     return f"this client's principal needs {operation} on {_RESOURCES[code]}" if operation else ""

@@ -54,7 +54,7 @@ _MEANINGS: Final = (
 """Words in the reasons of OpenSSL's errors, and the advice for a client; alerts are sent by the broker."""
 
 _NOT_TLS: Final = b"\x15\x03\x03\x00\x02\x02\x46"
-"""The alert `protocol_version`, for a client that speaks no TLS, to which OpenSSL says nothing."""
+"""The alert `protocol_version`, for a client without TLS: OpenSSL itself sends none."""
 
 _OTHER_NAME: Final = "connect by a name in its certificate, or set ssl_check_hostname=False"
 _ADVICE_BY_VERIFY_CODE: Final = {

@@ -1,4 +1,4 @@
-"""What a Produce response says of each batch, and the verdict on it: delivered, retry, split or failed."""
+"""Results of the batches in a Produce response, and what follows for each: delivered, retry, split or failed."""
 
 from __future__ import annotations
 

@@ -496,7 +496,7 @@ class SenderLoop:
 
     def adopted(self, record: Any, answer: Any, error: BaseException | None) -> None:
         """Handle the end of a request of the fast path (`LaneKeeper`)."""
-        with self._lock:  # acquiring it makes `LaneKeeper` adopt the record
+        with self._lock:  # acquiring it makes `LaneKeeper` take over the record
             work = record.work
         self.answered_plainly(work, answer, error)
 

@@ -53,7 +53,7 @@ class Members:
         raise ConfigError(f"there is no node {node_id!r}: the cluster has {known}")
 
     def is_down(self, node_id: int | None) -> bool:
-        """Return True for a node of the cluster that does not run, whatever the others still believe of it."""
+        """Return True for a node of the cluster that does not run, even if other nodes have not noticed it yet."""
         return any(node.id == node_id and not node.alive for node in self.nodes)
 
     def add(self, config: BrokerConfig, *, is_broker: bool, control_port: int | None) -> Broker:

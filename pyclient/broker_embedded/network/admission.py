@@ -59,7 +59,7 @@ class UnknownClients:
     """The connections on listeners with SASL or TLS that have not logged in, or not ended their TLS handshake.
 
     Above `MOST_OF_AN_ADDRESS` the oldest of the address is closed, not the new one: a client that logs in at once is
-    served although another process of its machine opens connections and leaves them.
+    served although another process of its machine opens connections without a login.
     """
 
     def __init__(self) -> None:

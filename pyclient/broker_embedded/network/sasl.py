@@ -102,7 +102,7 @@ class Users:
     def _iterations_of(self, user: str, mechanism: int) -> int:
         """Return the iterations of an unknown user: as frequent among unknown users as among those with credentials.
 
-        By weighted rendezvous hashing, so that they change for few when a user is added or removed.
+        By weighted rendezvous hashing, so that an added or removed user changes those of few unknown users.
         """
         best, chosen = -math.inf, scram.LEAST_ITERATIONS
         for (number, iterations), count in self._iterations.items():
@@ -185,7 +185,7 @@ class ScramServer:
         return self._token is not None and self._keys is None
 
     def derive_keys(self) -> Callable[[], scram.Keys]:
-        """Return a function for another thread: it derives the keys of the delegation token, which takes its time.
+        """Return a function for another thread: it derives the keys of the delegation token, which takes milliseconds.
 
         Hand its result to `keep_keys`.
         """
@@ -362,7 +362,7 @@ class SaslSession:
             self._timer = self._connection.services.timers.schedule(self._lifetime, self._guard)
 
     def end(self) -> None:
-        """Wait for no time any more: the connection has ended, or its client is known."""
+        """Cancel the deadline: the connection has ended, or its client is known."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -143,7 +143,7 @@ class BrokerConnection:
         call_soon(call_soon, self.close)  # between the two the answer is sent
 
     def refuse(self, frame: memoryview, error: errors.BrokerError) -> None:
-        """Answer a request of an authentication's middle with an error, late as any refusal; then close the socket."""
+        """Answer a request that authentication does not allow with an error, after the delay; then close the socket."""
         from pyclient.broker_embedded.faults.error_answers import failed_answer
 
         try:

@@ -25,7 +25,7 @@ def produce_lines(
 ) -> None:
     """Send key = path, value = line, header `line` = its number; acks=all, idempotent, lz4.
 
-    Tell `passed` how many were sent so far.
+    Call `passed` with the number that were sent so far.
     """
     sent = payload = 0
     started = perf_counter()
@@ -93,7 +93,7 @@ def consume_lines(
 ) -> None:
     """Read with two members until every line was read, or no record has come for a minute.
 
-    Tell `passed` how many were read so far.
+    Call `passed` with the number that were read so far.
     """
     tally = Tally()
     done = threading.Event()

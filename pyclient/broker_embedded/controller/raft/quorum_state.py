@@ -50,7 +50,7 @@ class RaftTimeouts:
     election_backoff_max: float = 1.0
     """`election.backoff.max.ms`: the longest wait of a candidate that lost, or of a voter whose leader resigned."""
     fetch: float = 2.0
-    """`fetch.timeout.ms`: how long a follower believes in a leader that does not answer."""
+    """`fetch.timeout.ms`: how long a follower waits for its leader before an election."""
     retry_backoff: float = 0.02
     """`retry.backoff.ms`: the pause before a request that failed is sent again."""
     fetch_max_wait: float = 0.5
