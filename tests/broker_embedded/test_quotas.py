@@ -1,4 +1,4 @@
-"""Quotas of bytes, of time and of mutations: how they are counted, and what a client above one is told."""
+"""Quotas of bytes, of time and of mutations: how they are counted, and the throttle times in answers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_client_that_waits_its_throttle_time_stays_near_the_quota(steps: list[tu
     assert total <= limit * (now + (WINDOWS + 1) * SECONDS) * 2 + 2 * largest
 
 
-def test_a_default_is_everybody_s_own_and_clients_are_forgotten_in_the_end() -> None:
+def test_default_quota_applies_to_each_client_and_idle_ones_are_dropped() -> None:
     quotas = ByteQuotas(PRODUCE, {(("client-id", None),): {PRODUCE: 10.0}}, windows=WINDOWS, seconds=SECONDS)
     assert quotas.charge(client("a"), 200, 0.0) > 0
     assert quotas.charge(client("b"), 50, 0.0) == 0
@@ -160,11 +160,11 @@ def broker() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def quota(client: Any, broker: Any) -> Any:
-    """Sets a quota of everybody without one; it goes with the test, and what was counted before it, too."""
+    """Sets the default quota of client ids, until the end of the test. What was counted before it has expired."""
     node_of(broker).clock.advance(WINDOWS * WINDOW)
 
     def change(key: str, value: float | None) -> None:
-        broker.advance_time(WINDOW)  # nobody is left alone any more
+        broker.advance_time(WINDOW)  # clients above their quota are served again
         named = [alter.AlterClientQuotasRequestEntityData(entity_type="client-id", entity_name=None)]
         ops = [alter.OpData(key=key, value=value or 0.0, remove=value is None)]
         entry = alter.AlterClientQuotasRequestEntryData(entity=named, ops=ops)
@@ -235,16 +235,16 @@ def test_a_client_above_its_share_of_the_broker_s_time_is_left_alone(broker: Any
     quota("request_percentage", 1e-6)
     busy, node = connect(broker), node_of(broker)
 
-    def told(version: int) -> int:
+    def throttle_ms(version: int) -> int:
         answer = busy.call(MetadataRequest(topics=[]), version)
         assert answer.controller_id == 1
         assert any(each.muted_until is not None for each in node.connections.values())
         broker.advance_time(WINDOW)
         return int(answer.throttle_time_ms)
 
-    assert [told(9), told(9)] == [1000 * WINDOW] * 2  # a window, as in Kafka
-    assert told(1) == 0  # a version that cannot tell
-    assert told(3) == 1000 * WINDOW
+    assert [throttle_ms(9), throttle_ms(9)] == [1000 * WINDOW] * 2  # a window, as in Kafka
+    assert throttle_ms(1) == 0  # a version without the field
+    assert throttle_ms(3) == 1000 * WINDOW
     quota("request_percentage", 100.0)
     broker.advance_time(WINDOWS * WINDOW)
     assert busy.call(MetadataRequest(topics=[]), 9).throttle_time_ms == 0
@@ -304,7 +304,7 @@ def test_a_strict_request_is_refused_what_another_has_to_wait_for() -> None:
     other = quotas.of_request(client("a"), 1.0, strict=False)
     other.charge(2)
     assert other.wait == pytest.approx(4)
-    quotas.of_request(client("b"), 1.0, strict=True).charge(22)  # everybody has a bucket of his own
+    quotas.of_request(client("b"), 1.0, strict=True).charge(22)  # each client has a bucket of its own
     free = MutationQuotas({}, windows=11, seconds=1.0).of_request(client("a"), 0.0, strict=True)
     free.charge(10**9)
     assert free.wait == 0
@@ -326,19 +326,19 @@ def test_topics_and_partitions_are_made_and_deleted_within_the_quota(broker: Any
         ]
         request = CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
         response = client.call(request, version)
-        return told([each.error_code for each in response.topics], response.throttle_time_ms)
+        return outcome([each.error_code for each in response.topics], response.throttle_time_ms)
 
     def grow(name: str, count: int, version: int) -> tuple[list[int], bool]:
         topics = [CreatePartitionsTopic(name=name, count=count, assignments=None)]
         response = client.call(CreatePartitionsRequest(topics=topics, timeout_ms=1, validate_only=False), version)
-        return told([each.error_code for each in response.results], response.throttle_time_ms)
+        return outcome([each.error_code for each in response.results], response.throttle_time_ms)
 
     def delete(name: str, version: int) -> tuple[list[int], bool]:
         response = client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1), version)
-        return told([each.error_code for each in response.responses], response.throttle_time_ms)
+        return outcome([each.error_code for each in response.responses], response.throttle_time_ms)
 
-    def told(codes: list[int], throttle_ms: int) -> tuple[list[int], bool]:
-        broker.advance_time((throttle_ms + 1) / 1000)  # until nothing is owed; it is told in whole milliseconds
+    def outcome(codes: list[int], throttle_ms: int) -> tuple[list[int], bool]:
+        broker.advance_time((throttle_ms + 1) / 1000)  # until the throttle time, in whole milliseconds, is over
         return codes, throttle_ms > 0
 
     assert create(names[0], names[1], version=6, validate_only=True) == ([0, 0], False)

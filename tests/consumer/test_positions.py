@@ -247,7 +247,7 @@ def test_committed_offset_older_than_the_awaited_metadata_is_validated() -> None
     assert (script.state.position, script.state.position_epoch, script.epochs) == (7, 5, [])
 
 
-def test_epoch_that_no_broker_gets_to_know_ends_the_wait_in_time() -> None:
+def test_wait_for_an_epoch_that_no_broker_has_times_out() -> None:
     script = outdated()
 
     def pass_time(seconds: float) -> Callable[[], None]:

@@ -193,7 +193,7 @@ def test_brokers_without_leader_epochs_delay_no_position() -> None:
     assert state.phase is Phase.FETCH
 
 
-def test_unknown_epoch_of_a_position_is_forgotten() -> None:
+def test_unknown_epoch_of_a_position_is_dropped() -> None:
     subscription, state = started_at_9(3, leader_epoch=50)
     state.forget_epoch()
     assert (state.phase, state.position) == (Phase.FETCH, 9)

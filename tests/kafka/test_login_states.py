@@ -1,4 +1,4 @@
-"""Logins in every odd order at a real Kafka and at our broker: both answer, refuse and close alike."""
+"""Logins with requests out of order, at a real Kafka and at our broker: both answer, refuse and close alike."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ OTHERWISE: Final = {
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[dict[tuple[str, int], str]]:
-    """Address by kind of broker, and milliseconds of a session there (0: it is without an end)."""
+    """Addresses by kind of broker and lifetime of a session in ms (0: unlimited)."""
     skip_without_kafka()
     ports = dict(zip(SESSIONS, free_ports(len(SESSIONS)), strict=True))
     listeners = "".join(f",SASL{limit}://127.0.0.1:{port}" for limit, port in ports.items())

@@ -166,14 +166,14 @@ def test_tls_to_plaintext_port_with_sasl_is_reported(run):
     [CLOSE, b"\0\0\0\4\0\0\0\1", b"\0\0\0\4\0\0\0\2", b"220 mail.example ESMTP\r\n"],
     ids=["closed", "truncated", "other-number", "other-protocol"],
 )
-def test_port_that_ends_handshakes_and_speaks_no_kafka_may_come_back(run, answer):
+def test_port_that_ends_handshakes_without_kafka_is_no_lasting_failure(run, answer):
     failure = refused_by(
         run, lambda: ScriptedBroker({ApiVersionsRequest: answer}), "perhaps the port speaks no TLS|reset by peer"
     )
     assert not failure.lasting
 
 
-def test_silent_port_is_asked_for_plaintext_only_for_a_while(run, monkeypatch):
+def test_plaintext_probe_of_a_silent_port_ends_after_its_timeout(run, monkeypatch):
     monkeypatch.setattr("pyclient.net.connect._PROBE_SECONDS", 0.01)
     failure = refused_by(
         run, lambda: ScriptedBroker({ApiVersionsRequest: SILENCE}), "perhaps the port speaks no TLS|reset by peer"

@@ -29,7 +29,7 @@ NUMBER_OF_WRITE: Final = "dying.write"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The end of a coordinator that a task asks for: of its transactional id, or of its marker's group."""
+    """A kill that a task requests: of the coordinator of its transactional id, or of its marker's group."""
 
     point: str
     kind: str  # "transactions" or "groups"
@@ -44,7 +44,7 @@ def point_of(seed: str, task: str, attempt: int, *, exactly_once: bool) -> str:
 
 
 def request_of(seed: str, task: str) -> Request:
-    """Return the end of a coordinator that a task asks for in its first attempt: not before it begins to write."""
+    """Return the kill that a task requests in its first attempt, not before it begins to write."""
     chosen = random.Random(f"{seed} {task} coordinator")
     point = chosen.choice([each for each in POINTS if not each.startswith("Consumer")])
     return Request(point, chosen.choice(["transactions", "groups"]), chosen.random() < 0.5)
@@ -64,7 +64,7 @@ def watch(owner: type, name: str, end_at: Callable[[str], None]) -> None:
 
 
 class Ends:
-    """The ends of the tasks of this process."""
+    """The kills that tasks of this process suffer or request."""
 
     def __init__(self) -> None:
         environment = os.environ
@@ -76,7 +76,7 @@ class Ends:
         self._asked: set[str] = set()
 
     def at(self, point: str) -> None:
-        """End the process, or ask for the end of a coordinator, if the task of this process does so at this point."""
+        """Kill this process, or request the kill of a coordinator, if that is due for its task at this point."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -95,13 +95,13 @@ class Ends:
             os._exit(9)
 
     def _ask(self, request: Request, task: str, context: Any) -> None:
-        """Leave a file that names the coordinator; the one who ends it takes the file away."""
+        """Write a file that names the coordinator; the process that kills it removes the file."""
         query = context.getLocalProperty("sql.streaming.queryId") or f"write-{task.partition('-')[0]}"
         place, draft = self._requests / task, self._requests / f".{task}"
         draft.write_text(f"{request.kind} pyclient-sink-{query}-{context.partitionId()} {request.point}")
         draft.rename(place)
         while request.waits and place.exists():
-            sleep(0.02)  # between two looks
+            sleep(0.02)  # polls for the file's removal
 
 
 def main() -> None:

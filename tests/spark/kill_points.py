@@ -31,7 +31,7 @@ MODES: Final = (
     "exactly-once-batches",
     "exactly-once-function",
 )
-"""The topics to which is copied, named by guarantee and way."""
+"""The target topics, named after the guarantee and the kind of write."""
 
 
 def check(mode: str, expected: int, found: list[int]) -> list[str]:
@@ -51,7 +51,7 @@ def check(mode: str, expected: int, found: list[int]) -> list[str]:
 
 
 def check_kills(plan: Plan, modes: list[str], killed: Counter[str]) -> list[str]:
-    """Return what is wrong if fewer workers or coordinators were killed than were to be."""
+    """Return a text for each kind of process of which fewer were killed than planned."""
     once = sum(mode.startswith("exactly-once") for mode in modes)
     coordinators = sum(killed[f"coordinators of {kind}"] for kind in COORDINATORS)
     return [
@@ -67,7 +67,7 @@ def check_kills(plan: Plan, modes: list[str], killed: Counter[str]) -> list[str]
 def main() -> int:
     """Run the copies under kills and print what was killed and found; return 1 if rows are lost or repeated.
 
-    Return 1, too, if fewer workers were killed than were to be: then the run has shown less than it says.
+    Return 1, too, if fewer workers were killed than planned, as the run proves too little then.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.spark.kill_points", description=__doc__)
     parser.add_argument("--kills", type=int, default=1000, help="worker processes that are killed, in all copies")

@@ -21,7 +21,7 @@ from pyclient.errors import UnknownTopicOrPartition
 
 PARTITIONS: Final = 4
 ROWS: Final = 50  # of a task
-SECONDS: Final = 900.0  # after which a query that has not ended is taken to hang, plus one for each kill
+SECONDS: Final = 900.0  # a query that takes longer, plus one for each kill, counts as hanging
 QUERY_FAILURES: Final = 20
 DOWN_SECONDS: Final = 4.0  # the longest time for which a broker is down
 COORDINATORS: Final = {"transactions": "__transaction_state", "groups": "__consumer_offsets"}
@@ -42,7 +42,7 @@ class Plan:
     def batches(self, mode: str) -> int:
         """Return the number of micro-batches with enough tasks for the kills; some attempts do not reach their point.
 
-        A task that asks for the end of a coordinator is not killed itself.
+        A task that requests the kill of a coordinator is not killed itself.
         """
         return ceil((1.2 * self.kills / self.ends_of_task + self._requests(mode)) / PARTITIONS)
 
@@ -51,12 +51,12 @@ class Plan:
         return self.batches(mode) * PARTITIONS * ROWS
 
     def asking(self, mode: str) -> list[str]:
-        """Return the tasks that ask for the end of a coordinator."""
+        """Return the tasks that request the kill of a coordinator."""
         tasks = [f"{batch}-{partition}" for batch in range(self.batches(mode)) for partition in range(PARTITIONS)]
         return random.Random(f"{self.seed} {mode} coordinators").sample(tasks, self._requests(mode))
 
     def _requests(self, mode: str) -> int:
-        """Return the number of tasks that ask; some of them do not reach their point."""
+        """Return the number of tasks that request one; some of them do not reach their point."""
         return ceil(1.2 * self.coordinator_kills) if mode.startswith("exactly-once") else 0
 
 
@@ -76,7 +76,7 @@ class Brokers:
         self._kill(self._some(), "brokers")
 
     def kill_coordinator(self, request: Path) -> None:
-        """Kill the coordinator that a task asks for, and take its request away; later if it has none just now."""
+        """Kill the coordinator that a task names, and remove its request; do nothing while it has no coordinator."""
         kind, name, _point = request.read_text().split()
         self.start()
         node = self._coordinator(COORDINATORS[kind], name)
@@ -167,7 +167,7 @@ class KilledCopy:
                 for request in self._requests.glob("[0-9]*"):
                     self._brokers.kill_coordinator(request)
                 self._brokers.start(when_due=True)
-                sleep(0.05)  # between two looks
+                sleep(0.05)  # polls the driver's state
         finally:
             if driver.poll() is None:
                 os.killpg(driver.pid, signal.SIGKILL)

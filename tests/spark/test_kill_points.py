@@ -28,7 +28,7 @@ def test_the_check_sees_lost_and_repeated_rows() -> None:
     assert "never sent" in check("at-least-once-stream", 1, [0, 7])[0]
 
 
-def test_the_check_sees_that_too_few_processes_were_killed() -> None:
+def test_check_fails_if_too_few_processes_were_killed() -> None:
     plan = Plan(1, 50, 0, 0, 3, 8)
     both = ["at-least-once-stream", "exactly-once-stream"]
     enough = {"workers": 100, "coordinators of transactions": 1, "coordinators of groups": 2}
@@ -54,7 +54,7 @@ def test_a_seed_chooses_the_same_points_again_and_all_of_them() -> None:
     assert not any("ransaction" in point for point in chosen(False))
 
 
-def test_a_seed_chooses_the_tasks_that_ask_for_the_end_of_a_coordinator() -> None:
+def test_seed_chooses_the_tasks_that_request_a_kill() -> None:
     plan = Plan(3, 100, 0, 0, 10, 8)
     assert plan.asking("at-least-once-stream") == []
     tasks = plan.asking("exactly-once-stream")
@@ -67,7 +67,7 @@ def test_a_seed_chooses_the_tasks_that_ask_for_the_end_of_a_coordinator() -> Non
     assert len({(request.kind, request.waits) for request in requests}) == 4
 
 
-def test_the_killed_broker_is_the_coordinator_that_a_task_asks_for(tmp_path: Path) -> None:
+def test_killed_broker_is_the_coordinator_that_a_task_names(tmp_path: Path) -> None:
     name, request = "pyclient-sink-q-0", tmp_path / "0-0"
     with EmbeddedCluster(brokers=3) as cluster:
         brokers = Brokers(cluster, random.Random(1))

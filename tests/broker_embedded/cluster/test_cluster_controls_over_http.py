@@ -47,7 +47,7 @@ class Controls:
         return sorted(answer["isr"])
 
     def broker_epoch(self, node: int) -> int:
-        """Return the epoch of a broker's present life."""
+        """Return the broker epoch, which a restart changes."""
         epoch: int = self.get(f"/nodes/{node}/broker")["broker_epoch"]
         return epoch
 
@@ -85,7 +85,7 @@ def test_stop_hands_the_leadership_over_and_start_brings_the_node_back(controls:
     assert controls.isr("stopped", 3) == [1, 2, 3]
 
 
-def test_restart_begins_a_new_life_of_one_node_or_of_all(controls: Controls) -> None:
+def test_restart_of_one_node_or_of_all_changes_broker_epochs(controls: Controls) -> None:
     before = [controls.broker_epoch(node) for node in (1, 2, 3)]
     controls.post("/cluster/restart", node=2)
     after = [controls.broker_epoch(node) for node in (1, 2, 3)]

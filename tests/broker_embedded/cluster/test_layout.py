@@ -158,7 +158,7 @@ def test_reserved_port_refuses_connections_until_a_node_listens() -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere any port may be taken by a connection")
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-def test_reserved_port_is_none_that_connections_get(host: str) -> None:
+def test_reserved_port_is_not_assigned_to_connections(host: str) -> None:
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
         first, last = map(int, file.read().split())
     reserved = [ReservedPort(host) for _ in range(50)]

@@ -1,4 +1,4 @@
-"""Clients that are not known yet: unfinished TLS handshakes, refused logins, too many of one address."""
+"""Clients before their login: unfinished TLS handshakes, refused logins, too many of one address."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_thousands_of_half_open_tls_handshakes_delay_no_other_client(encrypted: 
         until(lambda: connections_of(encrypted) == 0)
 
 
-def test_oldest_half_open_handshake_of_an_address_gives_way(encrypted: EmbeddedCluster) -> None:
+def test_oldest_half_open_handshake_of_an_address_is_closed(encrypted: EmbeddedCluster) -> None:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(connect(encrypted)) for _ in range(MOST_OF_AN_ADDRESS + 10)]
         until(lambda: not is_open(sockets[9]))
@@ -122,7 +122,7 @@ def test_oldest_half_open_handshake_of_an_address_gives_way(encrypted: EmbeddedC
         assert is_open(elsewhere)
 
 
-def test_clients_that_have_logged_in_do_not_give_way(
+def test_clients_that_have_logged_in_are_not_closed(
     with_logins: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     known = [RawClient(with_logins.bootstrap_servers) for _ in range(MOST_OF_AN_ADDRESS)]
@@ -148,7 +148,7 @@ def test_clients_without_security_are_not_limited() -> None:
 
 
 def refused_login(client: RawClient) -> tuple[Any, int]:
-    """Send a wrong password; return what the answer is to."""
+    """Send a wrong password; return the request's class and version."""
     client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
     client.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), 2)
     return SaslAuthenticateRequest, 2

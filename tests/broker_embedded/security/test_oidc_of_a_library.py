@@ -66,7 +66,7 @@ class Credentials(ClientCredentialsGrant):
 
 
 class Assertions:
-    """What Authlib asks the application about assertions: their audience, and the key of a client."""
+    """The application's answers to Authlib about assertions: their audience, and the key of a client."""
 
     def get_audiences(self) -> list[str]:
         return [request.base_url]
@@ -208,7 +208,7 @@ def test_jwt_bearer_grant_logs_in_as_the_user(cluster: EmbeddedCluster, url: str
     assert_carries_messages(cluster, "alice", by_grant(url, tmp_path))
 
 
-def test_wrong_secret_is_refused_in_the_servers_words(cluster: EmbeddedCluster, url: str) -> None:
+def test_error_of_a_wrong_secret_quotes_the_server(cluster: EmbeddedCluster, url: str) -> None:
     error = refusal(cluster, by_secret(url, "hunter3"))
     says = "HTTP status 401: invalid_client, The client cannot authenticate with methods: ['client_secret_basic'"
     assert f"{url}/token gave no token to client 'service': {says}" in error
@@ -229,7 +229,7 @@ def test_wrong_secret_is_refused_in_the_servers_words(cluster: EmbeddedCluster, 
     ],
     ids=lambda value: getattr(value, "__name__", None) or (next(iter(value)) if isinstance(value, dict) else ""),
 )
-def test_wrong_assertion_is_refused_in_the_servers_words(
+def test_error_of_a_wrong_assertion_quotes_the_server(
     cluster: EmbeddedCluster, url: str, tmp_path: Path, options_of: Any, change: dict[str, Any], says: str
 ) -> None:
     error = refusal(cluster, options_of(url, tmp_path, **change))

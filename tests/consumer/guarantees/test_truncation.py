@@ -61,8 +61,8 @@ def test_truncation_without_a_policy_raises_until_the_user_seeks(script: Scripte
     assert offsets(read(consumer, 30)) == [*range(30)]
     script.elect(*CUT, leader_epoch=5)
     for _ in range(3):
-        told = str(truncated(consumer))
-        assert "t-0: the log was truncated: epoch 4 ends at offset 20 and this consumer is at 30" in told
+        text = str(truncated(consumer))
+        assert "t-0: the log was truncated: epoch 4 ends at offset 20 and this consumer is at 30" in text
     consumer.seek(T, 20)
     assert offsets(read(consumer, 25)) == [*range(20, 45)]
 
@@ -107,7 +107,7 @@ def test_leader_changes_without_truncation_give_each_record_once(script: Scripte
     assert script.listed == listed
 
 
-def test_leader_that_was_replaced_unknowingly_resets_no_newer_position(script: ScriptedLog, start: Start) -> None:
+def test_replaced_leader_resets_no_position_of_a_newer_epoch(script: ScriptedLog, start: Start) -> None:
     consumer = start("earliest")
     assert offsets(read(consumer, 30)) == [*range(30)]
     listed, asked = script.listed, script.first.count(MetadataRequest)
@@ -120,7 +120,7 @@ def test_leader_that_was_replaced_unknowingly_resets_no_newer_position(script: S
     assert script.listed == listed
 
 
-def test_position_of_an_unknown_epoch_is_read_in_the_end(script: ScriptedLog, start: Start) -> None:
+def test_position_of_an_unknown_epoch_is_read_after_the_timeout(script: ScriptedLog, start: Start) -> None:
     consumer = start("earliest", default_api_timeout_ms=300)
     assert offsets(read(consumer, 30)) == [*range(30)]
     consumer.seek(T, OffsetAndMetadata(25, "", 99))  # of another cluster
