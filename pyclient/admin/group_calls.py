@@ -103,26 +103,25 @@ class GroupCalls:
     async def _describe(self, group_id: str, deadline: Deadline) -> GroupDescription:
         """Describe a group of the consumer protocol if the broker knows it as such, else as a classic group."""
         try:
-            request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
-            node_id, response, _version = await self._call_coordinator(
-                group_id,
-                "describing",
-                lambda _version: request,
-                lambda answer, _version: _error_code(answer.groups, group_id, "describing"),
-                deadline,
-            )
-            return groups.consumer_description(response.groups[0], node_id)
+            consumer = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+            return groups.consumer_description(*await self._ask_about(group_id, consumer, deadline))
         except (GroupIdNotFound, UnsupportedVersion):
             pass  # a classic group, or a broker before Kafka 3.7
         classic = DescribeGroupsRequest(groups=[group_id])
+        return groups.classic_description(*await self._ask_about(group_id, classic, deadline))
+
+    async def _ask_about(
+        self, group_id: str, request: ConsumerGroupDescribeRequest | DescribeGroupsRequest, deadline: Deadline
+    ) -> tuple[Any, int]:
+        """Return a description of the group and the coordinator's node id."""
         node_id, response, _version = await self._call_coordinator(
             group_id,
             "describing",
-            lambda _version: classic,
+            lambda _version: request,
             lambda answer, _version: _error_code(answer.groups, group_id, "describing"),
             deadline,
         )
-        return groups.classic_description(response.groups[0], node_id)
+        return response.groups[0], node_id
 
     async def delete(self, group_ids: Iterable[str], deadline: Deadline) -> None:
         """Delete groups and their offsets."""

@@ -8,35 +8,8 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING or os.environ.get("PYCLIENT_PURE") == "1":
-    from pyclient.records._pure import (
-        IMPLEMENTATION,
-        BatchBuilder,
-        BatchOutcome,
-        ColumnsBuilder,
-        OutcomeHandle,
-        PlacedBatch,
-        Record,
-        RecordAppender,
-        RecordChain,
-        RecordHandle,
-        RecordSender,
-        TopicLanes,
-        check_rows,
-        count_intact,
-        decode_batch,
-        decode_payload,
-        decode_varint,
-        encode_varint,
-        find_batches,
-        murmur2,
-        partition_for_key,
-        record_size_bound,
-        release_spare_memory,
-        rows_by_partition,
-        validate_records,
-    )
-else:
+_compiled = False  # True when every name was imported
+if not TYPE_CHECKING and os.environ.get("PYCLIENT_PURE") != "1":
     try:
         from pyclient.records._speedups import (
             IMPLEMENTATION,
@@ -65,6 +38,8 @@ else:
             rows_by_partition,
             validate_records,
         )
+
+        _compiled = True
     except ImportError as error:
         absent = isinstance(error, ModuleNotFoundError) and error.name == "pyclient.records._speedups"
         if not absent:  # it was built from another version of the sources
@@ -77,33 +52,34 @@ else:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        from pyclient.records._pure import (
-            IMPLEMENTATION,
-            BatchBuilder,
-            BatchOutcome,
-            ColumnsBuilder,
-            OutcomeHandle,
-            PlacedBatch,
-            Record,
-            RecordAppender,
-            RecordChain,
-            RecordHandle,
-            RecordSender,
-            TopicLanes,
-            check_rows,
-            count_intact,
-            decode_batch,
-            decode_payload,
-            decode_varint,
-            encode_varint,
-            find_batches,
-            murmur2,
-            partition_for_key,
-            record_size_bound,
-            release_spare_memory,
-            rows_by_partition,
-            validate_records,
-        )
+if TYPE_CHECKING or not _compiled:
+    from pyclient.records._pure import (
+        IMPLEMENTATION,
+        BatchBuilder,
+        BatchOutcome,
+        ColumnsBuilder,
+        OutcomeHandle,
+        PlacedBatch,
+        Record,
+        RecordAppender,
+        RecordChain,
+        RecordHandle,
+        RecordSender,
+        TopicLanes,
+        check_rows,
+        count_intact,
+        decode_batch,
+        decode_payload,
+        decode_varint,
+        encode_varint,
+        find_batches,
+        murmur2,
+        partition_for_key,
+        record_size_bound,
+        release_spare_memory,
+        rows_by_partition,
+        validate_records,
+    )
 
 
 @cache

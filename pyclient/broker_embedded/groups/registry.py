@@ -19,7 +19,7 @@ from pyclient.broker_embedded.groups.log_records import (
     encode_group,
     encode_offset,
 )
-from pyclient.broker_embedded.groups.partitioning import partition_for_id
+from pyclient.broker_embedded.groups.partitioning import partition_in
 from pyclient.broker_embedded.groups.pending_offsets import PendingOffsets
 from pyclient.broker_embedded.groups.replay import Replay
 from pyclient.broker_embedded.groups.state import EMPTY, ClassicGroup
@@ -122,10 +122,7 @@ class GroupRegistry:
 
         Raise `NotCoordinator` if the topic does not exist: only FindCoordinator creates it.
         """
-        partitions = self.runtime.partition_count()
-        if not partitions:
-            raise NotCoordinator("__consumer_offsets does not exist: send FindCoordinator first")
-        return partition_for_id(group_id, partitions)
+        return partition_in("__consumer_offsets", group_id, self.runtime.partition_count())
 
     def find(self, group_id: str) -> GroupEntry | None:
         """Return the group, None if it does not exist.

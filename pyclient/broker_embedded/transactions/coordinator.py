@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pyclient.broker_embedded.groups.partitioning import partition_for_id
+from pyclient.broker_embedded.groups.partitioning import partition_in
 from pyclient.broker_embedded.transactions.events import (
     AddPartitions,
     CompleteLater,
@@ -157,10 +157,7 @@ class TransactionCoordinator:
 
         Raise `NotCoordinator` if the topic does not exist: only FindCoordinator creates it.
         """
-        partitions = self.runtime.partition_count()
-        if not partitions:
-            raise NotCoordinator("__transaction_state does not exist: send FindCoordinator first")
-        return partition_for_id(transactional_id, partitions)
+        return partition_in("__transaction_state", transactional_id, self.runtime.partition_count())
 
     def _replay(self, partition: int) -> dict[str, TransactionMetadata]:
         found: dict[str, TransactionMetadata] = {}
