@@ -16,7 +16,7 @@ SUBSET := tests/test_config.py tests/test_errors.py tests/test_serialization.py 
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-pure test-free-threaded test-without-gil test-python test-subset test-slow test-kafka kerberos
-.PHONY: fuzz torture chaos chaos-copy plants simulate lint sync-clients docs bench clean
+.PHONY: fuzz torture chaos chaos-copy chaos-spark plants simulate lint sync-clients docs bench clean
 
 help:
 	@echo "make demo        run the main job: real input through producer, broker, consumer group and Spark"

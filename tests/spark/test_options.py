@@ -130,6 +130,39 @@ def test_invalid_option_is_refused(given: dict[str, str], query: str, said: str)
     assert said in problems({**SUBSCRIBED, **given}, query)
 
 
+@pytest.mark.parametrize("query", ["batch", "stream"])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("auto.offset.reset", "use startingOffsets"),
+        ("enable.auto.commit", "use commitGroupId to show progress in a group"),
+        ("key.deserializer", "keys are bytes: use keyFormat"),
+        ("value.deserializer", "values are bytes: use valueFormat"),
+        ("interceptor.classes", "they are classes of Java"),
+    ],
+)
+def test_client_option_the_source_sets_itself_is_refused(name: str, reason: str, query: str) -> None:
+    text = problems({**SUBSCRIBED, f"kafka.{name}": "x"}, query)
+    assert f"kafka.{name} is not accepted: " in text
+    assert reason in text
+
+
+@pytest.mark.parametrize("query", ["batch", "stream"])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("key.serializer", "keys are bytes or text: convert"), ("value.serializer", "values are bytes or text: convert")],
+)
+def test_client_option_the_sink_sets_itself_is_refused(name: str, reason: str, query: str) -> None:
+    with pytest.raises(errors.ConfigError) as caught:
+        sink_options({**SERVERS, "topic": "t", f"kafka.{name}": "x"}, query)  # type: ignore[arg-type]
+    assert f"kafka.{name} is not accepted: {reason}" in str(caught.value)
+
+
+def test_java_serializers_are_left_out_of_a_sources_client() -> None:
+    given = {**SUBSCRIBED, "kafka.key.serializer": "x", "kafka.value.serializer": "x"}
+    assert source_options(given, "batch").client == source_options(SUBSCRIBED, "batch").client
+
+
 def test_offsets_and_assign_name_the_same_partitions() -> None:
     given = {**SERVERS, "assign": '{"t": [0, 1]}', "startingOffsets": '{"t": {"0": 1}}'}
     assert "only one of them has t-1" in problems(given)
@@ -182,8 +215,6 @@ def test_the_sink_takes_sparks_options() -> None:
     given = {**SERVERS, "topic": "t", "kafka.acks": "all", "checkpointlocation": "/c", "queryname": "q"}
     read = sink_options(given, "batch")
     assert (read.topic, read.client) == ("t", {"bootstrap.servers": "h:9092", "acks": "all"})
-    with pytest.raises(errors.ConfigError, match=r"kafka\.key\.serializer is not accepted"):
-        sink_options({**SERVERS, "kafka.key.serializer": "x"}, "batch")
     with pytest.raises(errors.ConfigError, match="unknown option topics"):
         sink_options({**SERVERS, "topics": "t"}, "batch")
 
