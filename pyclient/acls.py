@@ -9,7 +9,7 @@ E = TypeVar("E", bound=IntEnum)
 
 
 class ResourceType(IntEnum):
-    """What an ACL is about."""
+    """The types of resources that ACLs are for."""
 
     UNKNOWN = 0
     ANY = 1
@@ -22,7 +22,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How an ACL names resources. ANY and MATCH are of filters."""
+    """The ways in which an ACL names resources. ANY and MATCH are for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -32,7 +32,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What is done."""
+    """The operations that an ACL allows or denies."""
 
     UNKNOWN = 0
     ANY = 1
@@ -69,7 +69,7 @@ ANY_USER: Final = "User:*"
 class AclBinding(NamedTuple):
     """One ACL: `principal`, like `User:alice`, may do `operation` from `host` to the resources with that name.
 
-    The name `*` with LITERAL means all resources of the type, `User:*` everybody, the host `*` any.
+    The name `*` with LITERAL means all resources of the type, `User:*` all users, the host `*` any.
     """
 
     resource_type: ResourceType

@@ -108,7 +108,7 @@ class BrokerNode:
         self.admission = Admission(self.env, self.descriptors, self._connection_of)
         self.listeners = NodeListeners(self.env, self.admission, self.descriptors, sockets)
         self.authorizer = _authorizer_of(config, self.image, self._is_loaded) if config.has_authorizer else None
-        """Decides about requests by ACLs; None: everybody may do everything."""
+        """Decides about requests by ACLs; None: all users may do everything."""
         self.authorization = _authorization() if config.has_authorizer else None
         self._link = sockets.link
         self._disk_thread = disk_thread

@@ -43,7 +43,7 @@ class CloseConnection(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What `@handles` says of a handler."""
+    """The arguments of `@handles` for one handler."""
 
     request: type[Request[Any]]
     versions: tuple[int, int]

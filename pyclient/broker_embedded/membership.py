@@ -44,7 +44,7 @@ _PROBE_TIMEOUT: Final = 2.0
 
 
 class ClusterMembership:
-    """What a node with other nodes has in addition; a node that is alone has none of it.
+    """The parts of a node that only a cluster of several nodes needs.
 
     The node's image has what is committed; while this node is the active controller, its controller works on a copy
     that is ahead. Clients are served once the image is up to date; the node registers as a broker then.

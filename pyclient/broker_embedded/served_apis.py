@@ -8,7 +8,7 @@ from typing import Final
 
 
 class ListenerType(Flag):
-    """Who connects to a listener: clients and brokers, or the nodes of the metadata quorum to a controller.
+    """The peers that connect to a listener: clients and brokers, or nodes of the quorum to a controller.
 
     SASL and SASL_CONTROLLER are those at which they authenticate themselves.
     """

@@ -1,6 +1,6 @@
-"""What every client knows of its cluster, and how it reaches it.
+"""The metadata of a client's cluster, its connections and its requests.
 
 `ClusterClient` sends requests to nodes, to the leader of a partition or to a coordinator, and retries what may be
 retried. `MetadataUpdater` keeps the `ClusterMetadata` fresh, `ConnectionPool` the `NodeConnection`s, `Coordinators`
-where groups are coordinated.
+the nodes that coordinate groups and transactions.
 """

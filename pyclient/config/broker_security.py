@@ -62,7 +62,7 @@ SECURITY_OPTIONS: Final = (
         "authorizer.class.name",
         STRING,
         "",
-        "Kafka's StandardAuthorizer decides by ACLs; empty: everybody may do everything",
+        "Kafka's StandardAuthorizer decides by ACLs; empty: all users may do everything",
         choices=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
     ),
     Option("inter.broker.listener.name", STRING, None, "the listener that other brokers use"),

@@ -500,7 +500,7 @@ class ClientConfig:
 
     @property
     def logs_in_by_token(self) -> bool:
-        """Whether user and password are those of a delegation token."""
+        """True if user and password are those of a delegation token."""
         if self.sasl_tokenauth or self.sasl_jaas_config is None:
             return self.sasl_tokenauth
         return read_jaas(self.sasl_jaas_config).by_token

@@ -44,7 +44,7 @@ UNKNOWN, BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = Conf
 
 
 class Support(Enum):
-    """How far an option is supported."""
+    """The degrees of support for an option."""
 
     SERVED = "served"
     WITHOUT_EFFECT = "without effect"  # its value is checked, stored and shown, and nothing else

@@ -53,7 +53,7 @@ _EXAMPLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class KerberosEntry:
-    """What an entry for Krb5LoginModule says; without a keytab, tickets come from a ticket cache."""
+    """An entry for Krb5LoginModule; without a keytab, tickets come from a ticket cache."""
 
     keytab: str | None = None
     ticket_cache: str | None = None
@@ -69,7 +69,7 @@ class Login:
     username: str = ""
     password: str = field(default="", repr=False)
     by_token: bool = False
-    """Whether they are the id and the HMAC of a delegation token."""
+    """True if they are the id and the HMAC of a delegation token."""
     scope: str | None = None
     extensions: dict[str, str] = field(default_factory=dict)
     kerberos: KerberosEntry = KerberosEntry()
@@ -84,7 +84,7 @@ def checked_jaas(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLogin:
-    """What an entry of a broker's JAAS configuration says: its own user, if any, and the passwords of PLAIN's users."""
+    """An entry of a broker's JAAS configuration: its own user, if any, and the passwords of PLAIN's users."""
 
     mechanisms: frozenset[str]
     own: tuple[str, str] | None = field(repr=False)

@@ -252,7 +252,7 @@ def _describe(offsets: Offsets) -> str:
 
 
 class CommittingMember(Protocol):
-    """What a commit needs of the group's member."""
+    """The group's member, as far as commits need it."""
 
     def commit_identity(self, partitions: Iterable[TopicPartition]) -> tuple[int, str]:
         """Return the generation and member id to commit with; raise `CommitFailed` if the partitions are not owned."""

@@ -1,4 +1,4 @@
-"""What the parts of one consumer share."""
+"""The objects that the parts of one consumer share."""
 
 from __future__ import annotations
 

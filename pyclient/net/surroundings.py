@@ -1,4 +1,4 @@
-"""What clients and nodes take from the process they run in: clock, random generators, the way to open a connection."""
+"""The clock, random generators and connector that clients and nodes take from their process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends a loop of transactions: an event of threads or of asyncio, or a signal; and its pauses between failures."""
+"""End a loop of transactions by an event of threads or of asyncio, or by a signal; pause between its failures."""
 
 from __future__ import annotations
 

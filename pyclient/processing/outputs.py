@@ -1,4 +1,4 @@
-"""What a function of the user makes of a record, and the headers of a record that goes to a dead-letter topic."""
+"""The outputs of a user's function for a record, and the headers of a record that goes to a dead-letter topic."""
 
 from __future__ import annotations
 

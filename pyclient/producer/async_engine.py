@@ -127,7 +127,7 @@ class AsyncEngine:
 
     @property
     def state(self) -> str:
-        """What `repr` says of the producer."""
+        """The state that `repr` shows."""
         if self.closed or self.core is None:
             return "closed" if self.closed else "new"
         return self.core.state

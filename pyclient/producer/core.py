@@ -402,7 +402,7 @@ class ProducerCore:
 
     @property
     def state(self) -> str:
-        """What `repr` says of the producer."""
+        """The state that `repr` shows."""
         return "closed" if self.closed else f"open, {len(self.accumulator.incomplete)} batches unconfirmed"
 
     def metrics(self) -> dict[str, Any]:

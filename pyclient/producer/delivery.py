@@ -197,7 +197,7 @@ class DeliveryDesk:
                 raise RuntimeError("futures were waited for on the event loop that completes them")
             latch = Latch()
             self._waiters.append(latch.open)
-            if not self._any_untold(deliveries):  # `told` may have run before it could see the latch
+            if not self._any_untold(deliveries):  # `told` may have run before the latch was in the list
                 break
             if not latch.wait(None if end is None else end - self.clock.monotonic()):
                 return False

@@ -256,7 +256,7 @@ class Engine:
 
     @property
     def state(self) -> str:
-        """What `repr` says of the producer."""
+        """The state that `repr` shows."""
         return self.core.state
 
     def health(self) -> dict[str, Any]:

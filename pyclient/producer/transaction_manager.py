@@ -80,7 +80,7 @@ class TransactionState(Enum):
 
 
 class TransactionEvent(Enum):
-    """What changes a state."""
+    """The events that change the state."""
 
     INITIALIZE = "init_transactions()"
     INITIALIZED = "the coordinator assigned producer id and epoch"

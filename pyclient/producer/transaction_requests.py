@@ -134,7 +134,7 @@ def end_transaction(transactional_id: str, ids: ProducerIds, *, commit: bool, ne
 
 
 class Consequence(Enum):
-    """What an error code of a transaction's request means for the transaction."""
+    """The consequences of an error code for the transaction."""
 
     RETRY = "retry"
     ABORT = "abort"

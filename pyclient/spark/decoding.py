@@ -23,7 +23,7 @@ Check = Callable[[Any], None]
 """Raises `TypeError` for a value that Arrow would convert to a different one."""
 
 _BLANKS: Final = " \t\n\r"
-"""What JSON allows around a value."""
+"""The characters that JSON allows around a value."""
 
 _NO_NUMBERS: Final = r"[:,\[\s-]Inf[,}\]\s]|-NaN"
 """Matches every text with Inf or -NaN in place of a number, and few others."""
@@ -143,8 +143,8 @@ def _without_header(values: pa.Array) -> pa.Array:
 def _from_json(values: pa.Array, wanted: pa.StructType) -> pa.Array:
     """Read all values as one text, with a newline after each.
 
-    A value that is no JSON by itself cannot pass as a part of its neighbours, or as several values. No string of JSON
-    contains a newline, so each newline is outside of strings. Values begin with { and end with }; between } and { JSON
+    A value that is no JSON by itself cannot pass as a part of others, or as several values. No string of JSON contains
+    a newline, so each newline is outside of strings. Values begin with { and end with }; between } and { JSON
     allows blanks only where one object ends and the next begins. So every value is one object or more, and as many
     rows as values leave one for each.
     """

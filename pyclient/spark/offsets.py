@@ -38,7 +38,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a query begins or ends.
+    """The start or the end of a query.
 
     `kind` is "earliest" or "latest", "offsets" with `values` (numbers, EARLIEST or LATEST), "times" with
     `values` in epoch milliseconds, or "time" with one `time_ms` for all partitions.

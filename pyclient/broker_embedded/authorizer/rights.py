@@ -18,7 +18,7 @@ _ERRORS: Final = {
 }
 
 Wanted = tuple[AclOperation, ResourceType, str]
-"""What is asked of the authorizer: an operation, on a resource of a type, with a name."""
+"""A right to check: an operation, on a resource of a type, with a name."""
 
 
 class Whole(NamedTuple):

@@ -42,10 +42,10 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 _LISTENER: Final = "CONTROLLER"
 _ASK_SECONDS: Final = 5.0
-"""How long one AddRaftVoter waits until the change is committed."""
+"""Seconds that one AddRaftVoter waits until the change is committed."""
 
 _TAKE_BACK_SECONDS: Final = 10.0
-"""How long a controller that could not be added is removed again, at most."""
+"""Seconds within which a controller that could not be added is removed again."""
 
 
 def format_controllers(cluster_id: str, directories: Mapping[int, str], addresses: Mapping[int, str]) -> None:

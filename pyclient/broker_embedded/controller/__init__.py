@@ -1,7 +1,7 @@
 """The cluster's metadata: what it is, how it changes, and where it is kept.
 
 `Controller` checks changes of topics and partitions and appends them to the `MetadataLog`, from which a start replays
-them into the `MetadataImage` that everybody reads; a `MetadataDelta` is what some records changed. In a cluster of
+them into the `MetadataImage` that all parts read; a `MetadataDelta` is what some records changed. In a cluster of
 several nodes `cluster_control.py` decides about brokers (registration, heartbeats, fencing, shutdown) and
 `replication_control.py` about partitions (ISRs, elections, reassignments); `partition_elections.py`, `reassignment.py`
 and `placement.py` are their parts. `config_changes.py`, `client_quotas.py`, `scram.py` and `features.py` do the same

@@ -68,7 +68,7 @@ class Times(NamedTuple):
 
 
 class BrokerLifecycle:
-    """What a broker says to the controller, from its start to its stop.
+    """The requests of a broker to the controller, from its start to its stop.
 
     `registration` is the request that it registers with. `due` is when `request` has something to send, `epoch` the
     broker's epoch. `refusal` is the last error with which the registration was refused.
@@ -103,17 +103,17 @@ class BrokerLifecycle:
             self._hurry(now)
 
     def metadata_applied(self, now: float) -> None:
-        """The broker has read more of the metadata: one that waits to be unfenced says so at once."""
+        """Note that more of the metadata is applied: a broker that waits to be unfenced sends a heartbeat at once."""
         if self.state in (BrokerState.STARTING, BrokerState.RECOVERY) and self.epoch != NO_EPOCH:
             self._hurry(now)
 
     def connection_lost(self, now: float) -> None:
-        """The connection to the controller ended: it must hear soon that this broker is alive."""
+        """Note that the connection to the controller ended: the next heartbeat must not wait for its interval."""
         if self.state is not BrokerState.SHUTTING_DOWN:
             self._hurry(now)
 
     def directory_failed(self, directory: UUID, now: float) -> None:
-        """A log directory has failed: the controller must hear of it, which moves the leadership of what is there."""
+        """Note that a log directory failed: the controller moves its leaderships once a heartbeat reports it."""
         self._offline.append(directory)
         self._hurry(now)
 
@@ -228,7 +228,7 @@ class LifecycleLoop:
         self.on_registered: Callable[[], object] = lambda: None
         """Called when the controller has registered the broker, whose own metadata may or may not have it already."""
         self.heard = env.loop.time()
-        """When the controller answered last, by the loop's clock."""
+        """The loop's time of the controller's last answer."""
 
     def start(self) -> None:
         """Register."""

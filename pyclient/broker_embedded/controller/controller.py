@@ -353,7 +353,7 @@ class Controller:
             for option, value in changes.items()
         ]
         if _MIN_ISR in changes and self._image.features.get(ELR_VERSION, 0):
-            # who is eligible as a leader depends on it; an empty name stands for all topics
+            # the eligible leader replicas depend on it; an empty name stands for all topics
             records.append(ClearElrRecord(topic_name=name if resource_type == TOPIC_RESOURCE else ""))
         self._log.append(records)
         self._callbacks.configs_changed(resource_type, name)

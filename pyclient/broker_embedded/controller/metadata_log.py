@@ -291,7 +291,7 @@ def leader_change(leader_id: int, voters: Iterable[int], granting: Iterable[int]
 
 
 class RecordTarget(Protocol):
-    """What records are applied to: an image, or the changes that they make to one."""
+    """A target of records: an image, or a delta of one."""
 
     def apply(self, record: Any) -> None:
         """Apply a record."""

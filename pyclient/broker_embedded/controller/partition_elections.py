@@ -45,7 +45,7 @@ class Elected(NamedTuple):
 
 
 class ElectionRules(NamedTuple):
-    """What an election depends on besides the partition.
+    """The rules of an election that do not depend on the partition.
 
     `acceptable` returns True for a broker that is alive and may lead. With `elr` the replicas that leave an ISR below
     `min_isr` stay eligible as leaders. `level` is the metadata.version. `directory` returns the log directory of a new

@@ -39,7 +39,7 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 
 class QuorumListener(Protocol):
-    """Who acts on what the quorum decides."""
+    """The node's callbacks for decisions of the quorum."""
 
     def controller_changed(self) -> None:
         """Note that this node has become the active controller, or is no longer."""

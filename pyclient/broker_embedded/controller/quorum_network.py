@@ -24,7 +24,7 @@ _AWAY: Final = 0.05
 
 
 class Replies(Protocol):
-    """Who takes the outcome of requests."""
+    """The receiver of the outcomes of requests."""
 
     def responded(self, node_id: int, request: raft.Request, response: raft.Response) -> None:
         """Take a response."""
@@ -34,7 +34,7 @@ class Replies(Protocol):
 
 
 class QuorumAddresses:
-    """Where the nodes of the quorum listen: as the log says, else as their responses, else as the configuration."""
+    """The addresses of the quorum's nodes: those in the log, else in their responses, else in the configuration."""
 
     def __init__(self, configured: Mapping[int, tuple[str, int]], voters: VoterSetHistory, *, dynamic: bool) -> None:
         self.dynamic = dynamic

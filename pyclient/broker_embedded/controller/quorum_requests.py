@@ -1,4 +1,4 @@
-"""How a node answers the quorum's requests: checked, handed to its replica, and answered when that has decided."""
+"""Answer the quorum's requests: check them, hand them to this node's replica, and send what it decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the active controller does by the clock: fence silent brokers, balance leaders, elect unclean leaders.
+"""Periodic tasks of the active controller: fence silent brokers, balance leaders, elect unclean leaders.
 
 A thin loop: `ClusterControl` and `ReplicationControl` decide.
 """
@@ -108,7 +108,7 @@ class SessionWatch:
         cluster = controller.cluster
         try:
             while (broker := cluster.stale_broker(self._monotonic())) is not None:
-                log.warning("broker %d is fenced: it was not heard of for its session timeout", broker)
+                log.warning("broker %d is fenced: it sent no heartbeat for its session timeout", broker)
                 controller.append(cluster.fence(broker))
         except (errors.KafkaError, OSError) as error:
             log.error("the controller cannot fence a broker: %s", error)

@@ -52,7 +52,7 @@ _STATUS: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
 
 
 class Handling(Protocol):
-    """What answers the requests: the controls of a node, or of a cluster."""
+    """The handler of the requests: the controls of a node, or of a cluster."""
 
     async def handle(self, method: str, path: str, values: Mapping[str, Any]) -> Any:
         """Serve a request. Return JSON values."""

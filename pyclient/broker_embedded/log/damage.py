@@ -132,7 +132,7 @@ def _check_epoch(log: UnifiedLog, header: BatchHeader) -> None:
 
 
 def keep_aside(damage: Damage, fs: FileSystem) -> IncrementalTask[str]:
-    """Copy the bytes from the damage on to a file beside the segment, in steps. Return its path.
+    """Copy the bytes from the damage on to a file in the segment's folder, in steps. Return its path.
 
     It replaces the file that earlier damage of the same segment left.
     """

@@ -63,8 +63,8 @@ class UnifiedLog:
 
     `flush_later`, if set, runs flushes that need not be waited for: of closed segments, for `flush.ms`, and for
     `flush.messages`, where batches are committed when they are synced; `awaiting_flush` are the logs with such batches.
-    `remove_later` removes files, `on_failure` hears why the log went offline. Without the first two the log flushes and
-    removes in place, and blocks.
+    `remove_later` removes files, `on_failure` is called with the reason when the log goes offline. Without the first
+    two the log flushes and removes in place, and blocks.
     """
 
     flush_later: Callable[[PendingFlush], None] | None = None

@@ -59,7 +59,7 @@ class Accepted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token must have besides a signature. `skew` is how far clocks may differ, in seconds.
+    """The requirements on a token besides its signature. `skew` is how far clocks may differ, in seconds.
 
     Without `issuer`, and with an empty `audience`, any is accepted.
     """

@@ -207,7 +207,7 @@ class BoundListener:
 
     @property
     def listener(self) -> Listener | None:
-        """What accepts connections; None while nothing does."""
+        """The listener that accepts connections; None while there is none."""
         return self._listener
 
     def stream(self, sock: socket.socket, **options: Any) -> FrameStream:

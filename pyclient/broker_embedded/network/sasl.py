@@ -177,7 +177,7 @@ class ScramServer:
 
     @property
     def needs_keys(self) -> bool:
-        """Whether `derive_keys` has to be called before the client's proof is looked at.
+        """True if `derive_keys` has to be called before the client's proof is checked.
 
         Never for a delegation token that does not exist or has expired: a client that is not known yet must not make
         the broker compute, or keep, anything for a name that it made up.

@@ -119,7 +119,7 @@ class BrokerConnection:
 
     @property
     def principal(self) -> str:
-        """Who the client is, like `User:alice`: by SASL, by its certificate, or `User:ANONYMOUS`."""
+        """The client's principal, like `User:alice`: by SASL, by its certificate, or `User:ANONYMOUS`."""
         if self._principal is None:
             self._principal = self.bound.principal_of(self.stream)
         return self._principal

@@ -37,7 +37,7 @@ _AGAIN: Final = 0.1
 
 
 class Step(Enum):
-    """What a damaged replica has to do next."""
+    """The steps of the repair of a damaged replica."""
 
     WAIT = "no other replica has the records: nothing can be done until the metadata change"
     LEAVE = "ask the controller to take it out of the in-sync replicas, and leadership away"

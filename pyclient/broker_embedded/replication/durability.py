@@ -30,7 +30,7 @@ _OFFSETS_LOG: Final = "__consumer_offsets"
 
 
 class Durable(Enum):
-    """What has to be on the disk before a request is answered."""
+    """The data that have to be on the disk before a request is answered."""
 
     NOTHING = "nothing"
     BATCHES = "the batches that it appended"
@@ -40,7 +40,7 @@ class Durable(Enum):
 
 
 class _Began(NamedTuple):
-    """What a node's metadata were when a request came."""
+    """The state of a node's metadata when a request arrived."""
 
     offset: int
     """The last offset in the image."""

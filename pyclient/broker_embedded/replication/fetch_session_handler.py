@@ -20,7 +20,7 @@ _LARGEST_EPOCH: Final = 2**31 - 1
 
 
 class SessionFetch(NamedTuple):
-    """What the next request of a session carries."""
+    """The content of the next request of a session."""
 
     session_id: int
     epoch: int

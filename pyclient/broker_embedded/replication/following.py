@@ -1,4 +1,4 @@
-"""What a follower does with a leader's answer for one partition: append, truncate, restart, or try later. Pure."""
+"""Decide about a leader's answer for one partition, at a follower: append, truncate, restart, or try later. Pure."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _WAIT_FOR_METADATA: Final = frozenset(
 
 
 class Registration(Protocol):
-    """What the metadata say of a registered broker."""
+    """A registered broker in the metadata."""
 
     @property
     def epoch(self) -> int:
@@ -53,7 +53,7 @@ class Registration(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What the leader knows about one follower from its fetches. Times are those of the node's monotonic clock."""
+    """The state of one follower, by its fetches from the leader. Times are those of the node's monotonic clock."""
 
     log_start: int = UNKNOWN
     log_end: int = UNKNOWN

@@ -121,7 +121,7 @@ class FetchPurgatory:
         if log not in self._watched:
             self._watched.add(log)
             # The log refers to this listener: a strong reference back would be a cycle, which keeps the log of a
-            # deleted topic for ever once the collector has been told to freeze it.
+            # deleted topic for ever once the collector has frozen it.
             reference = weakref.ref(log)
 
             def wake(*_args: object) -> None:

@@ -72,7 +72,7 @@ class LocalLogs(NamedTuple):
 
 
 class ReplicaCallbacks(NamedTuple):
-    """What a node does when its replicas change."""
+    """The node's callbacks for changes of its replicas."""
 
     leadership_changed: Callable[[TopicPartition, int | None], None]
     """Called with the leader epoch when this node begins to lead a partition, with None when it stops leading it."""

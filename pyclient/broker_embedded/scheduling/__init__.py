@@ -1,4 +1,4 @@
-"""The time of a node, and long work beside its requests.
+"""The time of a node, and long tasks between its requests.
 
 `Timers` call back on the node's loop by a clock that a test can set forward. `Upkeep` is the periodic tasks: retention,
 compaction, checkpoints, idle connections. `RequestSlices` serves requests of many items in slices that let others

@@ -1,4 +1,4 @@
-"""What happens to a transactional id, and what its state machine wants to be done."""
+"""Events of a transactional id, and the actions that its state machine returns."""
 
 from __future__ import annotations
 

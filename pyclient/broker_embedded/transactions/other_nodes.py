@@ -1,4 +1,4 @@
-"""What transactions ask of other nodes: markers for the partitions these lead, and the verification of writes."""
+"""Requests of transactions to other nodes: markers for the partitions these lead, and the verification of writes."""
 
 from __future__ import annotations
 

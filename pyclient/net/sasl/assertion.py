@@ -18,7 +18,7 @@ _ID_BYTES: Final = 16
 
 
 class Template(NamedTuple):
-    """What a template adds to the header and to the claims of assertions."""
+    """A template: additions to the header and to the claims of assertions."""
 
     header: Mapping[str, Any] = {}
     payload: Mapping[str, Any] = {}

@@ -59,7 +59,7 @@ class ServerFirst(NamedTuple):
 
 
 class OtherIdentity(MalformedMessage):
-    """A client's first message names a user to act for who is not the one that logs in."""
+    """A client's first message names an authorization id other than its user."""
 
 
 class ClientFirst(NamedTuple):
@@ -80,7 +80,7 @@ class ClientFirst(NamedTuple):
 
     @property
     def by_token(self) -> bool:
-        """Whether the user is the id of a delegation token."""
+        """True if the user is the id of a delegation token."""
         return any(name == _BY_TOKEN and value.lower() == "true" for name, value in self.extensions)
 
     def encode(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What a replica of the metadata log must remember of elections across a restart (the file `quorum-state`)."""
+"""The state of elections that a replica of the metadata log keeps across restarts (the file `quorum-state`)."""
 
 from __future__ import annotations
 

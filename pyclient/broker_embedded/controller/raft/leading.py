@@ -159,7 +159,7 @@ class Leading:
                 self._parked.append(waiting)
 
     def refuse_parked(self) -> None:
-        """Send those who wait at a former leader away: answer with the present epoch and leader."""
+        """Answer the Fetch requests that wait at a former leader with the present epoch and leader."""
         state = self.state
         parked, self._parked = self._parked, []
         for waiting in parked:

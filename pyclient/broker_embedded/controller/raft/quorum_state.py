@@ -54,7 +54,7 @@ class RaftTimeouts:
     retry_backoff: float = 0.02
     """`retry.backoff.ms`: the pause before a request that failed is sent again."""
     fetch_max_wait: float = 0.5
-    """How long a leader holds a Fetch that has nothing to return."""
+    """Seconds for which a leader holds a Fetch that has nothing to return."""
 
     @classmethod
     def of(cls, config: BrokerConfig) -> RaftTimeouts:
@@ -70,17 +70,17 @@ class RaftTimeouts:
 
     @property
     def check_quorum(self) -> float:
-        """How long a leader goes on without fetches from a majority."""
+        """Seconds without fetches from a majority after which a leader resigns."""
         return 1.5 * self.fetch
 
     @property
     def begin_quorum(self) -> float:
-        """How often a leader tells voters that do not fetch of its epoch."""
+        """Seconds between two BeginQuorumEpoch requests to a voter that does not fetch."""
         return self.fetch / 2
 
 
 class LocalReplica(NamedTuple):
-    """What a replica knows of itself and of its quorum before it has read its log."""
+    """A replica's knowledge of itself and of its quorum before it has read its log."""
 
     me: ReplicaKey
     description: Voter | None = None

@@ -1,4 +1,4 @@
-"""What Raft knows of a replica's log: offsets, epochs and snapshots, without the records themselves."""
+"""A replica's log as Raft sees it: offsets, epochs and snapshots, without the records themselves."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class NeedsSnapshot:
 class ReplicaLog:
     """Offsets and epochs of a log whose start may have been replaced by a snapshot.
 
-    `end_offset` counts what was handed to the disk, `flushed_end` what is certainly on it. Only the latter may be told
-    to others: a majority of answers decides that a record is committed.
+    `end_offset` counts what was handed to the disk, `flushed_end` what is certainly on it. Only the latter may be
+    reported to others: a majority of answers decides that a record is committed.
     """
 
     __slots__ = ("_epochs", "_starts", "end_offset", "flushed_end", "oldest_snapshot", "snapshot", "start_offset")

@@ -94,7 +94,7 @@ class Follower:
 
 @dataclass(slots=True)
 class Progress:
-    """What a leader knows of another replica's log."""
+    """The progress of another replica's log, as the leader knows it."""
 
     flushed_end: int = -1
     fetched_at: float = float("-inf")
@@ -103,7 +103,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Leader:
-    """Appends the records of its epoch, which starts at `epoch_start`, and counts who has them.
+    """Appends the records of its epoch, which starts at `epoch_start`, and counts the replicas that have them.
 
     `quorum_until` is when it resigns unless a majority fetches. `progress` has every replica that fetched, observers
     too; `acknowledged` the voters that know of the epoch.

@@ -71,7 +71,7 @@ class VoterSet:
 
     @property
     def majority(self) -> int:
-        """How many voters decide."""
+        """The number of voters that decide."""
         return len(self._voters) // 2 + 1
 
     def voter(self, node: int) -> Voter | None:
