@@ -49,7 +49,7 @@ def test_copy_chain_is_exact_under_faults() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_copy_is_exact_while_each_rebalance_ends_with_a_dead_copier() -> None:
+def test_copy_is_exact_while_each_rebalance_ends_with_a_killed_copier() -> None:
     result = run(seed=6, messages=1_500, size=25, seconds=3.0, fault_seconds=1.0, names=["kill copier in a rebalance"])
     assert not result.violations, result.report()
     assert not result.notes, result.report()

@@ -55,7 +55,7 @@ def check(kafka: Three, topic: str, count: int) -> None:
         assert numbers == list(range(partition, count, PARTITIONS))
 
 
-def test_records_are_neither_lost_nor_duplicated_when_a_leader_dies(three_nodes: Three, topic: str) -> None:
+def test_records_are_neither_lost_nor_duplicated_when_a_leader_is_killed(three_nodes: Three, topic: str) -> None:
     def kill_the_leader() -> None:
         victim = leader_of(three_nodes, topic)
         three_nodes.kill(victim)
@@ -81,7 +81,7 @@ def _wait_for_another_leader(kafka: Three, topic: str, old: int) -> None:
     wait_until(lambda: leader_of(kafka, topic) not in (old, -1), f"node {old} still leads {topic}-0")
 
 
-def test_group_continues_when_its_coordinator_dies(three_nodes: Three, topic: str, group: str) -> None:
+def test_group_continues_when_its_coordinator_is_killed(three_nodes: Three, topic: str, group: str) -> None:
     servers = three_nodes.bootstrap_servers
     create(servers, NewTopic(topic, 1, 3))
     with Producer(servers) as producer:

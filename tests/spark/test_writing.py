@@ -107,7 +107,7 @@ class TestCounts:
 class TestUnreachableCluster:
     @pytest.mark.parametrize("query", ["writer", "streamWriter"])
     @pytest.mark.parametrize("topic", [{"topic": "t"}, {}])
-    def test_it_is_found_when_the_writer_is_made(self, nowhere: str, query: str, topic: dict[str, str]) -> None:
+    def test_cluster_is_asked_when_the_writer_is_made(self, nowhere: str, query: str, topic: dict[str, str]) -> None:
         source = data_source({"kafka.bootstrap.servers": nowhere, "kafka.max.block.ms": "200", **topic})
         make = getattr(source, query)
         with pytest.raises(
@@ -115,10 +115,10 @@ class TestUnreachableCluster:
         ):
             make(schema_of("topic string, value string"), False)
 
-    def test_it_is_not_looked_for_by_write_partition(self, nowhere: str) -> None:
+    def test_write_partition_does_not_ask_it(self, nowhere: str) -> None:
         write_partition(topic="t", bootstrap_servers=nowhere, max_block_ms=1)
 
-    def test_it_is_not_looked_for_by_a_client_of_spark_connect(self, spark_connect_frame: Any, nowhere: str) -> None:
+    def test_client_of_spark_connect_does_not_ask_it(self, spark_connect_frame: Any, nowhere: str) -> None:
         counts = write(spark_connect_frame, topic="t", bootstrap_servers=nowhere, max_block_ms=1)
         assert counts == {0: 3}
 

@@ -43,7 +43,7 @@ def test_a_broker_joins_by_the_identity_in_its_directory(tmp_path: Path) -> None
                 assert [record.value for record in consumer.poll(30)] == [b"one"]
 
 
-def test_a_second_broker_with_an_id_is_refused_and_told_why(tmp_path: Path) -> None:
+def test_second_broker_with_an_id_is_refused_with_the_reason(tmp_path: Path) -> None:
     patient = {"broker.session.timeout.ms": 60_000}  # also on a busy machine the first one keeps its session
     with EmbeddedCluster(brokers=1, controllers=1, replication_factor=1, config=patient) as host:
         twin = joining(tmp_path, host.cluster_id, 1, host.controller_quorum_voters)

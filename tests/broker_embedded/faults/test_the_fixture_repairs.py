@@ -1,4 +1,4 @@
-"""The fixture `kafka_cluster` is whole again for each test, whatever the one before has done to it."""
+"""The fixture `kafka_cluster` works for each test, whatever the test before has done to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def producer(kafka_cluster):
         yield producer
 
 @pytest.mark.parametrize("end", ["kill", "stop", "pause", "resume"])
-def test_what_breaks_it(kafka_cluster, producer, end):
+def test_cluster_is_repaired(kafka_cluster, producer, end):
     assert not len(kafka_cluster.faults)
     assert kafka_cluster.brokers[0].state == "running"
     assert producer.send("orders", b"value").result(30).offset == 2 * len(SEEN)
@@ -28,7 +28,7 @@ def test_what_breaks_it(kafka_cluster, producer, end):
     producer.send("orders", b"value")
     getattr(kafka_cluster.brokers[0], end)()
 
-def test_what_has_nothing_to_do_with_it():
+def test_without_the_fixture_passes():
     assert len(SEEN) == 4
 """
 
@@ -42,6 +42,6 @@ def test_each_test_finds_a_broker_that_works(tmp_path: Path) -> None:
     assert "5 passed" in done.stdout
 
 
-def test_a_cluster_that_is_whole_needs_no_repair(broker: object) -> None:
+def test_working_cluster_needs_no_repair(broker: object) -> None:
     broker.repair()  # type: ignore[attr-defined]
     assert broker.alive  # type: ignore[attr-defined]

@@ -210,7 +210,7 @@ def test_commit_that_fails_on_the_disk_moves_client_to_other_coordinator(coordin
     assert committed(client) == errors.NotCoordinator.code
 
 
-def test_a_member_hears_of_its_partitions_when_the_group_is_on_the_disk(coordinator: Broker, connect: Any) -> None:
+def test_member_gets_its_partitions_when_the_group_is_on_the_disk(coordinator: Broker, connect: Any) -> None:
     client, other = connect(coordinator), connect(coordinator)
     join = JoinGroupRequest(
         group_id="group",

@@ -368,7 +368,7 @@ def test_flush_ms_brings_the_rest_when_it_is_time(fixture: Any) -> None:
         assert log.recovery_point == expected
 
 
-def test_it_tells_its_state(fixture: Any) -> None:
+def test_repr_of_a_log_shows_its_state(fixture: Any) -> None:
     log = fixture.open()
     fixture.append(log, b"a", b"b")
     assert repr(log) == "<UnifiedLog t-0 0..2 segments=1>"

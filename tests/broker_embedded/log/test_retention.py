@@ -57,7 +57,7 @@ def test_the_oldest_segments_go_until_the_size_is_right(fixture: Any) -> None:
     assert log.size == 2 * size
 
 
-def test_nothing_goes_without_limits(fixture: Any) -> None:
+def test_retention_without_limits_removes_nothing(fixture: Any) -> None:
     assert rolled(fixture, retention_ms=-1, retention_bytes=-1).apply_retention(10**15) == 0
 
 
