@@ -163,17 +163,16 @@ class NodeConfigs:
 
     def _build(self, layout: Layout, node: NodePlan, data_dir: str, port: int) -> BrokerConfig:
         addresses = self._controller_addresses()
+        options = {
+            **self._security.mechanisms(several=not layout.is_one_node),
+            **self._certificates,
+            **layout.options(node, addresses, data_dir),
+            **self._security.authorizer(layout.settings),
+        }
+        if not layout.is_one_node:
+            options |= self._security.rules_of_nodes(options)
         return BrokerConfig.build(
-            self._with_ports(
-                node,
-                {
-                    **self._security.mechanisms(several=not layout.is_one_node),
-                    **self._certificates,
-                    **layout.options(node, addresses, data_dir),
-                    **self._security.authorizer(layout.settings),
-                },
-                port,
-            ),
+            self._with_ports(node, options, port),
             data_dir=layout.path(node, data_dir) if data_dir else "",
             host=self.host,
             port=port,

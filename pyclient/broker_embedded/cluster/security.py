@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _RULES: Final = "RULE:^CN=([^,]+)$/$1/,DEFAULT"
 """Make the common name of a certificate the user's name, as the cluster's own certificates have it."""
 
+_RULES_OPTION: Final = "ssl.principal.mapping.rules"
+_RULE_OF_NODES: Final = f"RULE:^CN={INTER_BROKER_USER}$/{INTER_BROKER_USER}/"
+
 _HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 _KEYS: Final = frozenset({"ssl.keystore.location", "ssl.keystore.key"})
 _JWKS: Final = "sasl.oauthbearer.jwks.endpoint.url"
@@ -97,6 +100,19 @@ class ClusterSecurity:
             raise ConfigError("acls are given without users: without users no client can authenticate; give users, too")
         return {AUTHORIZER: STANDARD_AUTHORIZER, "super.users": ";".join((*users, f"User:{INTER_BROKER_USER}"))}
 
+    def rules_of_nodes(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the rules for certificates' names that are in `options`, after one for the cluster's own nodes.
+
+        Without it, rules that are for clients only would name the nodes otherwise than `super.users` does.
+        """
+        if self._authority is None:
+            return {}
+        return {
+            name: f"{_RULE_OF_NODES},{text or 'DEFAULT'}"
+            for name, text in options.items()
+            if name.endswith(_RULES_OPTION) and text != _RULES
+        }
+
     def options(self, data_dir: str, host: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the nodes' options for TLS and tokens. Create missing certificates and keys in `data_dir`.
 
@@ -147,7 +163,7 @@ class ClusterSecurity:
             "ssl.keystore.location": self._authority.of_nodes(INTER_BROKER_USER, (*_HOSTS, host)),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": self._authority.certificate_path,
-            "ssl.principal.mapping.rules": _RULES,
+            _RULES_OPTION: _RULES,
         }
         if self.protocol == "SSL" and self.users:
             options["ssl.client.auth"] = "required"
