@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -47,18 +47,36 @@ _ADVICE: Final[Mapping[int, str]] = {
 }
 
 
+async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event, at most `seconds`; return True if it is set."""
+    if seconds > 0 and not event.is_set():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+    return event.is_set()
+
+
 class RefreshGate:
     """Merges requests for a refresh and spaces refreshes out.
 
     Refreshes in quick succession that bring no news are delayed by growing pauses (`backoff`), those of
     `request_at_once` are not. Without a request, a refresh is due when the last one is `max_age` seconds old.
+    `wait(event, seconds)` waits for the event, at most for so long, and returns True if it is set.
     """
 
-    def __init__(self, backoff: Backoff, max_age: float, clock: Clock, rng: Rng) -> None:
+    def __init__(
+        self,
+        backoff: Backoff,
+        max_age: float,
+        clock: Clock,
+        rng: Rng,
+        wait: Callable[[asyncio.Event, float], Awaitable[bool]] = wait_for_event,
+    ) -> None:
         self._backoff = backoff
         self._max_age = max_age
         self._clock = clock
         self._rng = rng
+        self._wait = wait
         self._wanted = asyncio.Event()
         self._at_once = asyncio.Event()
         self._running = False
@@ -103,14 +121,6 @@ class RefreshGate:
             self._in_a_row = 0  # due by age, not requested
         pause = self._backoff.delay(self._in_a_row, self._rng)
         await self._wait(self._at_once, pause - (self._clock.monotonic() - self._last))
-
-    async def _wait(self, event: asyncio.Event, seconds: float) -> bool:
-        """Wait for the event, at most `seconds`; return True if it is set."""
-        if seconds > 0 and not event.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await event.wait()
-        return event.is_set()
 
 
 class MetadataUpdater:

@@ -60,8 +60,8 @@ def test_timeout_ends_hanging_attempt():
         run(RetryPolicy(QUICK, random.Random(1)).call(asyncio.Event().wait, timeout=0.01, what="It"))
 
 
-def gate(clock):
-    return RefreshGate(Backoff(0.01, 0.08, jitter=0.0), 300.0, clock, random.Random(1))
+def gate(clock, max_age=300.0, **options):
+    return RefreshGate(Backoff(0.01, 0.08, jitter=0.0), max_age, clock, random.Random(1), **options)
 
 
 async def stays_idle(gate):
@@ -94,7 +94,6 @@ def test_refresh_is_due_on_request_or_by_age():
 
 def test_pauses_grow_only_while_refreshes_bring_no_news():
     clock = ManualClock()
-    each = RefreshGate(Backoff(0.01, 0.08, jitter=0.0), 300.0, clock, random.Random(1))
     pauses = []
 
     async def let_time_pass(event, seconds):
@@ -103,7 +102,7 @@ def test_pauses_grow_only_while_refreshes_bring_no_news():
             clock.advance(max(0.0, seconds))
         return event.is_set()
 
-    each._wait = let_time_pass
+    each = gate(clock, wait=let_time_pass)
 
     async def scenario():
         for news in (True, False, False, True, False):
@@ -133,7 +132,6 @@ def test_request_during_refresh_is_merged_unless_urgent():
 
 def test_refreshes_by_age_are_not_backed_off():
     clock = ManualClock()
-    each = RefreshGate(Backoff(0.01, 0.08, jitter=0.0), 0.03, clock, random.Random(1))
     pauses = []
 
     async def let_time_pass(event, seconds):
@@ -141,7 +139,7 @@ def test_refreshes_by_age_are_not_backed_off():
         clock.advance(max(0.0, seconds))
         return event.is_set()
 
-    each._wait = let_time_pass
+    each = gate(clock, 0.03, wait=let_time_pass)
 
     async def scenario():
         for _ in range(10):
@@ -155,15 +153,14 @@ def test_refreshes_by_age_are_not_backed_off():
 
 def test_consecutive_refreshes_are_backed_off():
     clock = ManualClock()
-    each = gate(clock)
     pauses = []
 
-    async def note(event, seconds, wait=each._wait):
-        if event is each._at_once:
+    async def note(event, seconds):
+        if not event.is_set():  # nothing was requested at once: this is the pause
             pauses.append(round(seconds, 3))
         return event.is_set()
 
-    each._wait = note
+    each = gate(clock, wait=note)
 
     async def refreshes(count):
         for _ in range(count):

@@ -55,7 +55,7 @@ def make(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[C
     for face in faces:
         with contextlib.suppress(errors.DeliveryFailed):  # the test has looked at what it wanted to see
             face.end()
-        core = face.producer._core
+        core = face.core
         if core is not None and core.ended:
             assert core.accumulator.pool.unowned is None
             assert core.accumulator.pool.available == core.accumulator.pool.total

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyclient import AsyncProducer, Producer, errors
 from pyclient.net.loop_thread import LoopThread
+from tests.producer.parts import core_of
 
 PATIENCE = 60.0  # seconds; how long a busy machine may take for what an idle one does at once
 
@@ -17,7 +18,7 @@ class SyncFace:
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.producer = Producer(*args, **options)
-        self.core = self.producer._core
+        self.core = core_of(self.producer)
 
     def send(self, *args: Any, **options: Any) -> Any:
         return self.producer.send(*args, **options)
@@ -70,7 +71,7 @@ class AsyncFace:
         except BaseException:
             self.thread.stop(5)
             raise
-        self.core: Any = self.producer._core
+        self.core: Any = core_of(self.producer)
 
     def send(self, *args: Any, **options: Any) -> Any:
         return self.thread.run(lambda: self.producer.send(*args, **options))

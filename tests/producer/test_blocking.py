@@ -11,6 +11,7 @@ from pyclient import Admin, NewTopic, errors
 from tests.producer.background import blocked, in_background
 from tests.producer.faces import begin
 from tests.producer.network import HOLD, METADATA, PASS
+from tests.producer.parts import engine_of
 from tests.waiting import PATIENCE, until
 
 MAX_BLOCK = 60.0  # seconds; more than the patience of a test
@@ -38,7 +39,7 @@ class Ahead:
 
 def clock_of(face):
     """A clock that can be put ahead, which the face takes its deadlines from."""
-    face.producer._engine.clock = clock = Ahead()
+    engine_of(face.producer).clock = clock = Ahead()
     return clock
 
 

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pyclient import Producer
 from pyclient.producer.buffer_pool import AHEAD, PACE, BufferPool, Waiter
+from tests.producer.parts import core_of, engine_of
 
 
 def taken(pool, size):
@@ -213,8 +214,8 @@ def test_single_sends_wait_for_the_sender_above_16_mib(cluster, topic):
         producer.send(topic, b"first", partition=0)
         producer.flush()
         in_use: list[int] = []
-        pool = producer._core.accumulator.pool
-        producer._engine.keep_pace = lambda: in_use.append(pool.total - pool.available)  # type: ignore[method-assign]
+        pool = core_of(producer).accumulator.pool
+        engine_of(producer).keep_pace = lambda: in_use.append(pool.total - pool.available)  # type: ignore[method-assign]
         held = cluster.faults.hold("Produce", topic=topic, times=None)
         for _ in range(40):
             producer.send(topic, bytes(mib - 200), partition=0)

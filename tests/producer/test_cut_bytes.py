@@ -12,6 +12,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.lane import DEPTH
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from tests.producer.faces import SyncFace
+from tests.producer.parts import lane_of
 from tests.producer.proxy import ANSWER, REQUEST, Proxy, through_a_proxy
 from tests.producer.test_lane_in_a_producer import open_lane
 
@@ -41,7 +42,7 @@ def send_while_cut(face: Any, proxy: Proxy, topic: str, side: str, where: int | 
     """Send these; return how many were on the fast path before the connection ended."""
     with proxy.cutting(side, where):
         futures = [face.send(topic, value, key=b"k", partition=0) for value in values]
-        on_lane = len(face.producer._lane.records) if face.name == "sync" and face.producer._lane else 0
+        on_lane = len(lane_of(face.producer).records) if face.name == "sync" and lane_of(face.producer) else 0
     offsets = [face.result(future).offset for future in futures]
     assert offsets == list(range(offsets[0], offsets[0] + len(values)))
     return on_lane

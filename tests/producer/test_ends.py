@@ -16,6 +16,7 @@ import pytest
 
 from pyclient import AsyncProducer, Producer, errors
 from tests.producer.network import HOLD, PASS, PRODUCE
+from tests.producer.parts import core_of
 from tests.producer.programs import run
 
 
@@ -197,7 +198,7 @@ def test_async_flush_lets_callbacks_observe_failures_before_it_raises(cluster, t
                 future.add_done_callback(lambda future: seen.append(future.exception(0)))
             flush = asyncio.create_task(producer.flush())
             await asyncio.sleep(0)
-            producer._core.abort(errors.ClosedError("at once"))  # all of them in one turn of the loop
+            core_of(producer).abort(errors.ClosedError("at once"))  # all of them in one turn of the loop
             await flush
             assert [str(error) for error in seen] == [f"{topic}-0: at once", f"{topic}-1: at once"]
             network.release()

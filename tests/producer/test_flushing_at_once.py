@@ -11,6 +11,7 @@ from pyclient import Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer import engine
 from tests.producer.network import HOLD, PASS, PRODUCE, FaultyNetwork
+from tests.producer.parts import core_of
 from tests.waiting import PATIENCE, until
 
 LATER = {"linger_ms": 60_000, "delivery_timeout_ms": 200_000}
@@ -45,7 +46,7 @@ def test_flush_with_timeout_0_raises_while_a_callback_runs(cluster: EmbeddedClus
         future = producer.send(topic, b"x", partition=0, on_delivery=lambda _: (entered.set(), go_on.wait(PATIENCE)))
         try:
             assert entered.wait(PATIENCE)
-            until(lambda: not producer._core.desk.untold)
+            until(lambda: not core_of(producer).desk.untold)
             with pytest.raises(errors.KafkaTimeout, match="callbacks took longer than 0 s"):
                 producer.flush(0)
         finally:

@@ -9,6 +9,7 @@ import pytest
 
 from pyclient import Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.producer.parts import core_of, engine_of
 from tests.waiting import PATIENCE, until
 
 
@@ -18,7 +19,7 @@ def test_late_flush_waits_for_the_callbacks_of_the_last_part(
     with Producer(cluster.bootstrap_servers, linger_ms=60_000) as producer:
         producer.send(topic, b"first", partition=0)
         producer.flush(PATIENCE)
-        core, callbacks = producer._core, producer._engine.callbacks
+        core, callbacks = core_of(producer), engine_of(producer).callbacks
         begin, submit = core.begin_flush, callbacks.submit
         called: list[Any] = []
         seen: list[list[Any]] = []

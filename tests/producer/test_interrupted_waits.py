@@ -16,6 +16,7 @@ from pyclient.net.latch import acquire
 from pyclient.producer import engine
 from tests.producer.background import in_background
 from tests.producer.network import HOLD, PASS, PRODUCE, FaultyNetwork
+from tests.producer.parts import core_of, engine_of
 from tests.producer.test_interrupts import Interrupt, interrupted
 from tests.waiting import PATIENCE, until
 
@@ -46,7 +47,7 @@ def test_close_interrupted_in_callbacks_waits_for_them_when_repeated(producers: 
     producer, caught, ran = producers(), threading.Event(), []
 
     def interrupts(future: Any) -> None:
-        until(lambda: producer._engine.callbacks._stopped)
+        until(lambda: engine_of(producer).callbacks._stopped)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         assert caught.wait(PATIENCE)
         ran.append(future)
@@ -100,7 +101,7 @@ def test_close_interrupted_at_any_moment_completes_when_repeated(producers: Any,
         assert ends(producer.close), f"moment {number}"
         assert ran == futures and all(future.exception(0) is None for future in futures), f"moment {number}"
         assert callback_threads() == [], f"moment {number}"
-        until(lambda: not producer._engine.thread._thread.is_alive())
+        until(lambda: not engine_of(producer).thread._thread.is_alive())
         return more
 
     assert moments(more_moments_than) > 50
@@ -124,8 +125,8 @@ def test_memory_granted_to_a_twice_interrupted_waiter_is_recovered(
         producer.send(topic, b"first", partition=0).result(PATIENCE)
         network.response = lambda api: HOLD if api == PRODUCE else PASS
         producer.send(topic, b"in the way", partition=0)
-        until(lambda: producer._core.sender.total_in_flight)  # before, the next record could join its batch
-        pool = producer._core.accumulator.pool
+        until(lambda: core_of(producer).sender.total_in_flight)  # before, the next record could join its batch
+        pool = core_of(producer).accumulator.pool
         memory = in_background(lambda: (until(lambda: pool.waiting), network.release()))
         with monkeypatch.context() as patch:
             patch.setattr(engine, "acquire", interrupted_acquire)

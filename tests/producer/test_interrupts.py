@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pyclient import Producer, errors
+from tests.producer.parts import core_of, engine_of
 
 BATCH = 500
 OFF_THE_LANE = {"h": b"v"}  # see test_lane.py for what is on it
@@ -108,7 +109,7 @@ def test_record_left_to_the_loop_completes_once_after_any_interrupt(
     """The thread that sends it may not write it: the connection has no timer that would find a late answer."""
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         producer.send(topic, b"first", partition=0).result(60)
-        core = producer._core
+        core = core_of(producer)
         [connection] = core.loop.links.values()
 
         async def lose_the_timer() -> None:
@@ -117,7 +118,7 @@ def test_record_left_to_the_loop_completes_once_after_any_interrupt(
                 connection._timer = None
 
         for number in count():
-            producer._engine.thread.run(lose_the_timer)
+            engine_of(producer).thread.run(lose_the_timer)
             more = interrupted(number, lambda: WORKS["a new batch"](producer, topic))
             producer.flush(60)
             metrics, queue = producer.metrics(), core.topics[topic].queues[0]

@@ -15,6 +15,7 @@ from pyclient import Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.lane import DEPTH
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
+from tests.producer.parts import core_of, engine_of, lane_of
 from tests.producer.test_interrupts import interrupted
 from tests.waiting import until
 
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason
 
 
 def is_on_it(producer: Producer) -> bool:
-    return bool(producer._lane.records)
+    return bool(lane_of(producer).records)
 
 
 @contextmanager
@@ -31,9 +32,9 @@ def busy_lane(producer: Producer, topic: str) -> Iterator[None]:
     while True:
         open_lane(producer, topic)
         busy, go_on = threading.Event(), threading.Event()
-        producer._engine.thread.call_soon(lambda busy=busy, go_on=go_on: (busy.set(), go_on.wait(60)))
+        engine_of(producer).thread.call_soon(lambda busy=busy, go_on=go_on: (busy.set(), go_on.wait(60)))
         assert busy.wait(60)
-        if producer._lane.armed:
+        if lane_of(producer).armed:
             break
         go_on.set()
     try:
@@ -46,7 +47,7 @@ def open_lane(producer: Producer, topic: str, partition: int = 0) -> None:
     """Send until the next record finds the producer idle."""
 
     def is_open() -> bool:
-        if producer._lane.armed and not producer._lane.records:
+        if lane_of(producer).armed and not lane_of(producer).records:
             return True
         producer.send(topic, b"first", partition=partition).result(60)
         return False
@@ -152,9 +153,9 @@ def test_interrupt_during_adoption_neither_loses_nor_repeats_a_record(
             with busy_lane(producer, topic):
                 for each in range(DEPTH):
                     producer.send(topic, b"%d" % (number * DEPTH + each), key=b"k", partition=0)
-                assert len(producer._lane.records) == DEPTH
+                assert len(lane_of(producer).records) == DEPTH
                 went_on = interrupted(number, producer.metrics)
-                assert len(producer._lane.records) + len(producer._core.accumulator.incomplete) == DEPTH
+                assert len(lane_of(producer).records) + len(core_of(producer).accumulator.incomplete) == DEPTH
             producer.flush(60)
             health = producer.health()
             assert (health["buffer_bytes_used"], health["batches_unconfirmed"]) == (0, 0), f"moment {number}"
@@ -196,7 +197,7 @@ def test_slow_callback_delays_no_other_fast_path_record(cluster: EmbeddedCluster
         for number in range(20):
             open_lane(producer, topic)
             producer.send(topic, b"%d" % number, partition=0, on_delivery=seen.append)
-        until(lambda: len(seen) == 20 and (producer._lane.watch.active or not producer._lane.armed))
+        until(lambda: len(seen) == 20 and (lane_of(producer).watch.active or not lane_of(producer).armed))
         slow = producer.send(topic, b"slow", partition=0, on_delivery=lambda _: (begun.set(), go_on.wait(60)))
         assert begun.wait(60) and slow.done()
         for number in range(20):
@@ -214,7 +215,7 @@ def test_ctrl_c_reaches_a_thread_that_waits_at_the_socket(cluster: EmbeddedClust
             assert is_on_it(producer)
 
             def interrupt() -> None:
-                until(lambda: producer._lane.watch.active)
+                until(lambda: lane_of(producer).watch.active)
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
             thread = threading.Thread(target=interrupt)
@@ -243,13 +244,13 @@ def test_a_signals_handler_may_wait_for_a_record_of_its_own(
             def handle(number: int, frame: Any) -> None:
                 if at_rest:
                     fault.release()
-                    until(lambda: future.done() and producer._lane.armed)
+                    until(lambda: future.done() and lane_of(producer).armed)
                 second = producer.send(topic, b"from the handler", partition=0)
                 fault.release()
                 seen.append(second.result(20).offset)
 
             def interrupt() -> None:
-                until(lambda: producer._lane.watch.active)
+                until(lambda: lane_of(producer).watch.active)
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
 
             before = signal.signal(signal.SIGUSR1, handle)
@@ -287,7 +288,7 @@ def test_connection_that_ends_under_the_callback_thread_loses_no_record(
         for number in range(5):
             open_lane(producer, topic)
             producer.send(topic, b"on", partition=0, on_delivery=seen.append)
-            until(lambda: producer._lane.watch.active or not producer._lane.armed)
+            until(lambda: lane_of(producer).watch.active or not lane_of(producer).armed)
             fault = cluster.faults.disconnect("Produce", topic=topic)
             future = producer.send(topic, b"%d" % number, key=b"k", partition=0, on_delivery=seen.append)
             until(lambda future=future: future in seen)

@@ -18,6 +18,7 @@ from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.records import compiled_only
 from tests.forks import fork
 from tests.producer.lane_fixture import LaneFixture, at_the_socket
+from tests.producer.parts import core_of, lane_of
 from tests.producer.test_lane_in_a_producer import open_lane
 from tests.readable import is_readable
 from tests.waiting import PATIENCE, until
@@ -74,7 +75,7 @@ def test_finalizers_that_send_take_numbers_of_their_own(cluster: EmbeddedCluster
             self.itself = self
 
         def __del__(self) -> None:
-            if len(sent) < 2_000 and not producer._core.lock.locked():
+            if len(sent) < 2_000 and not core_of(producer).lock.locked():
                 value = b"farewell %d" % len(sent)
                 sent.append((value, producer.send(topic, value, partition=0)))
 
@@ -186,23 +187,23 @@ def test_wakeup_by_a_forked_child_is_received_once(fixture: LaneFixture) -> None
 def test_records_that_were_adopted_count_for_the_sticky_partition(cluster: EmbeddedCluster, topic: str) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=1_000_000) as producer:
         producer.send(topic, b"v").result(60)
-        partitioner, adopted, sent = producer._core.topics[topic].partitioner, 0, 1
-        with producer._core.lock:
+        partitioner, adopted, sent = core_of(producer).topics[topic].partitioner, 0, 1
+        with core_of(producer).lock:
             start, each = partitioner.bytes_left, 1_000_000 - 1 - partitioner.bytes_left
 
         def twenty_were_adopted() -> bool:
             nonlocal adopted, sent
             producer.send(topic, b"v").result(60)
             sent += 1
-            if producer._lane.armed and not producer._lane.records:
+            if lane_of(producer).armed and not lane_of(producer).records:
                 producer.send(topic, b"v")
                 sent += 1
-                record = (producer._lane.records or [None])[0]
-                with producer._core.lock:
+                record = (lane_of(producer).records or [None])[0]
+                with core_of(producer).lock:
                     adopted += record is not None and record.work is not None
                 producer.flush(60)
             return adopted == 20
 
         until(twenty_were_adopted, "a lane is not opened again")
-        with producer._core.lock:
+        with core_of(producer).lock:
             assert start - partitioner.bytes_left == (sent - 1) * each

@@ -13,6 +13,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.protocol.messages.produce import ProduceResponse
 from tests.producer.faces import SyncFace
+from tests.producer.parts import lane_of
 from tests.producer.proxy import Proxy, through_a_proxy
 from tests.producer.test_lane_in_a_producer import open_lane
 
@@ -65,7 +66,7 @@ def test_fast_path_after_a_throttled_response_waits(
     cluster: EmbeddedCluster, proxy: Proxy, topic: str, log: Callable[[], Any]
 ) -> None:
     with closing(SyncFace(cluster.bootstrap_servers, linger_ms=0)) as face:
-        lane = face.producer._lane
+        lane = lane_of(face.producer)
         while True:  # the sender may look around just then, and the record goes the usual way
             open_lane(face.producer, topic)
             with cluster.faults.hold("Produce", topic=topic) as held:

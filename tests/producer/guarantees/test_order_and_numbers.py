@@ -147,7 +147,7 @@ def test_recreated_topic_gets_new_sequences_and_no_stale_offset(make, cluster, t
         admin.create_topics([NewTopic(topic, 3, 1)])
     futures = [face.send(topic, b"new %d" % number, partition=0) for number in range(20)]
     assert [face.result(future).offset for future in futures] == list(range(20))
-    face.core.loop._cluster.request_refresh()
+    face.core.cluster.request_refresh()
     learnt = threading.Event()
     face.core.cluster.listeners.append(lambda metadata: learnt.set())
     assert learnt.wait(20)
