@@ -1,6 +1,7 @@
 """Copiers of a simulated run: they read a topic in a group and write another, with their offsets in the transactions.
 
 The copy must be what readers of committed records see of the original, in its order, whatever happens to the copiers.
+A copy has the offset of its original for its key, so that a record that a producer has written twice is two originals.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ _POLL: Final = 0.25
 _PAUSE: Final = 0.15
 _ABORTED_SHARE: Final = 0.02  # of all records: each aborts its transaction
 
-Copy = dict[int, dict[int, bytes]]
-"""By partition and offset: the value."""
+Copied = tuple[int, bytes]
+"""The offset of the original, and the value."""
+
+Copy = dict[int, dict[int, Copied]]
+"""By partition and offset: the record, which is its own original in the topic that is copied."""
 
 
 class Copying(Client, RebalanceListener):
@@ -101,7 +105,7 @@ class Copying(Client, RebalanceListener):
         if self.rng.random() < 0.2:
             seconds = self.rng.choice((0.02, 0.1))
             await asyncio.sleep(seconds)  # faults meet open transactions
-        yield ProducerRecord(COPIES, record.value, partition=record.partition)
+        yield ProducerRecord(COPIES, record.value, b"%d" % record.offset, partition=record.partition)
 
 
 class ReadingCommitted(Client):
@@ -110,13 +114,14 @@ class ReadingCommitted(Client):
     def __init__(self, cluster: Cluster, history: History, name: str, topic: str, *, ends: bool) -> None:
         super().__init__(cluster, history, name)
         self.seen: Copy = {index: {} for index in range(PARTITIONS)}
+        self.originals: set[tuple[int, int]] = set()
+        """The partitions and offsets of the originals of what it has seen."""
         self._topic = topic
         self._ends = ends
 
-    @property
-    def count(self) -> int:
-        """The number of records that it has seen."""
-        return sum(map(len, self.seen.values()))
+    def has_all_of(self, other: ReadingCommitted) -> bool:
+        """Return True if it has seen the original, or a copy, of every record that another reader has seen."""
+        return other.originals <= self.originals
 
     async def work(self) -> None:
         places = [TopicPartition(self._topic, index) for index in range(PARTITIONS)]
@@ -126,27 +131,39 @@ class ReadingCommitted(Client):
             ends = await consumer.end_offsets(places, timeout=DELIVERY_SECONDS) if self._ends else {}
             while not self.stopping:
                 for record in await consumer.poll(_POLL):
-                    self.seen[record.partition][record.offset] = record.value or b""
+                    original = int(record.key or b"-1") if self._topic == COPIES else record.offset
+                    self.seen[record.partition][record.offset] = original, record.value or b""
+                    self.originals.add((record.partition, original))
                 if self._ends and not [at for at in places if await consumer.position(at, timeout=5) < ends[at]]:
                     return
 
 
-def copy_violations(original: Copy, copy: Copy, meanwhile: Copy) -> Iterable[str]:
-    """Yield a sentence for each difference of a copy from the original, and of what a reader saw meanwhile."""
+def copy_violations(before: Copy, after: Copy, copy: Copy, meanwhile: Copy) -> Iterable[str]:
+    """Yield a sentence for each difference of a copy from the original, and of what a reader saw meanwhile.
+
+    All that was there `before` the copiers were stopped must be copied. Of what was written later, as by a request that
+    came late, a beginning may be copied: the original is read again `after` the copy.
+    """
     for index in range(PARTITIONS):
-        wanted, found = _in_order(original[index]), _in_order(copy[index])
-        at, counts, expected = f"{COPIES}-{index}", Counter(found), Counter(wanted)
-        if lost := expected - counts:
-            yield f"copy: {at} misses {lost.total()} records, among them {min(lost)!r}"
-        if invented := set(found) - set(wanted):
-            yield f"copy: {at} has {len(invented)} records that are not in the original, among them {min(invented)!r}"
-        if twice := [value for value in expected if counts[value] > expected[value]]:
-            yield f"copy: {at} has {len(twice)} records more often than the original, among them {min(twice)!r}"
-        if found != wanted and expected == counts:
+        original, found = _in_order(after[index]), _in_order(copy[index])
+        at, counts = f"{COPIES}-{index}", Counter(found)
+        last = max([*before[index].values(), *found], default=(-1, b""))
+        wanted = [each for each in original if each <= last]
+        if lost := sorted({*wanted, *before[index].values()} - set(found)):
+            yield f"copy: {at} misses {len(lost)} records, among them {_text(lost[0])}"
+        if invented := sorted(set(found) - set(original)):
+            yield f"copy: {at} has {len(invented)} records that the original has not, among them {_text(invented[0])}"
+        if twice := sorted(each for each, count in counts.items() if count > 1):
+            yield f"copy: {at} has {len(twice)} records more than once, among them {_text(twice[0])}"
+        if found != wanted and Counter(wanted) == counts:
             yield f"copy: {at} is not in the order of the original"
-        if gone := [offset for offset, value in meanwhile[index].items() if copy[index].get(offset) != value]:
+        if gone := [offset for offset, record in meanwhile[index].items() if copy[index].get(offset) != record]:
             yield f"copy: {at}: a reader saw records that are not committed, at {gone[:5]}"
 
 
-def _in_order(values: Mapping[int, bytes]) -> list[bytes]:
-    return [value for _offset, value in sorted(values.items())]
+def _in_order(records: Mapping[int, Copied]) -> list[Copied]:
+    return [record for _offset, record in sorted(records.items())]
+
+
+def _text(record: Copied) -> str:
+    return f"{record[1]!r} (offset {record[0]} of {TOPIC})"

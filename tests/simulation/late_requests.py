@@ -40,6 +40,8 @@ class LateRequests:
 
     def __init__(self, cluster: Cluster, *, repeats: bool) -> None:
         self.count = 0
+        self.held = 0
+        """The requests that were sent and have not arrived."""
         self._cluster = cluster
         self._keys = _REPEATED if repeats else ()
         self._sent: dict[int, deque[Sent]] = {key: deque(maxlen=_KEPT) for key in _REPEATED}
@@ -68,11 +70,16 @@ class LateRequests:
         if key == self._wanted:
             self._wanted = None
             rng = self._cluster.world.rng
-            self._cluster.world.after(rng.choice((0.05, 0.5, 3.0)) * rng.random(), lambda: self._deliver((host, data)))
+            self.held += 1
+            self._cluster.world.after(rng.choice((0.05, 0.5, 3.0)) * rng.random(), lambda: self._arrives((host, data)))
             return True
         if key in self._sent:
             self._sent[key].append((host, data))
         return False
+
+    def _arrives(self, sent: Sent) -> None:
+        self.held -= 1
+        self._deliver(sent)
 
     def _deliver(self, sent: Sent) -> None:
         if self._process is None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _HEALING_SECONDS: Final = 60.0
+_PROCESSING_SECONDS: Final = 0.1
 _FAULTS: Final = 6
 
 
@@ -90,8 +91,8 @@ class _Simulation:
         self.protocols = ("classic",) if old else ("classic", "consumer")
         self.cluster = Cluster(world, as_version="3.9" if old else None)
         self.watcher = Watcher(self.cluster, self.history)
-        late = LateRequests(self.cluster, repeats=not old)
-        self.nemesis = Nemesis(self.cluster, self.history, late, power=self.rng.random() < 0.4)
+        self.late = LateRequests(self.cluster, repeats=not old)
+        self.nemesis = Nemesis(self.cluster, self.history, self.late, power=self.rng.random() < 0.4)
         self.clients: list[Client] = []
         self.copied = ReadingCommitted(self.cluster, self.history, "reader-of-copies", COPIES, ends=False)
         self.violations: list[str] = []
@@ -141,6 +142,7 @@ class _Simulation:
             world.run_until(lambda client=client: client.over, DELIVERY_SECONDS * 2, f"the end of {client.name}")  # type: ignore[misc]
         self._heals()
         self._end_copying()
+        self._takes_late_requests()
         self.watcher.at_end()
         drain = Draining(cluster, self.history, "drain")
         drain.start()
@@ -150,25 +152,26 @@ class _Simulation:
         """Wait until everything is copied, stop the copiers, and compare the copy with the original."""
         if not self.nemesis.copiers:
             return
-        world, cluster, copied = self.world, self.cluster, self.copied
-        original, copy = (
-            ReadingCommitted(cluster, self.history, f"reader-of-all-{topic}", topic, ends=True)
-            for topic in (TOPIC, COPIES)
-        )
-        original.start()
-        world.run_until(lambda: original.over, _HEALING_SECONDS, f"reading {TOPIC}")
+        world, copied = self.world, self.copied
+        original = self._read_all(TOPIC)
         try:
-            world.run_until(lambda: copied.count >= original.count, _HEALING_SECONDS, "the copy of everything")
+            world.run_until(lambda: copied.has_all_of(original), _HEALING_SECONDS, "the copy of everything")
         finally:
             copied.stopping = True
             for each in self.nemesis.copiers:
                 each.stop()
         clients: list[Client] = [copied, *self.nemesis.copiers]
         world.run_until(lambda: all(each.over for each in clients), DELIVERY_SECONDS, "the end of the copiers")
-        self._heals()
-        copy.start()
-        world.run_until(lambda: copy.over, _HEALING_SECONDS, f"reading {COPIES}")
-        self.violations += copy_violations(original.seen, copy.seen, copied.seen)
+        self._takes_late_requests()  # they may have added originals since these were read: read them again
+        copy = self._read_all(COPIES)
+        self.violations += copy_violations(original.seen, self._read_all(TOPIC).seen, copy.seen, copied.seen)
+
+    def _read_all(self, topic: str) -> ReadingCommitted:
+        """Read a topic to its present ends."""
+        reader = ReadingCommitted(self.cluster, self.history, f"reader-of-all-{topic}", topic, ends=True)
+        reader.start()
+        self.world.run_until(lambda: reader.over, _HEALING_SECONDS, f"reading {topic}")
+        return reader
 
     def _start_clients(self) -> None:
         cluster, history, rng = self.cluster, self.history, self.rng
@@ -192,6 +195,12 @@ class _Simulation:
                 self.nemesis.kill_in_rebalance(self.nemesis.copiers[0])
             for each in (self.copied, *self.nemesis.copiers):
                 each.start()
+
+    def _takes_late_requests(self) -> None:
+        """Wait until all requests that were held back have arrived, and all replicas have what they wrote."""
+        self.world.run_until(lambda: not self.late.held, _HEALING_SECONDS, "the arrival of late requests")
+        self.world.run(_PROCESSING_SECONDS)
+        self._heals()
 
     def _heals(self) -> None:
         """Wait until all replicas are in sync and equal, and no transaction is open."""
