@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -76,7 +77,7 @@ def simulate(seed: int, *, faults: int = _FAULTS, kill_in_rebalances: bool = Fal
     With `kill_in_rebalances` there are copiers, one of which is killed whenever a rebalance begins.
     """
     world = World(seed)
-    with _errors_of_the_log(world):
+    with errors_of_the_log(world):
         return _Simulation(seed, world, kill_in_rebalances=kill_in_rebalances).run(faults)
 
 
@@ -218,19 +219,24 @@ class _Simulation:
 
 
 class _ErrorsOfTheLog(logging.Handler):
-    """Takes exceptions that code has logged because it did not expect them for failures of the world."""
+    """Takes exceptions that code has logged because it did not expect them for failures of the world.
+
+    A world has one thread. What others log, such as those of clusters of other tests, is not about it.
+    """
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)
         self._world = world
+        self._thread = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1] is not None:
+        if record.thread == self._thread and record.exc_info and record.exc_info[1] is not None:
             self._world.failures.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
 
 
 @contextmanager
-def _errors_of_the_log(world: World) -> Iterator[None]:
+def errors_of_the_log(world: World) -> Iterator[None]:
+    """Add exceptions in pyclient's log to the failures of a world, and show none of its log."""
     logger = logging.getLogger("pyclient")
     level, propagate, handler = logger.level, logger.propagate, _ErrorsOfTheLog(world)
     logger.addHandler(handler)

@@ -253,9 +253,10 @@ class Process:
         self.wake()
 
     def kill(self) -> None:
-        """End the process: nothing of it runs any more."""
+        """End the process: nothing of it runs any more, nor does a garbage collection end its tasks."""
         if self.alive:
             self.alive = False
+            self._tasks += asyncio.all_tasks(self.loop)
             for call in self.on_killed:
                 call()
 
@@ -272,9 +273,12 @@ class Process:
     def discard(self) -> None:
         """Forget what the loop still has to do, when the simulation is over."""
         self.alive = False
-        for task in asyncio.all_tasks(self.loop):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            _close(task.get_coro())
+        closed = set[asyncio.Task[Any]]()
+        while tasks := asyncio.all_tasks(self.loop) - closed:  # what they clean up may begin others
+            for task in tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _close(task.get_coro())
+            closed |= tasks
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if self.alive and not task.cancelled() and (error := task.exception()) is not None:
