@@ -18,6 +18,7 @@ from pyclient.spark.reading import DataLoss, RangeReader
 from pyclient.spark.source import BatchReader
 from pyclient.spark.stream import StreamReader, stream_reader
 from tests.spark.conftest import create, delete_records, needs_java
+from tests.waiting import until
 
 FAR = {"kafka.allow.auto.create.topics": "false"}
 """Readers do not create a deleted topic again, as in clusters that create no topics by themselves."""
@@ -209,3 +210,28 @@ class TestInSpark:
             PySparkException, match=f"records of {ten}-0 from offset 2 to 5 are lost: its log has 6 to 9"
         ):
             query.trigger(availableNow=True).start().awaitTermination(120)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("option", "suffix", "said"),
+        [
+            ("subscribe", "", "topic {0} does not exist, or no broker answers"),
+            ("subscribePattern", ".*", "the query has read {0}-0 before, .* the topic was deleted"),
+        ],
+    )
+    def test_a_topic_deleted_during_a_query_is_in_the_drivers_exception(
+        self, spark: Any, servers: str, ten: str, option: str, suffix: str, said: str, tmp_path: Path
+    ) -> None:
+        from pyspark.errors import PySparkException
+
+        create(servers, f"{ten}-other", 1)
+        given = {"kafka.bootstrap.servers": servers, option: f"{ten}{suffix}", **FAR, "startingOffsets": "earliest"}
+        source = spark.readStream.format("pyclient").options(**given).option("kafkaConsumer.pollTimeoutMs", "2000")
+        query = source.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+        try:
+            until(lambda: any(each["numInputRows"] == 10 for each in query.recentProgress))
+            delete(servers, ten)
+            with pytest.raises(PySparkException, match=said.format(ten)):
+                query.awaitTermination(120)
+        finally:
+            query.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pyclient.spark.offsets import OffsetRange
 from pyclient.spark.options import source_options
 from pyclient.spark.reading import DataLoss, RangeReader
 from pyclient.spark.stream import StreamReader, stream_reader
+from tests.spark.conftest import create, needs_java
 from tests.waiting import until
 
 
@@ -203,3 +205,92 @@ def test_cluster_that_does_not_answer_is_named_when_the_query_is_planned() -> No
         with pytest.raises(errors.KafkaError, match=rf"topic t does not exist, or no broker answers: .*{servers}"):
             reader.initialOffset()
         reader.stop()
+
+
+class TestInSpark:
+    pytestmark = needs_java
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("options", "later", "tasks"),
+        [
+            ({"minOffsetsPerTrigger": "50", "maxTriggerDelay": "1h", "minPartitions": "6"}, 40, 6),
+            ({"minOffsetsPerTrigger": "1000", "maxTriggerDelay": "1s"}, 0, 1),
+        ],
+        ids=["enough", "delay"],
+    )
+    def test_micro_batches_of_a_query_wait_for_enough_offsets_or_the_delay(
+        self,
+        spark: Any,
+        kafka_cluster: EmbeddedCluster,
+        options: dict[str, str],
+        later: int,
+        tasks: int,
+        tmp_path: Path,
+    ) -> None:
+        from pyspark.sql.functions import spark_partition_id
+
+        servers = kafka_cluster.bootstrap_servers
+        topic = create(servers, f"waits-{later}", 2)
+        batches: list[list[Any]] = []
+
+        def collect(df: Any, _number: int) -> None:
+            if rows := df.collect():  # the first micro-batch of a query is empty
+                batches.append(rows)
+
+        source = spark.readStream.format("pyclient").option("kafka.bootstrap.servers", servers)
+        source = source.option("subscribe", topic).option("startingOffsets", "earliest").options(**options).load()
+        rows = source.select(spark_partition_id().alias("task"), "partition")
+        write = rows.writeStream.foreachBatch(collect)
+        query = write.option("checkpointLocation", str(tmp_path)).start()
+        try:
+            with Producer(servers) as producer:
+                producer.send_many(topic, [b"v"] * 20, partition=0)
+                producer.flush()
+                if later:
+                    with kafka_cluster.requests.start() as requests:  # twenty are seen, and are too few
+                        requests.wait_request("ListOffsets", count=3)
+                    assert batches == []
+                    producer.send_many(topic, [b"v"] * later, partition=1)
+            until(lambda: batches or not query.isActive)
+        finally:
+            query.stop()
+        assert [sorted(row.partition for row in batch) for batch in batches] == [[0] * 20 + [1] * later]
+        assert len({row.task for row in batches[0]}) == tasks
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("other", "said"),
+        [
+            ("topic", "has read {0}-0 before, .* its checkpointLocation is that of another query"),
+            ("cluster", "{0}-0 ends at offset 0, before the offset 3 at which the query goes on"),
+            (
+                "source",
+                "are not those of a query that reads from Kafka .* give the query a checkpointLocation of its own",
+            ),
+        ],
+    )
+    def test_checkpoint_of_another_query_is_named_in_the_drivers_exception(
+        self, spark: Any, kafka_cluster: EmbeddedCluster, filled: str, other: str, said: str, tmp_path: Path
+    ) -> None:
+        from pyspark.errors import PySparkException
+
+        def run(source: Any) -> None:
+            query = source.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+            query.trigger(availableNow=True).start().awaitTermination(120)
+
+        def read(servers: str, topic: str) -> Any:
+            source = spark.readStream.format("pyclient").option("kafka.bootstrap.servers", servers)
+            return source.option("subscribe", topic).option("startingOffsets", "earliest").load()
+
+        servers = kafka_cluster.bootstrap_servers
+        if other == "source":
+            run(spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load())
+        else:
+            run(read(servers, filled))
+        with EmbeddedCluster() as empty:
+            servers = empty.bootstrap_servers if other == "cluster" else servers
+            topic = filled if other == "cluster" else f"{filled}-next"
+            create(servers, topic, 1)
+            with pytest.raises(PySparkException, match=said.format(filled)):
+                run(read(servers, topic))
