@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -15,8 +15,10 @@ from pyclient.protocol.messages.describe_producers import DescribeProducersReque
 from pyclient.protocol.messages.fetch import FetchRequest
 from pyclient.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pyclient.records import ControlType, build_batch, control_key, iter_batches
-from tests.broker_embedded.log.slow_disks import SECONDS, NodeOnDisk
+from tests.broker_embedded.log.slow_disks import SECONDS, NodeOnDisk, start
 from tests.broker_embedded.topics import create
+
+__all__ = ["start"]
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:kafka"),
@@ -54,21 +56,6 @@ def end(node: NodeOnDisk[Any], producer_id: int, *, commit: bool) -> None:
     key = control_key(ControlType.COMMIT if commit else ControlType.ABORT)
     options: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": 0, "transactional": True}
     append(node, build_batch([(key, bytes(6))], timestamp_ms=NOW, control=True, **options))
-
-
-@pytest.fixture
-def start(data_dir: str) -> Iterator[Callable[[], NodeOnDisk[RealFileSystem]]]:
-    """Return a function that starts a node on the test's data directory and kills the previous one."""
-    running: list[NodeOnDisk[RealFileSystem]] = []
-
-    def one() -> NodeOnDisk[RealFileSystem]:
-        if running:
-            running.pop().stop(clean=False)
-        running.append(NodeOnDisk(data_dir, RealFileSystem(durable=False)))
-        return running[-1]
-
-    yield one
-    running.pop().stop()
 
 
 @pytest.fixture

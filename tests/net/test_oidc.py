@@ -20,8 +20,9 @@ from pyclient.net.connection import Connection
 from pyclient.net.sasl.authentication import Authenticator
 from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.identity_server import Asked, IdentityServer, Signer
+from tests.moved_clock import MovedClock
 from tests.net.sasl_server import SaslServer
-from tests.net.test_sasl import METADATA, Moved, refused, use
+from tests.net.test_sasl import METADATA, refused, use
 
 SECRET: Final = "hunter2+/ %"
 TLS: Final = Path(__file__).parent / "tls"
@@ -272,7 +273,7 @@ def test_token_is_kept_for_most_of_its_time(
 
     async def scenario() -> None:
         server.answer = token
-        known, clock = SaslServer(tokens=Everything()), Moved()
+        known, clock = SaslServer(tokens=Everything()), MovedClock()
         broker = known.broker()
         open_one = opener(broker, oidc(f"{server.url}/token", **options), clock)
         await asyncio.gather(*(open_one() for _ in range(3)))
@@ -301,7 +302,7 @@ def test_token_of_a_file_is_replaced_when_the_file_changes(run: Any, tmp_path: P
         known = SaslServer(tokens=frozenset({first, second}))
         broker = known.broker()
         options = {"sasl_oauthbearer_token_endpoint_url": path.as_uri(), "sasl_oauthbearer_extensions": "x=y"}
-        clock = Moved()
+        clock = MovedClock()
         open_one = opener(broker, options, clock)
         with pytest.raises(ConnectionFailed, match=r"the token cannot be read: file:///.*No such file"):
             await open_one()

@@ -27,6 +27,7 @@ from pyclient.net.tls import TlsEnd, TlsStream
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from tests.moved_clock import MovedClock
 from tests.net.connections import ALL_TOPICS, METADATA
 from tests.net.sasl_server import SaslServer, answer
 from tests.net.scripted import CLOSE, RANGES, SILENCE, ScriptedBroker
@@ -327,7 +328,7 @@ def test_token_is_kept_until_it_is_due_and_then_replaced(run: Any, caplog: pytes
             bootstrap_servers=(broker.address,),
             **options_of("OAUTHBEARER", sasl_oauth_token_provider=provider),
         )
-        clock = Moved()
+        clock = MovedClock()
         authenticator = Authenticator(config, clock)
 
         async def open_one() -> None:
@@ -384,18 +385,6 @@ def test_token_is_replaced_when_kafkas_clients_replace_it(
 ) -> None:
     """KIP-255's options: the share of the time, with jitter, the least period, and the buffer at the end."""
     assert refresh_after(lifetime, rules, chance) == pytest.approx(after)
-
-
-class Moved:
-    """The system's clock, moved ahead."""
-
-    seconds = 0.0
-
-    def time_ms(self) -> int:
-        return int((time.time() + self.seconds) * 1000)
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.seconds
 
 
 @pytest.mark.parametrize(

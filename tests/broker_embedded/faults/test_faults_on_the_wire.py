@@ -44,6 +44,14 @@ def end_offset(client: Any, topic: str, fetch_request: Any, partition: int = 0) 
     return int(found.high_watermark)
 
 
+def abandon(client: Any, request: Any, version: int, fault: Any) -> None:
+    """Send a request that the fault holds, and close the connection before it goes on."""
+    client.send(request, version)
+    fault.wait()
+    client.close()
+    fault.release()
+
+
 @pytest.mark.parametrize("version", [3, 8, 9, 11])
 def test_one_partition_fails_and_the_other_is_written(
     broker: Any, client: Any, topic: str, batch: Any, fetch_request: Any, version: int
@@ -302,11 +310,7 @@ def test_held_request_is_served_even_if_its_client_is_gone(
     broker: Any, client: Any, connect: Any, topic: str, batch: Any, fetch_request: Any
 ) -> None:
     fault = broker.faults.hold("Produce", topic=topic)
-    other = connect(broker)
-    other.send(two_partitions(topic, batch(b"a")), 9)
-    fault.wait()
-    other.close()
-    fault.release()
+    abandon(connect(broker), two_partitions(topic, batch(b"a")), 9, fault)
     while node_of(broker).interceptor is not None:
         client.call(ASK, 1)
     assert end_offset(client, topic, fetch_request) == 1
@@ -317,11 +321,7 @@ def test_held_fetch_response_releases_its_files_when_its_client_is_gone(
 ) -> None:
     produce(client, topic, batch(b"a"))
     fault = broker.faults.hold("Fetch", when="after", topic=topic)
-    other = connect(broker)
-    other.send(fetch_request(topic, {0: 0}), 11)
-    fault.wait()
-    other.close()
-    fault.release()
+    abandon(connect(broker), fetch_request(topic, {0: 0}), 11, fault)
     while node_of(broker).interceptor is not None:
         client.call(ASK, 1)
     assert end_offset(client, topic, fetch_request) == 1

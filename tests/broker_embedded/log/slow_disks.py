@@ -6,8 +6,10 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
+
+import pytest
 
 from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
@@ -79,3 +81,18 @@ class NodeOnDisk(Generic[Disk]):
         """End the node, in order or as if it was killed."""
         self.thread.run(self.node.stop, clean, timeout=SECONDS)
         self.thread.stop(SECONDS)
+
+
+@pytest.fixture
+def start(data_dir: str) -> Iterator[Callable[[], NodeOnDisk[RealFileSystem]]]:
+    """Return a function that starts a node on the test's data directory and kills the previous one."""
+    running: list[NodeOnDisk[RealFileSystem]] = []
+
+    def one() -> NodeOnDisk[RealFileSystem]:
+        if running:
+            running.pop().stop(clean=False)
+        running.append(NodeOnDisk(data_dir, RealFileSystem(durable=False)))
+        return running[-1]
+
+    yield one
+    running.pop().stop()

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,7 @@ import pytest
 from pyclient.broker_embedded.network import jwks
 from pyclient.broker_embedded.network.jwks import JwksKeys, KeyPlace, NoKeys
 from tests.identity_server import IdentityServer, Signer
-
-
-class Moved:
-    """The system's clock, moved ahead by `seconds`."""
-
-    seconds = 0.0
-
-    def time_ms(self) -> int:
-        return int((time.time() + self.seconds) * 1000)
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.seconds
+from tests.moved_clock import MovedClock
 
 
 def keys_from(url: str, clock: Any) -> JwksKeys:
@@ -42,7 +30,7 @@ def document(*names: str) -> dict[str, Any]:
 
 
 def test_keys_are_fetched_once_for_all_and_again_when_old() -> None:
-    clock = Moved()
+    clock = MovedClock()
 
     async def scenario(server: IdentityServer) -> None:
         keys = keys_from(f"{server.url}/keys", clock)
@@ -65,7 +53,7 @@ def test_keys_are_fetched_once_for_all_and_again_when_old() -> None:
 
 
 def test_unknown_key_fetches_newer_keys_but_not_all_the_time() -> None:
-    clock = Moved()
+    clock = MovedClock()
 
     async def scenario(server: IdentityServer) -> None:
         keys = keys_from(f"{server.url}/keys", clock)
@@ -93,7 +81,7 @@ def test_unknown_key_fetches_newer_keys_but_not_all_the_time() -> None:
     ],
 )
 def test_failure_is_named_and_tried_again_after_a_pause_that_doubles(status: int, body: Any, says: str) -> None:
-    clock = Moved()
+    clock = MovedClock()
 
     async def scenario(server: IdentityServer) -> None:
         keys = keys_from(f"{server.url}/keys?secret=s3cret", clock)
@@ -114,7 +102,7 @@ def test_failure_is_named_and_tried_again_after_a_pause_that_doubles(status: int
 
 
 def test_former_keys_stay_in_use_while_the_server_fails(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Moved()
+    clock = MovedClock()
 
     async def scenario(server: IdentityServer) -> None:
         keys = keys_from(f"{server.url}/keys", clock)
@@ -134,7 +122,7 @@ def test_former_keys_stay_in_use_while_the_server_fails(caplog: pytest.LogCaptur
 def test_unexpected_error_is_logged_and_the_former_keys_stay_in_use(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = Moved()
+    clock = MovedClock()
 
     def broken(_content: bytes) -> Any:
         raise RuntimeError("a bug of the library")
@@ -161,14 +149,14 @@ def test_refused_connection_to_the_server_is_named() -> None:
         with IdentityServer() as server:
             url = f"{server.url}/keys"
         with pytest.raises(NoKeys, match=r"127\.0\.0\.1:\d+/keys: Connection refused"):
-            await keys_from(url, Moved()).get()
+            await keys_from(url, MovedClock()).get()
 
     asyncio.run(scenario())
 
 
 def test_file_is_read_again_when_it_has_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "the keys.json"
-    clock = Moved()
+    clock = MovedClock()
 
     def write(content: str) -> None:
         temporary = path.with_suffix(".tmp")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,28 +16,15 @@ from pyclient.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.broker_embedded.log.slow_disks import NodeOnDisk
+from tests.broker_embedded.log.slow_disks import NodeOnDisk, start
 from tests.broker_embedded.topics import create, end_offset
 from tests.broker_embedded.transactions.raw_producer import RawProducer, committed_offset, committed_values
 from tests.waiting import until
 
+__all__ = ["start"]
+
 both = pytest.mark.parametrize("version", [0, 2])
 Node = NodeOnDisk[RealFileSystem]
-
-
-@pytest.fixture
-def start(data_dir: str) -> Iterator[Callable[[], Node]]:
-    """Return a function that starts a node on the test's data directory and kills the previous one."""
-    running: list[Node] = []
-
-    def one() -> Node:
-        if running:
-            running.pop().stop(clean=False)
-        running.append(NodeOnDisk(data_dir, RealFileSystem(durable=False)))
-        return running[-1]
-
-    yield one
-    running.pop().stop()
 
 
 @pytest.fixture
