@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import random
-import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.cluster.faults import LOOK_AGAIN
-from pyclient.broker_embedded.cluster.kafka_call import call
+from pyclient.broker_embedded.cluster.kafka_call import call, check_code, until_done
 from pyclient.broker_embedded.controller.metadata_log import TOPIC
 from pyclient.broker_embedded.controller.metadata_recovery import METADATA_DIRECTORY, QUORUM_STATE
 from pyclient.broker_embedded.controller.quorum_files import format_quorum
@@ -23,7 +21,6 @@ from pyclient.errors import (
     DuplicateVoter,
     KafkaError,
     VoterNotFound,
-    from_code,
 )
 from pyclient.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from pyclient.protocol.messages.describe_quorum import (
@@ -103,12 +100,12 @@ class VoterChanges:
             )
             answer = call(self._broker(), request, seconds)
             try:
-                _check(answer.error_code, answer.error_message, f"adding controller {node_id}")
+                check_code(answer.error_code, answer.error_message, f"adding controller {node_id}")
             except DuplicateVoter:
                 if key not in self._voters(seconds):
                     raise
 
-        self._until_done(ask, self._timeout)
+        until_done(ask, self._timeout)
 
     def remove(self, node_id: int, directory: str) -> None:
         """Make a voter an observer. Raises a `BrokerError`, or `ClientError`."""
@@ -131,37 +128,19 @@ class VoterChanges:
             request = RemoveRaftVoterRequest(cluster_id=None, voter_id=key.id, voter_directory_id=key.directory_id)
             answer = call(self._broker(), request, seconds)
             try:
-                _check(answer.error_code, answer.error_message, f"removing controller {key.id}")
+                check_code(answer.error_code, answer.error_message, f"removing controller {key.id}")
             except VoterNotFound:
                 if key.id in {voter.id for voter in self._voters(seconds)}:
                     raise
 
-        self._until_done(ask, timeout)
+        until_done(ask, timeout)
 
     def _voters(self, timeout: float) -> set[ReplicaKey]:
         """Return the voters as the active controller knows them. Raises a `BrokerError`, or `ClientError`."""
         partition = DescribeQuorumRequestPartitionData(partition_index=0)
         topic = DescribeQuorumRequestTopicData(topic_name=TOPIC, partitions=[partition])
         answer = call(self._broker(), DescribeQuorumRequest(topics=[topic]), timeout)
-        _check(answer.error_code, answer.error_message, "describing the controllers")
+        check_code(answer.error_code, answer.error_message, "describing the controllers")
         described = answer.topics[0].partitions[0]
-        _check(described.error_code, described.error_message, "describing the controllers")
+        check_code(described.error_code, described.error_message, "describing the controllers")
         return {ReplicaKey(each.replica_id, each.replica_directory_id) for each in described.current_voters}
-
-    @staticmethod
-    def _until_done(ask: Callable[[float], None], timeout: float) -> None:
-        """Call `ask` with the seconds that are left until it raises no error that can be retried."""
-        end = time.monotonic() + timeout
-        while True:
-            try:
-                ask(max(LOOK_AGAIN, end - time.monotonic()))
-                return
-            except KafkaError as error:
-                if not error.retriable or time.monotonic() >= end:
-                    raise
-            time.sleep(LOOK_AGAIN)  # there is no event for a controller that has caught up, or was elected
-
-
-def _check(code: int, message: str | None, what: str) -> None:
-    if code:
-        raise from_code(code, f"{what}: {message}" if message else what)

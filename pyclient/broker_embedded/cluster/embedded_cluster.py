@@ -299,7 +299,7 @@ class EmbeddedCluster:
         self._moves.drain(node, [each.id for each in self._members.brokers if each is not broker], timeout)
         broker.stop()
         self._forget(broker)
-        self._moves.unregister(node)
+        self._moves.unregister(node, timeout)
 
     def add_controller(self, timeout: float = 60.0) -> Broker:
         """Start a node that is only a controller, and make it a voter when it has the metadata. Return it.

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from pyclient.broker_embedded.cluster.faults import LOOK_AGAIN
 from pyclient.broker_embedded.config.listeners import WILDCARDS
 from pyclient.config import ClientConfig
+from pyclient.errors import KafkaError, from_code
 from pyclient.net.connection import Connection
 from pyclient.net.loop_thread import LoopThread
 from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.protocol.fields import Request, Response
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
 
 R = TypeVar("R", bound=Response)
@@ -41,6 +46,25 @@ def call(broker: BrokerConfig, request: Request[R], timeout: float = 30.0) -> R:
         return thread.run(_exchange, host, port, config, request, timeout, timeout=timeout)
     finally:
         thread.stop(_END_SECONDS)
+
+
+def until_done(ask: Callable[[float], None], timeout: float) -> None:
+    """Call `ask` with the seconds that are left until it raises no error that can be retried."""
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            ask(max(LOOK_AGAIN, end - time.monotonic()))
+            return
+        except KafkaError as error:
+            if not error.retriable or time.monotonic() >= end:
+                raise
+        time.sleep(LOOK_AGAIN)  # there is no event for a controller that has caught up, or was elected
+
+
+def check_code(code: int, message: str | None, what: str) -> None:
+    """Raise the error of a code from a response; `what` is what was asked for."""
+    if code:
+        raise from_code(code, f"{what}: {message}" if message else what)
 
 
 async def _exchange(host: str, port: int, config: ClientConfig, request: Request[R], timeout: float) -> R:

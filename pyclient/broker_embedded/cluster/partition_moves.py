@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pyclient.broker_embedded.cluster.kafka_call import call
+from pyclient.broker_embedded.cluster.kafka_call import call, check_code, until_done
 from pyclient.broker_embedded.cluster.views import until
-from pyclient.errors import ConfigError, from_code
+from pyclient.errors import BrokerIdNotRegistered, ConfigError, ElectionNotNeeded
 from pyclient.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -27,7 +28,10 @@ Replicas = Mapping[tuple[str, int], Sequence[int]]
 
 
 class PartitionMoves:
-    """Moves leaders and replicas. `broker` returns the configuration of a broker that runs."""
+    """Moves leaders and replicas. `broker` returns the configuration of a broker that runs.
+
+    Requests are repeated after errors that pass, such as those while another controller is elected.
+    """
 
     def __init__(self, views: Views, broker: Callable[[], BrokerConfig]) -> None:
         self._views = views
@@ -51,7 +55,7 @@ class PartitionMoves:
             lambda seen: list(seen["replicas"]) == replicas,
             max(0.0, end - time.monotonic()),
         )
-        self._elect(topic, partition)
+        until_done(lambda _seconds: self._elect(topic, partition), end - time.monotonic())
         until(
             lambda: self._views.partition(topic, partition),
             lambda seen: bool(seen["leader"] == node_id),
@@ -70,13 +74,27 @@ class PartitionMoves:
             max(0.0, end - time.monotonic()),
         )
 
-    def unregister(self, node_id: int) -> None:
+    def unregister(self, node_id: int, timeout: float) -> None:
         """Remove the registration of a broker that does not run. Raises a `BrokerError`."""
-        answer = call(self._broker(), UnregisterBrokerRequest(broker_id=node_id))
-        _check(answer.error_code, answer.error_message, f"unregistering broker {node_id}")
+        again = False
+
+        def ask(seconds: float) -> None:
+            nonlocal again
+            repeated, again = again, True
+            answer = call(self._broker(), UnregisterBrokerRequest(broker_id=node_id), seconds)
+            try:
+                check_code(answer.error_code, answer.error_message, f"unregistering broker {node_id}")
+            except BrokerIdNotRegistered:
+                if not repeated:  # else an answer was lost, and the registration is removed
+                    raise
+
+        until_done(ask, timeout)
 
     def reassign(self, replicas: Replicas, timeout: float) -> None:
         """Give partitions other replicas. Raises a `BrokerError`."""
+        until_done(lambda seconds: self._reassign(replicas, seconds), timeout)
+
+    def _reassign(self, replicas: Replicas, timeout: float) -> None:
         topics: dict[str, list[ReassignablePartition]] = {}
         for (topic, partition), ids in replicas.items():
             topics.setdefault(topic, []).append(ReassignablePartition(partition_index=partition, replicas=list(ids)))
@@ -85,22 +103,23 @@ class PartitionMoves:
             topics=[ReassignableTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
         )
         answer = call(self._broker(), request, timeout)
-        _check(answer.error_code, answer.error_message, "a reassignment")
+        check_code(answer.error_code, answer.error_message, "a reassignment")
         for each in answer.responses:
             for result in each.partitions:
                 what = f"a reassignment of {each.name}-{result.partition_index}"
-                _check(result.error_code, result.error_message, what)
+                check_code(result.error_code, result.error_message, what)
 
     def _elect(self, topic: str, partition: int) -> None:
         request = ElectLeadersRequest(
             election_type=0, topic_partitions=[TopicPartitions(topic=topic, partitions=[partition])]
         )
         answer = call(self._broker(), request)
-        _check(answer.error_code, None, "an election")
+        check_code(answer.error_code, None, "an election")
         for each in answer.replica_election_results:
             for result in each.partition_result:
                 what = f"the election of a leader of {topic}-{partition}"
-                _check(result.error_code, result.error_message, what)
+                with suppress(ElectionNotNeeded):  # it leads already
+                    check_code(result.error_code, result.error_message, what)
 
     def _replicas(self) -> dict[tuple[str, int], list[int]]:
         return {
@@ -130,8 +149,3 @@ def drained(node_id: int, others: Sequence[int], replicas: Replicas) -> dict[tup
         else:
             moves[place] = [each for each in ids if each != node_id]
     return moves
-
-
-def _check(code: int, message: str | None, what: str) -> None:
-    if code:
-        raise from_code(code, f"{what}: {message}" if message else what)

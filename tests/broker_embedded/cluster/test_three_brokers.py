@@ -13,7 +13,7 @@ import pytest
 from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.cluster import kafka_call
-from pyclient.errors import ClientError, ClosedError, ConfigError, KafkaError, KafkaTimeout
+from pyclient.errors import ClientError, ClosedError, ConfigError, KafkaError, KafkaTimeout, NotController
 from pyclient.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -157,6 +157,23 @@ def test_a_leader_moves_to_an_in_sync_replica(three: EmbeddedCluster, topic: str
         three.move_leader(topic, 0, 9)
 
 
+@pytest.mark.parametrize("api", ["AlterPartitionReassignments", "ElectLeaders"])
+def test_moving_a_leader_survives_a_lost_answer(three: EmbeddedCluster, topic: str, api: str) -> None:
+    target = other_than(three, three.leader_of(topic, 0))
+    with three.faults.disconnect(api, when="after") as lost:
+        three.move_leader(topic, 0, target)
+    assert lost.hits() == 1
+    assert three.leader_of(topic, 0) == target
+
+
+def test_moving_a_leader_waits_for_another_controller(three: EmbeddedCluster, topic: str) -> None:
+    target = other_than(three, three.leader_of(topic, 0))
+    with three.faults.fail("ElectLeaders", NotController, times=2) as refused:
+        three.move_leader(topic, 0, target)
+    assert refused.hits() == 2
+    assert three.leader_of(topic, 0) == target
+
+
 def test_a_frozen_follower_leaves_the_isr_and_returns(three: EmbeddedCluster, topic: str) -> None:
     frozen = three.freeze_follower(topic, 0)
     send(three, topic, b"x")
@@ -260,7 +277,9 @@ def test_a_broker_joins_and_leaves(three: EmbeddedCluster) -> None:
     three.wait_isr("with-four", 0, 3)
     assert three.leader_of("with-four", 0) == 4
     send(three, "with-four", b"x")
-    three.remove_broker(4)
+    with three.faults.disconnect("UnregisterBroker", when="after") as lost:
+        three.remove_broker(4)
+    assert lost.hits() == 1
     assert 4 not in three.wait_isr("with-four", 0, 3)
     assert read(three, "with-four") == [b"x"]
     assert [each.id for each in three.brokers] == [1, 2, 3]
