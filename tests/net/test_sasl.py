@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import ClientConfig
 from pyclient.config.oidc import RefreshRules
-from pyclient.errors import ConnectionFailed, SaslAuthenticationFailed
+from pyclient.errors import ConnectionFailed, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from pyclient.net.connection import Connection
+from pyclient.net.sasl import scram
 from pyclient.net.sasl.authentication import Authenticator, Session
 from pyclient.net.sasl.oauth import read_token, refresh_after
+from pyclient.net.stream import FrameStream
 from pyclient.net.tls import TlsEnd, TlsStream
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -172,6 +174,115 @@ def test_impostor_without_the_password_is_refused(run: Any) -> None:
         error = await refused(server.broker(), "SCRAM-SHA-256")
         assert error.lasting
         assert "did not prove that it knows the password" in str(error)
+
+    run(scenario())
+
+
+# -- a broker, or what is between, that would have the client take less
+
+
+class Recorded:
+    """A broker with a SASL server whose answers may be others; `frames` is every byte that it has received."""
+
+    def __init__(self, answers: dict[type, Any], users: dict[str, str] = USERS) -> None:
+        self.frames: list[bytes] = []
+        self.broker = SaslServer(users).broker(answers, make_stream=self._stream)
+
+    def _stream(self, loop: Any, sock: Any, *, on_frame: Any, **options: Any) -> FrameStream:
+        def keep(frame: memoryview) -> None:
+            self.frames.append(bytes(frame))
+            on_frame(frame)
+
+        return FrameStream(loop, sock, on_frame=keep, **options)
+
+    @property
+    def messages(self) -> list[bytes]:
+        """What was sent for the authentication itself."""
+        return [bytes(each.auth_bytes) for each in self.broker.requests if isinstance(each, SaslAuthenticateRequest)]
+
+    def check(self, mechanism: str) -> None:
+        """The client has asked for its mechanism once, and not sent the password."""
+        asked = [each.mechanism for each in self.broker.requests if isinstance(each, SaslHandshakeRequest)]
+        assert asked == [mechanism]
+        secret = ALICE["sasl_password"].encode()
+        assert not any(secret in frame or base64.b64encode(secret) in frame for frame in self.frames)
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_broker_that_offers_plain_alone_is_refused_and_gets_no_password(run: Any, mechanism: str) -> None:
+    async def scenario() -> None:
+        offers = SaslHandshakeResponse(error_code=UnsupportedSaslMechanism.code, mechanisms=["PLAIN"])
+        recorded = Recorded({SaslHandshakeRequest: offers})
+        error = await refused(recorded.broker, mechanism)
+        assert error.lasting
+        assert f"does not offer SASL {mechanism}: set sasl_mechanism to one that it offers: PLAIN" in str(error)
+        assert recorded.messages == []
+        recorded.check(mechanism)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("said", [b"", b"\0alice\0", b"r=x,s=c2FsdA==,i=4096"], ids=["as-plain", "a-prompt", "nonce"])
+def test_broker_that_accepts_scram_and_goes_on_as_plain_gets_no_password(run: Any, said: bytes) -> None:
+    async def scenario() -> None:
+        offers = SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])
+        recorded = Recorded({SaslHandshakeRequest: offers, SaslAuthenticateRequest: answer(said)})
+        error = await refused(recorded.broker, "SCRAM-SHA-256")
+        assert error.lasting
+        [first] = recorded.messages
+        assert first.startswith(b"n,,n=alice,r=")
+        recorded.check("SCRAM-SHA-256")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("iterations", [0, 1, 4_095, 1_000_001])
+def test_broker_with_iterations_out_of_bounds_gets_no_proof(run: Any, mechanism: str, iterations: int) -> None:
+    """A proof with few iterations would let who reads it guess the password."""
+
+    def few(request: SaslAuthenticateRequest, *_: Any) -> Any:
+        nonce = scram.ClientFirst.decode(bytes(request.auth_bytes)).nonce
+        return answer(scram.ServerFirst(f"{nonce}-server", b"salt", iterations).encode())
+
+    async def scenario() -> None:
+        recorded = Recorded({SaslAuthenticateRequest: few})
+        error = await refused(recorded.broker, mechanism)
+        assert error.lasting
+        assert f"asks for {iterations} iterations" in str(error)
+        assert len(recorded.messages) == 1
+        recorded.check(mechanism)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("changed", ["another signature", "a bit", "shorter", "longer", "none"])
+def test_broker_whose_last_signature_is_wrong_is_refused(run: Any, mechanism: str, changed: str) -> None:
+    async def scenario() -> None:
+        server = SaslServer(USERS)
+
+        def last(request: SaslAuthenticateRequest, *given: Any) -> Any:
+            said = server._authenticate(request, *given)
+            data = bytes(said.auth_bytes)
+            if not data.startswith(b"v="):
+                return said
+            right = base64.b64decode(data[2:])
+            wrong = {
+                "another signature": bytes(len(right)),
+                "a bit": right[:-1] + bytes([right[-1] ^ 1]),
+                "shorter": right[:-1],
+                "longer": right + b"\0",
+                "none": b"",
+            }[changed]
+            return answer(scram.server_final(wrong))
+
+        broker = server.broker({SaslAuthenticateRequest: last, MetadataRequest: METADATA})
+        error = await refused(broker, mechanism)
+        assert error.lasting
+        assert "did not prove that it knows the password" in str(error)
+        assert server.accepted == ["alice"]
+        assert broker.count(MetadataRequest) == 0
 
     run(scenario())
 
