@@ -16,13 +16,15 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 
 from pyclient import Admin, Producer, errors
 from pyclient.cli.app import cli
+from pyclient.protocol.messages.metadata import MetadataRequest
+from tests.broker_embedded.conftest import RawClient
 from tests.kafka.jars import VERSIONS
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import RealKafka, free_ports
 from tests.security_matrix import CELLS, OURS, VALUE, Cell, Secured
 
 TLS: Final = Path(__file__).parents[1] / "net" / "tls"
-NAMES: Final = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_PLAINTEXT", "SASLTLS": "SASL_SSL"}
+NAMES: Final = {"TLS": "SSL", "MUTUAL": "SSL", "NAMELESS": "SSL", "SASL": "SASL_PLAINTEXT", "SASLTLS": "SASL_SSL"}
 CA: Final = {"security_protocol": "SSL", "ssl_cafile": str(TLS / "ca.pem")}
 MECHANISMS: Final = {
     "PLAIN": 'plain.PlainLoginModule required user_alice="secret"',
@@ -73,6 +75,8 @@ def addresses(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(TLS / "ca.pem"),
         "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.nameless.ssl.client.auth": "required",
+        "listener.name.nameless.ssl.principal.mapping.rules": "RULE:^CN=nobody$/x/",
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "listener.name.sasl.plain.connections.max.reauth.ms": "6000",
     }
@@ -146,6 +150,17 @@ def test_demand_for_a_client_certificate_by_tls_1_2_is_raised_at_once(addresses:
         pytest.raises(errors.ClusterUnreachable, match="it demands a client certificate that it trusts"),
     ):
         admin.list_topics()
+
+
+def test_client_whose_certificate_no_rule_names_is_closed(addresses: dict[str, str]) -> None:
+    """What our broker does, too (tests/broker_embedded/security/test_certificates_of_clients.py)."""
+    context = ssl.create_default_context(cafile=TLS / "ca.pem")
+    context.load_cert_chain(TLS / "client.pem")
+    client = RawClient(addresses["NAMELESS"])
+    client.socket = context.wrap_socket(client.socket, server_hostname="127.0.0.1")
+    client.send(MetadataRequest(topics=None), 8)
+    assert client.is_closed()
+    client.close()
 
 
 @pytest.mark.parametrize("name", ["PLAINTEXT", "SASL"])

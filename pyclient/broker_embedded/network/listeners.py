@@ -228,17 +228,16 @@ class BoundListener:
         return stream.established
 
     def principal_of(self, stream: FrameStream) -> str:
-        """Return the principal of a client that has not logged in by SASL: that of its certificate."""
+        """Return the principal of a client that has not logged in by SASL: that of its certificate.
+
+        Raise `ConfigError` if no rule applies to the certificate's name.
+        """
         if self._rules is None or self.config.uses_sasl:
             return ANONYMOUS
         from pyclient.net.tls import TlsStream
 
         assert isinstance(stream, TlsStream)
-        try:
-            return self._rules.principal(stream.peer_certificate())
-        except errors.ConfigError as error:
-            log.warning("%s: %s", stream.peername, error)
-            return ANONYMOUS
+        return self._rules.principal(stream.peer_certificate())
 
     def new_sasl_session(self, connection: BrokerConnection) -> SaslSession:
         """Return what decides about a new connection."""

@@ -101,7 +101,7 @@ class BrokerConnection:
         self.stream = bound.stream(
             sock,
             max_frame=services.configs.current.integer("socket.request.max.bytes"),
-            on_frame=self._on_frame,
+            on_frame=self._on_frame if bound.contexts is None or bound.config.uses_sasl else self._on_first_frame,
             on_closed=self._on_closed,
             pause_above=PAUSE_ABOVE,
         )
@@ -229,6 +229,19 @@ class BrokerConnection:
         self.last_active = self.services.loop.time()
         if self._waiting is None and self._sliced is None and self._muted is None:
             self.stream.resume_reading()
+
+    def _on_first_frame(self, frame: memoryview) -> None:
+        """Serve the client by its certificate, or close the connection, as Kafka does, if no rule gives it a name."""
+        if self._principal is None:  # else this frame came together with the first one
+            if self.stream.closed:
+                return
+            try:
+                self._principal = self.bound.principal_of(self.stream)
+            except errors.ConfigError as error:
+                self._unreadable(error)
+                return
+            self.stream.on_frame = self._on_frame
+        self._on_frame(frame)
 
     def _on_frame(self, frame: memoryview) -> None:
         services = self.services

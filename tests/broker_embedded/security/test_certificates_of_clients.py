@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from cryptography.x509.oid import NameOID
 
 from pyclient import Admin, NewTopic, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.protocol import framing
+from pyclient.protocol.messages.metadata import MetadataRequest
+from tests.broker_embedded.conftest import RawClient
 
 RULES = "RULE:^CN=(.*?),OU=Services,O=.*$/svc-$1/L,RULE:^CN=(.*?),OU=People$/$1@people/,DEFAULT"
 NAMES = {  # the parts of a certificate's name, from the last one on -> the user
@@ -95,3 +99,22 @@ def test_nodes_keep_their_rights_with_rules_for_clients(tmp_path: Path) -> None:
         with Producer(cluster.bootstrap_servers, **cluster.client_options("admin")) as producer:
             producer.send("t", b"1").result(60)
         cluster.wait_isr("t", 0, 3)
+
+
+def test_client_whose_certificate_no_rule_names_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As Kafka does; without a name it would be served as ANONYMOUS."""
+    rules = {"ssl.principal.mapping.rules": "RULE:^CN=(admin)$/$1/"}
+    with EmbeddedCluster(security="SSL", users=["admin"], data_dir=tmp_path, config=rules) as cluster:
+        options = client_certificate(tmp_path, "other.pem", name_of(*NAMES["svc-billing"]))
+        context = ssl.create_default_context(cafile=options["ssl_cafile"])
+        context.load_cert_chain(options["ssl_certfile"])
+        client = RawClient(cluster.bootstrap_servers)
+        client.socket = context.wrap_socket(client.socket, server_hostname="127.0.0.1")
+        with caplog.at_level(logging.WARNING, "pyclient.broker_embedded"):
+            client.send_bytes(b"".join(framing.encode_request(MetadataRequest(topics=None), 12, 1, "raw")) * 3)
+            assert client.is_closed()
+        client.close()
+        said = "closing the connection: ssl.principal.mapping.rules: no rule applies to CN=Billing,OU=Services,"
+        assert sum(said in each for each in caplog.messages) == 1
+        with Admin(cluster.bootstrap_servers, **cluster.client_options("admin")) as admin:
+            assert admin.list_topics() == []
