@@ -34,7 +34,7 @@ class Service(RebalanceListener):
         """Process until no more records arrive; crash after `crash_after` is processed and before that is noted."""
         with self.consumer as consumer:
             consumer.subscribe("orders", listener=self)
-            while records := consumer.poll(timeout=2, max_records=4):
+            while records := consumer.poll(timeout=10, max_records=4):
                 for record in records:
                     handled.append(record.value)
                     if record.value == crash_after:

@@ -9,7 +9,7 @@ def work(servers: str, handled: list[bytes | None], crash_at: bytes) -> None:
     with Consumer[bytes, bytes](
         "readings", bootstrap_servers=servers, group_id="gauge", enable_auto_commit=False, auto_offset_reset="earliest"
     ) as consumer:
-        while records := consumer.poll(timeout=2, max_records=4):
+        while records := consumer.poll(timeout=10, max_records=4):
             consumer.commit()  # before the work: what is processed from here on is never read again
             for record in records:
                 if record.value == crash_at:

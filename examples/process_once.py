@@ -55,7 +55,7 @@ def work(servers: str, ledger: Ledger, crash_at: int) -> None:
     """Run the service once; it crashes while it books `crash_at`."""
     with Consumer[bytes, bytes](bootstrap_servers=servers, group_id="ledger", enable_auto_commit=False) as consumer:
         consumer.subscribe("payments", listener=GoOnWhereTheLedgerIs(consumer, ledger))
-        while records := consumer.poll(timeout=2):
+        while records := consumer.poll(timeout=10):
             for record in records:
                 assert record.key is not None and record.value is not None
                 place = TopicPartition(record.topic, record.partition)
