@@ -8,7 +8,7 @@ import random
 import sys
 from pathlib import Path
 
-from tests.chaos.nemeses import ALL_FAULTS
+from tests.chaos.nemeses import ALL_FAULTS, WIDE_FAULTS
 from tests.chaos.run import CONTROLS, run
 
 
@@ -17,13 +17,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
     parser.add_argument("--seconds", type=float, default=360.0)
     parser.add_argument("--fault-seconds", type=float, default=4.0, help="how long a fault lasts")
+    parser.add_argument("--breadth", choices=("plain", "wide"), default="plain", help="wide: more clients and faults")
     parser.add_argument("--only", action="append", choices=sorted(ALL_FAULTS), help="only these faults")
     parser.add_argument("--control", choices=CONTROLS, help="kill leaders under acks=1, which must lose records")
     parser.add_argument("--history", type=Path, help="write what happened to this file")
     options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
     sys.stdout.write(f"seed {options.seed}\n")
-    result = run(options.seed, options.seconds, options.only, options.fault_seconds, options.control)
+    wide = options.breadth == "wide" or not WIDE_FAULTS.keys().isdisjoint(options.only or ())
+    result = run(options.seed, options.seconds, options.only, options.fault_seconds, options.control, wide=wide)
     sys.stdout.write(f"{result.report()}\n")
     if options.history is not None:
         result.history.write(options.history)

@@ -6,7 +6,7 @@ They follow Jepsen's analysis of queues: offsets are the versions of a partition
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
@@ -20,6 +20,8 @@ from tests.chaos.history import (
     ONE,
     PLAIN,
     TRANSACTIONAL,
+    Commit,
+    Ends,
     History,
     Place,
     Send,
@@ -30,6 +32,8 @@ from tests.chaos.history import (
 EXACTLY_ONCE: Final = frozenset({IDEMPOTENT, TRANSACTIONAL})
 SAFE: Final = frozenset({IDEMPOTENT, TRANSACTIONAL, PLAIN})
 """Kinds of producers whose acknowledged records may not be lost: those with acks=all."""
+_LATEST_SECONDS: Final = 60.0  # no request arrives later than that after its client gave it up
+_OPEN_SECONDS: Final = 20.0  # the time limit of a transaction, and time to abort it
 
 
 def lost_writes(history: History, kinds: frozenset[str] = SAFE) -> Iterator[str]:
@@ -242,17 +246,110 @@ def broken_groups(history: History) -> Iterator[str]:
             owner = owners.setdefault((each.group, each.generation, place), each.member)
             if owner != each.member:
                 yield f"group {each.group}, generation {each.generation}: {owner} and {each.member} have {place}"
-    last: dict[tuple[str, Place], int] = {}
+    acknowledged: dict[tuple[str, Place], _Commits] = defaultdict(_Commits)
     for commit in history.commits:
         where = f"group {commit.group}, {commit.place}: {commit.member} committed {commit.offset}"
-        if not commit.owned:
-            yield f"{where} without owning the partition"
+        commits = acknowledged[commit.group, commit.place]
         if commit.offset > commit.position:
             yield f"{where} at position {commit.position}"
-        before = last.get((commit.group, commit.place), -1)
-        if commit.offset < before:
+        if commit.outcome != OK:
+            commits.unknown.append(commit)
+            continue
+        if not commit.owned:
+            yield f"{where} without owning the partition"
+        before = commits.highest(commit.began)
+        if commit.offset < before and not any(
+            each.offset <= commit.offset and each.at > commit.at - _LATEST_SECONDS for each in commits.unknown
+        ):
             yield f"{where} after {before}"
-        last[commit.group, commit.place] = max(before, commit.offset)
+        commits.add(commit)
+
+
+class _Commits:
+    """The commits of a group for a partition."""
+
+    def __init__(self) -> None:
+        self.unknown: list[Commit] = []
+        """Those that the coordinator may have got, and as late as some time after the next ones."""
+        self._times: list[float] = []
+        self._highest: list[int] = []
+
+    def add(self, commit: Commit) -> None:
+        """Note an acknowledged commit."""
+        self._times.append(max(commit.at, self._times[-1] if self._times else commit.at))
+        self._highest.append(max(commit.offset, self._highest[-1] if self._highest else -1))
+
+    def highest(self, until: float | None) -> int:
+        """Return the highest offset that was acknowledged by then, -1 for none; with None that of all."""
+        count = len(self._times) if until is None else bisect_right(self._times, until)
+        return self._highest[count - 1] if count else -1
+
+
+def lost_commits(history: History) -> Iterator[str]:
+    """A committed offset was read that is lower than one acknowledged before, or that no member has committed."""
+    commits: dict[tuple[str, Place], _Commits] = defaultdict(_Commits)
+    offsets: dict[tuple[str, Place], set[int]] = defaultdict(lambda: {-1})
+    for commit in history.commits:
+        found = commits[commit.group, commit.place]
+        offsets[commit.group, commit.place].add(commit.offset)
+        if commit.outcome == OK:
+            found.add(commit)
+        else:
+            found.unknown.append(commit)
+    for seen in history.committed:
+        where = f"group {seen.group}, {seen.place}: the committed offset is {seen.offset}"
+        found = commits[seen.group, seen.place]
+        if seen.offset not in offsets[seen.group, seen.place]:
+            yield f"{where}, which no member has committed"
+        acknowledged = found.highest(seen.began)
+        if seen.offset < acknowledged and not any(
+            each.offset == seen.offset and each.at > seen.at - _LATEST_SECONDS for each in found.unknown
+        ):
+            yield f"{where} after {acknowledged} was acknowledged"
+
+
+def group_skips(history: History) -> Iterator[str]:
+    """A member that got a partition began after a record that no member of its group had committed.
+
+    This needs all attempts to commit, with their times: groups without these are left out.
+    """
+    groups = {commit.member: commit.group for commit in history.commits if commit.began is not None}
+    attempts: dict[tuple[str, Place], list[tuple[float, int]]] = defaultdict(list)
+    for commit in history.commits:
+        if commit.began is not None:
+            attempts[commit.group, commit.place].append((commit.began, commit.offset))
+    highest = {
+        key: (sorted(each), list(itertools.accumulate((offset for _, offset in sorted(each)), max)))
+        for key, each in attempts.items()
+    }
+    versions = {place: sorted(offsets) for place, offsets in _readable(history).items()}
+    for read in history.reads:
+        if not read.jumped or read.consumer not in groups:
+            continue
+        times, tops = highest.get((groups[read.consumer], read.place), ([], []))
+        count = bisect_left(times, (read.at, 0))
+        first = tops[count - 1] if count else 0
+        known = versions.get(read.place, [])
+        at = bisect_left(known, first)
+        if at < len(known) and known[at] < read.offset:
+            yield f"{read.place}: {read.consumer} began at {read.offset}; {known[at]} was never committed as read"
+
+
+def stuck_transactions(history: History, longest: float) -> Iterator[str]:
+    """The last stable offset stood below the high watermark for too long, not counting the time of faults."""
+    since: dict[Place, Ends] = {}
+    told: set[tuple[Place, int]] = set()
+    for seen in sorted(history.ends, key=lambda each: each.at):
+        first = since.get(seen.place)
+        if seen.stable_offset >= seen.high_watermark or first is None or first.stable_offset != seen.stable_offset:
+            since[seen.place] = seen
+            continue
+        in_faults = sum(max(0.0, min(fault.ended, seen.at) - max(fault.began, first.at)) for fault in history.faults)
+        stood = seen.at - first.at - in_faults
+        key = (seen.place, seen.stable_offset)
+        if stood > longest and first.stable_offset < first.high_watermark and key not in told:
+            told.add(key)
+            yield f"{seen.place}: the last stable offset stood at {seen.stable_offset} for {stood:.1f} s"
 
 
 def stalls(history: History, longest: float) -> Iterator[str]:
@@ -286,6 +383,9 @@ def checkers(*, delivery_timeout: float, recovery: float) -> Mapping[str, Checke
         "unaccounted sends": lambda history: unaccounted_sends(history, delivery_timeout),
         "replicas": broken_replicas,
         "groups": broken_groups,
+        "lost commits": lost_commits,
+        "group skips": group_skips,
+        "stuck transactions": lambda history: stuck_transactions(history, _OPEN_SECONDS),
         "stalls": lambda history: stalls(history, recovery),
     }
 

@@ -140,7 +140,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A committed offset of a group as the group's member saw it succeed. `owned`: the member had the partition."""
+    """A commit of a group as its member saw it. `owned`: the member had the partition. `outcome` is OK or INFO.
+
+    `began` is None if all commits of the group are listed in the order in which the coordinator got them.
+    """
 
     group: str
     member: str
@@ -150,6 +153,29 @@ class Commit:
     position: int
     owned: bool = True
     at: float = 0.0
+    began: float | None = None
+    outcome: str = OK
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The committed offset of a group, -1 for none, as the coordinator has answered between `began` and `at`."""
+
+    group: str
+    place: Place
+    offset: int
+    began: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The ends of a partition for readers of committed records and for all others, as the leader has answered."""
+
+    place: Place
+    stable_offset: int
+    high_watermark: int
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +198,20 @@ class Fault:
     majority: bool = True
 
 
-Event = Send | Read | Transaction | ReplicaState | Batch | Commit | Assignment | Fault
-_KINDS: Final = {
-    kind.__name__: kind for kind in (Send, Read, Transaction, ReplicaState, Batch, Commit, Assignment, Fault)
+Event = Send | Read | Transaction | ReplicaState | Batch | Commit | Committed | Ends | Assignment | Fault
+_LISTS: Final[dict[type, str]] = {
+    Send: "sends",
+    Read: "reads",
+    Transaction: "transactions",
+    ReplicaState: "states",
+    Batch: "batches",
+    Commit: "commits",
+    Committed: "committed",
+    Ends: "ends",
+    Assignment: "assignments",
+    Fault: "faults",
 }
+_KINDS: Final = {kind.__name__: kind for kind in _LISTS}
 
 
 @dataclass(slots=True)
@@ -188,6 +224,8 @@ class History:
     states: list[ReplicaState] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
+    committed: list[Committed] = field(default_factory=list)
+    ends: list[Ends] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
@@ -198,9 +236,7 @@ class History:
         return self
 
     def _list_of(self, event: Event) -> list[Any]:
-        name = type(event).__name__
-        names = {"ReplicaState": "states", "Batch": "batches"}
-        found: list[Any] = getattr(self, names.get(name, f"{name.lower()}s"))
+        found: list[Any] = getattr(self, _LISTS[type(event)])
         return found
 
     def __iter__(self) -> Iterator[Event]:

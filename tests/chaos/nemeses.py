@@ -6,32 +6,50 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from pyclient import Admin
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.groups.partitioning import partition_for_id
+from tests.chaos.client_proxy import ANSWERS, REQUESTS, ClientProxies
+from tests.chaos.copy_faults import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.chaos.history import Fault
 from tests.chaos.workload import Notes
 
 _LOG: Final = re.compile(r"\d{20}\.log")
 _HEALING_SECONDS: Final = 60.0
+_LONG_SECONDS: Final = 13.0  # more than the sessions of members, and than the time limit of a transaction
 _BEHIND_MS: Final = 100  # less than replica.lag.time.max.ms: the followers stay in sync
 
 
 class Nemesis:
     """Does one fault after the other, by a seed. `topic` is the busy one, whose leaders are the targets."""
 
-    def __init__(self, cluster: EmbeddedCluster, notes: Notes, topic: str, partitions: int, seed: int) -> None:
+    def __init__(
+        self,
+        cluster: EmbeddedCluster,
+        notes: Notes,
+        topic: str,
+        partitions: int,
+        seed: int,
+        proxies: ClientProxies | None = None,
+    ) -> None:
         self.cluster, self.notes, self.topic, self.partitions = cluster, notes, topic, partitions
         self.random = random.Random(seed)
         self.ids = [node.id for node in cluster.nodes]
+        self.groups: Sequence[str] = ()
+        self.transactional_ids: Sequence[str] = ()
+        self._proxies = proxies
 
     def strike(self, name: str, seconds: float) -> None:
         """Do the fault with a name, which lasts about that long, and wait until the replicas are in sync again."""
         began = time.monotonic()
         ALL_FAULTS[name](self, seconds)
         self.cluster.heal()
+        if self._proxies is not None:
+            self._proxies.heal()
         for node in self.cluster.nodes:
             node.resume()
         self.cluster.start()
@@ -117,6 +135,68 @@ class Nemesis:
         self.cluster.cut(a, b)
         time.sleep(seconds)  # how long the fault lasts
 
+    # the same between clients and brokers
+
+    @property
+    def proxies(self) -> ClientProxies:
+        """Return the proxies of a wide run."""
+        assert self._proxies is not None
+        return self._proxies
+
+    def cut_clients(self, seconds: float) -> None:
+        """Cut a leader off from all clients; the other brokers still reach it."""
+        self.proxies.of[self._leader()].cut()
+        time.sleep(seconds)  # how long the fault lasts
+
+    def long_cut_of_clients(self, _seconds: float) -> None:
+        """Cut clients off from a coordinator for longer than the session timeout of a member."""
+        self.proxies.of[self._coordinator()].cut()
+        time.sleep(_LONG_SECONDS)  # how long the fault lasts
+
+    def cut_requests(self, seconds: float) -> None:
+        """Requests arrive late, also those that clients have given up and sent again."""
+        self.proxies.of[self._leader()].cut(REQUESTS)
+        time.sleep(seconds + 3)  # more than the request timeout of a client
+
+    def cut_answers(self, seconds: float) -> None:
+        """Requests are served, and their answers do not arrive."""
+        self.proxies.of[self._leader()].cut(ANSWERS)
+        time.sleep(seconds + 3)  # more than the request timeout of a client
+
+    def cut_all_clients(self, seconds: float) -> None:
+        for proxy in self.proxies.of.values():
+            proxy.cut()
+        time.sleep(seconds)  # how long the fault lasts
+
+    def reset_clients(self, seconds: float) -> None:
+        self.proxies.reset_for(seconds, self.random)
+
+    # coordinators, and pauses that are longer than sessions
+
+    def kill_group_coordinator(self, seconds: float) -> None:
+        self._down([self._coordinator()], seconds)
+
+    def pause_group_coordinator(self, seconds: float) -> None:
+        self._frozen([self._coordinator()], seconds)
+
+    def long_pause_of_group_coordinator(self, _seconds: float) -> None:
+        self._frozen([self._coordinator()], _LONG_SECONDS)
+
+    def kill_transaction_coordinator(self, seconds: float) -> None:
+        self._down([self._transaction_coordinator()], seconds)
+
+    def pause_transaction_coordinator(self, seconds: float) -> None:
+        self._frozen([self._transaction_coordinator()], seconds)
+
+    def isolate_transaction_coordinator(self, seconds: float) -> None:
+        self._isolated(self._transaction_coordinator(), seconds)
+
+    def long_pause_of_leader(self, _seconds: float) -> None:
+        self._frozen([self._leader()], _LONG_SECONDS)
+
+    def long_pause_of_majority(self, _seconds: float) -> None:
+        self._frozen(self.random.sample(self.ids, 2), _LONG_SECONDS)
+
     # N5
 
     def slow_follower(self, seconds: float) -> None:
@@ -184,6 +264,20 @@ class Nemesis:
         leader = self.cluster.leader_of(self.topic, self.random.randrange(self.partitions))
         return self.random.choice(self.ids) if leader is None else leader
 
+    def _coordinator(self) -> int:
+        """Return the coordinator of one of the groups."""
+        return self._leader_for(OFFSETS_TOPIC, self.random.choice(self.groups))
+
+    def _transaction_coordinator(self) -> int:
+        return self._leader_for(TRANSACTIONS_TOPIC, self.random.choice(self.transactional_ids))
+
+    def _leader_for(self, topic: str, key: str) -> int:
+        """Return the leader of the partition of an internal topic that has a key; any node if there is none now."""
+        with Admin(self.cluster.bootstrap_servers) as admin:
+            partition = partition_for_id(key, len(admin.describe_topics([topic])[topic].partitions))
+        leader = self.cluster.leader_of(topic, partition)
+        return self.random.choice(self.ids) if leader is None else leader
+
     def _controller(self) -> int:
         controller = self.cluster.controller_id
         return self.random.choice(self.ids) if controller is None else controller
@@ -213,11 +307,32 @@ FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
 }
 WIDE_FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
     "kill leader of slow followers": Nemesis.kill_leader_of_slow_followers,
+    "cut clients": Nemesis.cut_clients,
+    "long cut of clients": Nemesis.long_cut_of_clients,
+    "cut requests": Nemesis.cut_requests,
+    "cut answers": Nemesis.cut_answers,
+    "cut all clients": Nemesis.cut_all_clients,
+    "reset clients": Nemesis.reset_clients,
+    "kill group coordinator": Nemesis.kill_group_coordinator,
+    "pause group coordinator": Nemesis.pause_group_coordinator,
+    "long pause of group coordinator": Nemesis.long_pause_of_group_coordinator,
+    "kill transaction coordinator": Nemesis.kill_transaction_coordinator,
+    "pause transaction coordinator": Nemesis.pause_transaction_coordinator,
+    "isolate transaction coordinator": Nemesis.isolate_transaction_coordinator,
+    "long pause of leader": Nemesis.long_pause_of_leader,
+    "long pause of majority": Nemesis.long_pause_of_majority,
 }
-"""Further faults, which are not in the schedule of a plain run."""
+"""Further faults, of wide runs."""
 ALL_FAULTS: Final = FAULTS | WIDE_FAULTS
 WITHOUT_MAJORITY: Final = frozenset(
-    {"kill majority", "kill all", "pause majority", "dead leader with a frozen follower"}
+    {
+        "kill majority",
+        "kill all",
+        "pause majority",
+        "dead leader with a frozen follower",
+        "long pause of majority",
+        "cut all clients",
+    }
 )
 
 

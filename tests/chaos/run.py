@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,9 +17,11 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.errors import CorruptRecord, KafkaError
 from pyclient.records import check_crc, iter_batches
 from tests.chaos.checkers import check, harmless_faults, lost_by_one
-from tests.chaos.history import COMMITTED, IDEMPOTENT, OK, ONE, PLAIN, Batch, History, Place, ReplicaState
-from tests.chaos.nemeses import Nemesis, plan
+from tests.chaos.client_proxy import ClientProxies
+from tests.chaos.history import COMMITTED, FAIL, IDEMPOTENT, INFO, OK, ONE, PLAIN, Batch, History, Place, ReplicaState
+from tests.chaos.nemeses import ALL_FAULTS, Nemesis, plan
 from tests.chaos.report import HEADER, figures
+from tests.chaos.wide_workload import TRANSACTION_SECONDS, GroupMember, Observer, Transacting
 from tests.chaos.workload import (
     DELIVERY_SECONDS,
     RATE,
@@ -31,6 +35,9 @@ from tests.chaos.workload import (
 )
 
 TOPIC: Final = "busy"
+CLIENTS: Final = "CLIENTS"
+GROUPS: Final = ("group-classic", "group-consumer")
+TRANSACTIONAL_ID: Final = "ours-transactional"
 CONTROL: Final = "one-ack"
 ACKS_1: Final = "acks-1"
 CONTROLS: Final = (ACKS_1,)
@@ -70,6 +77,7 @@ class Result:
             f"acknowledged {self.acknowledged}, of {len(history.sends)} sends; reads {len(history.reads)}",
             f"lost {len(self.violations.get('lost', []))}, duplicated {len(self.violations.get('duplicated', []))}, "
             f"lost with acks=1 {self.lost_by_one}{' (expected: it is the control)' if self.control else ''}",
+            *_further(history),
             HEADER,
             *(each.row() for each in figures(history, RECOVERY_SECONDS)),
         ]
@@ -78,6 +86,17 @@ class Result:
             lines += [f"  {each}" for each in found[:5]]
         lines += [f"FAILED {each}" for each in self.failures[:10]]
         return "\n".join(lines)
+
+
+def _further(history: History) -> Iterator[str]:
+    """Yield what a wide run has done besides."""
+    if history.transactions:
+        ends = Counter(each.outcome for each in history.transactions)
+        yield f"transactions: {ends[OK]} committed, {ends[FAIL]} aborted, {ends[INFO]} unknown"
+    for group in sorted({each.group for each in history.commits}):
+        ends = Counter(each.outcome for each in history.commits if each.group == group)
+        looks = sum(each.group == group for each in history.committed)
+        yield f"{group}: {ends[OK]} offsets committed, {ends[INFO]} unknown; committed offsets read {looks} times"
 
 
 class Watching(Worker):
@@ -130,23 +149,35 @@ def run(
     names: list[str] | None = None,
     fault_seconds: float = 4.0,
     control: str | None = None,
+    *,
+    wide: bool = False,
 ) -> Result:
     """Run a cluster with faults for about that long, then let it heal, read everything, and check the history.
 
+    A wide run has transactions and more groups, and clients connect through proxies, which some faults cut.
     With the control `ACKS_1` the leaders of a producer with acks=1 are killed, whose records must be lost then.
     """
     notes, began = Notes(), time.monotonic()
     struck: list[str] = []
     with tempfile.TemporaryDirectory(prefix="pyclient-chaos-") as data_dir:
-        with EmbeddedCluster(3, processes=True, data_dir=data_dir, config=SETTINGS) as cluster:
+        with _cluster(data_dir, wide=wide) as (cluster, proxies):
             servers = cluster.bootstrap_servers
             with Admin(servers) as admin:
                 admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3), NewTopic(CONTROL, PARTITIONS, 3)])
-            if control is None:
+            observer = Observer(notes, servers, TOPIC, PARTITIONS, GROUPS)
+            if control is not None:
+                workers, names = _control_workers(notes, servers, cluster, seed), [*CONTROL_FAULTS]
+            elif proxies is None:
                 workers = _workers(notes, servers, cluster, seed)
             else:
-                workers, names = _control_workers(notes, servers, cluster, seed), [*CONTROL_FAULTS]
-            nemesis = Nemesis(cluster, notes, TOPIC if control is None else CONTROL, PARTITIONS, seed)
+                workers = [
+                    each for each in _workers(notes, proxies.addresses, cluster, seed) if not isinstance(each, Member)
+                ]
+                workers += [*_wide_workers(notes, proxies.addresses, seed), observer]
+                names = names or sorted(ALL_FAULTS)
+            nemesis = Nemesis(cluster, notes, TOPIC if control is None else CONTROL, PARTITIONS, seed, proxies)
+            if wide:
+                nemesis.groups, nemesis.transactional_ids = GROUPS, [TRANSACTIONAL_ID]
             nemesis.wait_in_sync()
             for worker in workers:
                 worker.start()
@@ -163,6 +194,8 @@ def run(
             except Exception as error:  # a finding: the cluster does not heal
                 notes.fail(f"the cluster in {struck[-1:]}", error)
             _end(workers, notes)
+            if wide:
+                _settle(notes, observer)
             _drain(notes, servers)
         notes.add(*_batches(Path(data_dir)))
     violations = check(notes.history, delivery_timeout=DELIVERY_SECONDS, recovery=RECOVERY_SECONDS)
@@ -171,7 +204,55 @@ def run(
     return Result(seed, notes.history, violations, notes.failures, struck, time.monotonic() - began, control)
 
 
+@contextmanager
+def _cluster(data_dir: str, *, wide: bool) -> Iterator[tuple[EmbeddedCluster, ClientProxies | None]]:
+    """Start the cluster of a run. That of a wide one has a second listener, which clients reach through proxies."""
+    if not wide:
+        with EmbeddedCluster(3, processes=True, data_dir=data_dir, config=SETTINGS) as cluster:
+            yield cluster, None
+        return
+    proxies = ClientProxies((1, 2, 3))
+    try:
+        advertised = {
+            node_id: {"advertised.listeners": f"{CLIENTS}://{proxy.address}"} for node_id, proxy in proxies.of.items()
+        }
+        with EmbeddedCluster(
+            3, processes=True, data_dir=data_dir, config=SETTINGS | WIDE_SETTINGS, node_properties=advertised
+        ) as cluster:
+            for node_id, proxy in proxies.of.items():
+                listeners = cluster.node(node_id).config.listeners.clients
+                proxy.target = next((each.host, each.port) for each in listeners if each.name == CLIENTS)
+            yield cluster, proxies
+    finally:
+        proxies.close()
+
+
+def _wide_workers(notes: Notes, servers: str, seed: int) -> list[Worker]:
+    return [
+        Transacting(TRANSACTIONAL_ID, notes, servers, TOPIC, PARTITIONS, seed + 4),
+        *(
+            GroupMember(f"{protocol}-{number}", notes, servers, TOPIC, group, protocol)
+            for group, protocol in zip(GROUPS, ("classic", "consumer"), strict=True)
+            for number in (1, 2)
+        ),
+    ]
+
+
+def _settle(notes: Notes, observer: Observer) -> None:
+    """Wait until no transaction is open; a checker finds one that stays so."""
+    try:
+        observer.settle(2 * TRANSACTION_SECONDS + 10)
+    except Exception as error:  # a finding: the ends cannot be asked for
+        notes.fail("the observer at the end", error)
+
+
 SETTINGS: Final = {"offsets.topic.num.partitions": 2, "replica.lag.time.max.ms": 2_000}
+WIDE_SETTINGS: Final = {
+    "listeners": f"PLAINTEXT://127.0.0.1:0,{CLIENTS}://127.0.0.1:0",
+    "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{CLIENTS}:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "transaction.state.log.num.partitions": 3,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
+}
 
 
 def _workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed: int) -> list[Worker]:
@@ -204,7 +285,7 @@ def _control_workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed:
 
 def _wait_for_work(workers: list[Worker], notes: Notes, since: float) -> None:
     """Wait until each producer has an acknowledged record, and each consumer a record, later than `since`."""
-    wanted = {worker.name for worker in workers if not isinstance(worker, Watching)}
+    wanted = {worker.name for worker in workers if not isinstance(worker, (Watching, Observer))}
     deadline = time.monotonic() + _WORK_SECONDS
     while True:
         at_work = {

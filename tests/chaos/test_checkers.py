@@ -25,6 +25,8 @@ from tests.chaos.history import (
     Assignment,
     Batch,
     Commit,
+    Committed,
+    Ends,
     Fault,
     History,
     Place,
@@ -59,6 +61,15 @@ def state(node: int = 1, at: float = 0.0, **changes: object) -> ReplicaState:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
+def commit(member: str, at: float, offset: int, outcome: str = OK) -> Commit:
+    """A commit of a member of the group h."""
+    return Commit("h", member, 1, A, offset, offset, at=at + 0.1, began=at, outcome=outcome)
+
+
+def commits(member: str, *times_and_offsets: tuple[float, int]) -> list[Commit]:
+    return [commit(member, at, offset) for at, offset in times_and_offsets]
+
+
 def clean() -> History:
     """Sends of every kind and outcome, read by two consumers, in a cluster that keeps its promises."""
     sends = [send(number) for number in range(30)]
@@ -83,6 +94,12 @@ def clean() -> History:
     history.add(*(Batch(node, A, at * 10, at * 10 + 9, 7 + at) for node in (1, 2, 3) for at in range(3)))
     history.add(Assignment("g", "m1", 1, (A,)), Assignment("g", "m2", 1, (B,)), Assignment("g", "m2", 2, (A, B)))
     history.add(Commit("g", "m1", 1, A, 4, 4), Commit("g", "m2", 2, A, 6, 8))
+    history.add(*commits("m8", (1.0, 4), (2.0, 8)), commit("m8", 3.0, 6, INFO), *commits("m9", (5.0, 8), (6.0, 15)))
+    history.add(
+        *(Committed("h", A, offset, at, at) for offset, at in ((-1, 0.5), (4, 1.5), (8, 2.5), (6, 3.5), (15, 7)))
+    )
+    history.add(Read("m9", 0, A, 8, Value("p1", 8), A, COMMITTED, jumped=True, at=5.5))
+    history.add(*(Ends(B, stable, 10, at) for stable, at in ((4, 1.0), (7, 15.0), (7, 30.0), (10, 34.0), (10, 90.0))))
     return history.add(Fault("kill a leader", 5.0, 6.0))
 
 
@@ -223,6 +240,45 @@ def commit_as_a_zombie(history: History) -> None:
     history.add(Commit("g", "m1", 1, A, 7, 8, owned=False))
 
 
+def commit_backwards_after_an_answer(history: History) -> None:
+    """The one that was not answered was higher, and so explains nothing."""
+    history.add(commit("m9", 8.0, 5))
+
+
+def forget_a_commit(history: History) -> None:
+    history.add(Committed("h", A, 8, 8.0, 8.1))
+
+
+def forget_all_commits(history: History) -> None:
+    history.add(Committed("h", A, -1, 8.0, 8.1))
+
+
+def invent_a_commit(history: History) -> None:
+    history.add(Committed("h", A, 16, 8.0, 8.1))
+
+
+def restore_a_commit_of_long_ago(history: History) -> None:
+    """A request that was never answered does not arrive after minutes."""
+    history.add(Committed("h", A, 6, 200.0, 200.1))
+
+
+def skip_in_a_rebalance(history: History) -> None:
+    history.add(Read("m8", 0, A, 17, Value("p1", 17), A, COMMITTED, jumped=True, at=9.0))
+
+
+def skip_at_the_first_assignment(history: History) -> None:
+    history.add(Read("m8", 0, A, 4, Value("p1", 4), A, COMMITTED, jumped=True, at=0.5))
+
+
+def leave_a_transaction_open(history: History) -> None:
+    history.add(*(Ends(A, 4, 10, at) for at in (1.0, 10.0, 23.0)))
+
+
+def leave_a_transaction_open_at_the_end(history: History) -> None:
+    """The end of the partition still grows."""
+    history.add(*(Ends(A, 4, 10 + at, at) for at in range(100, 130)))
+
+
 def stand_still_after_a_fault(history: History) -> None:
     history.sends = [each for each in history.sends if not 6.0 < each.ended < 20.0]
 
@@ -264,6 +320,15 @@ PLANTS: dict[Callable[[History], None], str] = {
     commit_what_was_not_read: "groups",
     commit_backwards: "groups",
     commit_as_a_zombie: "groups",
+    commit_backwards_after_an_answer: "groups",
+    forget_a_commit: "lost commits",
+    forget_all_commits: "lost commits",
+    invent_a_commit: "lost commits",
+    restore_a_commit_of_long_ago: "lost commits",
+    skip_in_a_rebalance: "group skips",
+    skip_at_the_first_assignment: "group skips",
+    leave_a_transaction_open: "stuck transactions",
+    leave_a_transaction_open_at_the_end: "stuck transactions",
     stand_still_after_a_fault: "stalls",
     stand_still_during_a_fault: "stalls",
 }
@@ -283,6 +348,19 @@ def test_every_checker_has_a_planted_violation() -> None:
 def test_jumps_between_polls_are_allowed() -> None:
     history = clean()
     history.add(Read("c2", 50, A, 12, Value("p1", 12), A, jumped=True))
+    assert violations(history) == {}
+
+
+def test_open_transactions_do_not_count_the_time_of_faults() -> None:
+    history = clean().add(*(Ends(A, 4, 10, at) for at in (40.0, 65.0)), Fault("pause a coordinator", 45.0, 60.0))
+    history.add(send(50))
+    history.add(*reads(send(50), consumer="c9"))
+    assert violations(history) == {}
+
+
+def test_a_commit_of_another_member_at_the_same_time_may_be_lower() -> None:
+    """Which one came first is not known."""
+    history = clean().add(Commit("h", "m9", 1, A, 12, 12, at=6.05, began=4.9))
     assert violations(history) == {}
 
 

@@ -100,6 +100,7 @@ class Sending(Worker):
         super().__init__(name, notes)
         self.servers, self.topic, self.partitions, self.kind = servers, topic, partitions, kind
         self.rate = RATE
+        self.transaction: str | None = None
         self.random = random.Random(seed)
 
     def places(self) -> Iterable[tuple[Value, Place]]:
@@ -111,8 +112,18 @@ class Sending(Worker):
             number += 1
             self.stopping.wait(max(0.0, began + number / self.rate - time.monotonic()))
 
-    def note(self, value: Value, place: Place, began: float, outcome: str, offset: int | None, error: str) -> None:
-        self.notes.add(Send(value, place, self.kind, outcome, offset, began, time.monotonic(), error=error))
+    def note(
+        self,
+        value: Value,
+        place: Place,
+        began: float,
+        outcome: str,
+        offset: int | None,
+        error: str,
+        transaction: str | None = None,
+    ) -> None:
+        ended = time.monotonic()
+        self.notes.add(Send(value, place, self.kind, outcome, offset, began, ended, 1, transaction, error))
 
 
 class OurSender(Sending):
@@ -132,21 +143,21 @@ class OurSender(Sending):
                 self._send(producer, value, place)
 
     def _send(self, producer: Producer, value: Value, place: Place) -> None:
-        began = time.monotonic()
+        began, transaction = time.monotonic(), self.transaction
 
         def done(future: Any) -> None:
             error = future.exception(0)
             if error is None:
-                self.note(value, place, began, OK, future.result(0).offset, "")
+                self.note(value, place, began, OK, future.result(0).offset, "", transaction)
             else:
                 outcome = INFO if getattr(error, "maybe_persisted", True) else FAIL
-                self.note(value, place, began, outcome, None, repr(error))
+                self.note(value, place, began, outcome, None, repr(error), transaction)
 
         content = payload(value, place, SIZE)
         try:
             future = producer.send(place.topic, content, partition=place.partition)
         except KafkaError as error:
-            self.note(value, place, began, FAIL, None, repr(error))
+            self.note(value, place, began, FAIL, None, repr(error), transaction)
         else:
             future.add_done_callback(done)
 

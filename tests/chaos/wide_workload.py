@@ -1,0 +1,207 @@
+"""The further clients of a wide chaos run: transactions, groups of both protocols, and observers of offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from pyclient import Admin, Consumer, Producer, RebalanceListener, TopicPartition
+from pyclient.errors import KafkaError
+from tests.chaos.history import (
+    COMMITTED,
+    FAIL,
+    INFO,
+    OK,
+    TRANSACTIONAL,
+    Assignment,
+    Commit,
+    Committed,
+    Ends,
+    Place,
+    Read,
+    Transaction,
+    parsed,
+)
+from tests.chaos.workload import DELIVERY_SECONDS, Notes, OurSender, Worker
+
+TRANSACTION_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.3
+_CALL_SECONDS: Final = 5.0
+_ABORTED_SHARE: Final = 0.15
+
+
+class Transacting(OurSender):
+    """A producer of ours that sends a few values to several partitions in each transaction, and aborts some."""
+
+    def __init__(self, name: str, notes: Notes, servers: str, topic: str, partitions: int, seed: int) -> None:
+        super().__init__(name, notes, servers, topic, partitions, TRANSACTIONAL, seed)
+        self._source = iter(self.places())
+        self._count = 0
+
+    def work(self) -> None:
+        while not self.stopping.is_set():
+            with (
+                Producer(
+                    bootstrap_servers=self.servers,
+                    client_id=self.name,
+                    transactional_id=self.name,
+                    transaction_timeout_ms=round(TRANSACTION_SECONDS * 1000),
+                    delivery_timeout_ms=round(DELIVERY_SECONDS * 1000),
+                    max_block_ms=round(DELIVERY_SECONDS * 1000),
+                    request_timeout_ms=5_000,
+                    linger_ms=2,
+                ) as producer,
+                suppress(KafkaError),
+            ):  # this producer cannot go on; another with its id can
+                producer.init_transactions(DELIVERY_SECONDS)
+                while not self.stopping.is_set():
+                    self._transact(producer)
+            self.stopping.wait(0.1)
+
+    def _transact(self, producer: Producer) -> None:
+        producer.begin_transaction()
+        self._count += 1
+        self.transaction = f"{self.name}-{self._count}"
+        outcome = FAIL  # as long as its commit was not requested
+        try:
+            for _ in range(self.random.randint(1, 4)):
+                found = next(self._source, None)
+                if found is not None:
+                    self._send(producer, *found)
+            if self.random.random() < _ABORTED_SHARE:
+                producer.abort_transaction(DELIVERY_SECONDS)
+                return
+            producer.flush(DELIVERY_SECONDS)
+            outcome = INFO
+            producer.commit_transaction(DELIVERY_SECONDS)
+            outcome = OK
+        except KafkaError as error:
+            if error.action.name != "ABORT":
+                raise
+            producer.abort_transaction(DELIVERY_SECONDS)
+        finally:
+            self.notes.add(Transaction(self.transaction, outcome))
+
+
+class GroupMember(Worker, RebalanceListener):
+    """A member of a group of either protocol; it commits after each poll, and notes what became of each commit."""
+
+    def __init__(self, name: str, notes: Notes, servers: str, topic: str, group: str, protocol: str) -> None:
+        super().__init__(name, notes)
+        self.servers, self.topic, self.group, self.protocol = servers, topic, group, protocol
+        self._jumped: set[tuple[str, int]] = set()
+        self._consumer: Consumer[Any, Any] | None = None
+
+    def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self._jumped |= {(each.topic, each.partition) for each in partitions}
+        if self._consumer is not None:
+            places = tuple(Place(*each) for each in sorted(self._consumer.assignment()))
+            generation = self._consumer.group_metadata().generation_id
+            self.notes.add(Assignment(self.group, self.name, generation, places))
+
+    def work(self) -> None:
+        options: dict[str, Any] = {"group_protocol": self.protocol}
+        if self.protocol == "classic":
+            options["partition_assignment_strategy"] = "cooperative-sticky"
+            options |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500}
+        with Consumer[Any, Any](
+            bootstrap_servers=self.servers,
+            client_id=self.name,
+            group_id=self.group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            request_timeout_ms=5_000,
+            fetch_max_wait_ms=50,
+            **options,
+        ) as consumer:
+            self._consumer = consumer
+            consumer.subscribe([self.topic], listener=self)
+            polls = 0
+            while not self.stopping.is_set():
+                polls += 1
+                self._note(consumer.poll(0.2), polls)
+                self._commit(consumer)
+
+    def _note(self, records: Iterable[Any], poll: int) -> None:
+        found = []
+        for record in records:
+            value, says = parsed(record.value) or (None, None)
+            at = (record.topic, record.partition)
+            jumped = at in self._jumped
+            self._jumped.discard(at)
+            found.append(
+                Read(self.name, poll, Place(*at), record.offset, value, says, COMMITTED, jumped, time.monotonic())
+            )
+        self.notes.add(*found)
+
+    def _commit(self, consumer: Consumer[Any, Any]) -> None:
+        """Commit the positions. They are those of the last poll: what was not read by then is not committed."""
+        try:
+            owned = sorted(consumer.assignment())
+            positions = {place: consumer.position(place, timeout=_CALL_SECONDS) for place in owned}
+            generation, began = consumer.group_metadata().generation_id, time.monotonic()
+        except KafkaError:
+            return  # the coordinator is away, or it is not a member now
+        outcome = INFO
+        with suppress(KafkaError):  # the member was put out of the group, or its coordinator is away
+            consumer.commit(dict(positions), timeout=_CALL_SECONDS)
+            outcome = OK
+        at = time.monotonic()
+        self.notes.add(
+            *(
+                Commit(self.group, self.name, generation, Place(*each), offset, offset, True, at, began, outcome)
+                for each, offset in positions.items()
+            )
+        )
+
+
+class Observer(Worker):
+    """Notes the committed offsets of groups and the ends of partitions, several times a second."""
+
+    def __init__(self, notes: Notes, servers: str, topic: str, partitions: int, groups: Iterable[str]) -> None:
+        super().__init__("observer", notes)
+        self.servers = servers
+        self.groups = list(groups)
+        self.places = [TopicPartition(topic, index) for index in range(partitions)]
+
+    def work(self) -> None:
+        with (
+            Admin(self.servers, request_timeout_ms=2_000) as admin,
+            self._reader("read_committed") as reader,
+            self._reader("read_uncommitted") as other,
+        ):
+            while not self.stopping.wait(_LOOK_SECONDS):
+                for group in self.groups:
+                    with suppress(KafkaError):  # its coordinator is away
+                        self._note_group(admin, group)
+                with suppress(KafkaError):  # a leader is away
+                    self._note_ends(reader, other)
+
+    def _note_group(self, admin: Admin, group: str) -> None:
+        began = time.monotonic()
+        found = admin.list_group_offsets(group, self.places, timeout=_CALL_SECONDS)
+        at = time.monotonic()
+        for place in self.places:
+            offset = found[place].offset if place in found else -1
+            self.notes.add(Committed(group, Place(*place), offset, began, at))
+
+    def _note_ends(self, reader: Consumer[Any, Any], other: Consumer[Any, Any]) -> bool:
+        """Note the ends. Return True if no transaction is open."""
+        stable = reader.end_offsets(self.places, timeout=_CALL_SECONDS)
+        ends = other.end_offsets(self.places, timeout=_CALL_SECONDS)
+        at = time.monotonic()
+        self.notes.add(*(Ends(Place(*each), stable[each], ends[each], at) for each in self.places))
+        return stable == ends
+
+    def _reader(self, isolation: Any) -> Consumer[Any, Any]:
+        return Consumer(bootstrap_servers=self.servers, isolation_level=isolation, request_timeout_ms=2_000)
+
+    def settle(self, seconds: float) -> None:
+        """Note the ends until no transaction is open, in the caller's thread, after all producers have ended."""
+        deadline = time.monotonic() + seconds
+        with self._reader("read_committed") as reader, self._reader("read_uncommitted") as other:
+            while not self._note_ends(reader, other) and time.monotonic() < deadline:
+                time.sleep(_LOOK_SECONDS)  # between two looks
