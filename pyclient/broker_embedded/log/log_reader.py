@@ -25,6 +25,20 @@ class SegmentSlice(NamedTuple):
     end_offset: int
     more: bool
 
+    def read(self) -> bytes:
+        """Return the bytes of the batches."""
+        return self.segment.records.file.pread(self.length, self.position)
+
+    def region(self) -> FileRegion:
+        """Return the place of the batches in their file, which stays open until the region is released."""
+        file = self.segment.records.file
+        file.retain()
+        try:
+            return FileRegion(file.fileno(), self.position, self.length, file.release)
+        except OSError:
+            file.release()
+            raise
+
 
 def find_slice(
     segments: LogSegments,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from pyclient import errors
-from pyclient.broker_embedded.log.commit_callbacks import CommitCallbacks
 from pyclient.broker_embedded.log.config import LogConfig
 from pyclient.broker_embedded.log.damage import check_slice, verify
 from pyclient.broker_embedded.log.end_transaction_marker import EndTransactionMarker
@@ -49,7 +48,6 @@ from pyclient.broker_embedded.log.producer_state_manager import (
 from pyclient.broker_embedded.log.retention import retention_steps
 from pyclient.config.broker import BROKER_OPTIONS
 from pyclient.config.options import LONG_MAX
-from pyclient.net.file_region import FileRegion
 from pyclient.records import stamp_offsets
 from pyclient.types import OffsetAndTimestamp, TopicPartition
 
@@ -102,7 +100,7 @@ class UnifiedLog:
         """The offset up to which the log is compacted."""
         self.on_append: list[Callable[[], object]] = []
         self._name = str(partition)
-        self._commit_callbacks = CommitCallbacks()
+        self._commit_callbacks: list[tuple[int, Callable[[], object]]] = []  # each with the offset it waits for
         self._commit_after_flush = 0  # batches before this offset are committed when they are on the disk
         self._flushing_to = 0  # end offset of the flush in progress for that
         self._unflushed_since: int | None = None  # epoch ms
@@ -319,29 +317,19 @@ class UnifiedLog:
         known = self.high_watermark, self.last_stable_offset, self.start_offset, self.local.end_offset
         if found is None:
             return FetchDataInfo([], 0, *known, [] if committed else None)
-        file = found.segment.records.file
-        region: FileRegion | bytes
-        if copied:
-            region = file.pread(found.length, found.position)
-        else:
-            file.retain()
-            try:
-                region = FileRegion(file.fileno(), found.position, found.length, file.release)
-            except OSError:
-                file.release()
-                raise
+        data = found.read() if copied else found.region()
         aborted_transactions: list[tuple[int, int]] | None = None
         if committed:
             entries = aborted_between(self.segments, offset, found.end_offset)
             aborted_transactions = [(entry.producer_id, entry.first_offset) for entry in entries]
-        return FetchDataInfo([region], found.length, *known, aborted_transactions, found.more)
+        return FetchDataInfo([data], found.length, *known, aborted_transactions, found.more)
 
     def read_bytes(
         self, offset: int, max_bytes: int, *, min_one_batch: bool = True, isolation: FetchIsolation = "log_end"
     ) -> bytes:
         """Read as `read` does, but return bytes of whole batches only."""
         found = self._find(offset, max_bytes, min_one_batch, isolation, whole_batches=True)
-        return b"" if found is None else found.segment.records.file.pread(found.length, found.position)
+        return b"" if found is None else found.read()
 
     def _find(
         self, offset: int, max_bytes: int, min_one_batch: bool, isolation: FetchIsolation, *, whole_batches: bool
@@ -470,13 +458,22 @@ class UnifiedLog:
 
         At once, if the log has failed or is closed.
         """
-        self._commit_callbacks.add(offset, callback)
+        self._commit_callbacks.append((offset, callback))
         if self.failure is not None or self.closed:
             self._run_commit_callbacks()
 
     def _run_commit_callbacks(self, *, over: bool = False) -> None:
+        """Run those whose offset is committed, or was cut off the log; with `over` all of them."""
+        if not self._commit_callbacks:
+            return
         over = over or self.closed or self.failure is not None
-        self._commit_callbacks.run(self.high_watermark, self.end_offset, over=over)
+        committed, end_offset = self.high_watermark, self.end_offset
+        waiting, self._commit_callbacks = self._commit_callbacks, []
+        for offset, callback in waiting:
+            if over or offset < committed or offset >= end_offset:
+                callback()
+            else:
+                self._commit_callbacks.append((offset, callback))
 
     def _commit_when_flushed(self) -> None:
         """Commit the appended batches when they are on the disk, without blocking. One flush is run at a time."""
