@@ -2,7 +2,7 @@
 
 A query's task has its own transactional id, so that a new attempt fences an older one and aborts what that left open.
 The marker is an offset that is committed in the transaction, under a group of the task's own: the number of the batch,
-and how many rows with which checksum it had. An attempt that finds the marker of its batch has nothing to write.
+and how many rows with which checksums it had. An attempt that finds the marker of its batch has nothing to write.
 
 That needs the same rows in the same Spark partition when Spark repeats a batch: given for what is read from Kafka
 without a shuffle, not after one whose order may differ. A repeated batch with other rows is therefore an error.
@@ -11,8 +11,9 @@ without a shuffle, not after one whose order may differ. A repeated batch with o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from crc32c import crc32c
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.spark")
 
 _PREFIX: Final = "pyclient-sink"
-_SUMMED: Final = ("value", "key")
+_CONTENT: Final = ("value", "key")
+_REST: Final = ("topic", "partition", "timestamp", "headers")
 
 
 class ReplayDiffers(ClientError):
@@ -45,45 +47,95 @@ class Marker:
     batch: int
     rows: int
     checksum: int
+    """Of keys and values."""
+    rest: int | None = None
+    """The checksum of the other columns; None without any, and in markers of versions that did not keep it."""
+
+    def checksums(self) -> str:
+        """Return the checksums as text, divided by a blank."""
+        return f"{self.checksum:08x}" if self.rest is None else f"{self.checksum:08x} {self.rest:08x}"
 
     def to_offset(self) -> OffsetAndMetadata:
-        """Return the offset to commit: the number after the batch, with rows and checksum as metadata."""
-        return OffsetAndMetadata(self.batch + 1, f"{self.rows} {self.checksum:08x}")
+        """Return the offset to commit: the number after the batch, with rows and checksums as metadata."""
+        return OffsetAndMetadata(self.batch + 1, f"{self.rows} {self.checksums()}")
 
     @classmethod
     def of_offset(cls, committed: OffsetAndMetadata) -> Marker:
         """Return the marker in a committed offset; raise `ConfigError` if something else committed it."""
-        rows, _, checksum = committed.metadata.partition(" ")
         try:
-            return cls(committed.offset - 1, int(rows), int(checksum, 16))
+            rows, checksum, *rest = committed.metadata.split(" ", 2)
+            return cls(committed.offset - 1, int(rows), int(checksum, 16), int(rest[0], 16) if rest else None)
         except ValueError as error:
             raise ConfigError(
                 f"the group of this sink has the offset {committed.offset} with the metadata {committed.metadata!r}, "
                 "which no sink has committed: give the query another write id"
             ) from error
 
+    def is_repeated_by(self, other: Marker) -> bool:
+        """Return True if another attempt at the batch had the same rows, as far as this marker tells."""
+        rest = other.rest if self.rest is not None else None
+        return self == Marker(other.batch, other.rows, other.checksum, rest)
+
 
 class Checksum:
-    """Counts rows and sums up their keys and values, however they are divided into batches."""
+    """Counts rows and sums up their columns, however they are divided into batches.
 
-    __slots__ = ("_sums", "rows")
+    Without `topics` the column topic is left out, which the option `topic` makes meaningless.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_content", "_rest", "rows")
+
+    def __init__(self, *, topics: bool = True) -> None:
         self.rows = 0
-        self._sums = dict.fromkeys(_SUMMED, (0, 0))  # of a column's bytes, and of its cells' lengths
+        self._content = {name: [0, 0] for name in _CONTENT}  # a CRC for each of a column's parts
+        self._rest: dict[str, list[int]] = {name: [] for name in _REST if topics or name != "topic"}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch."""
         self.rows += batch.num_rows
-        for name, (content, lengths) in self._sums.items():
-            if name in batch.schema.names and batch.num_rows:
-                column = batch.column(batch.schema.get_field_index(name))
-                self._sums[name] = crc32c(_content(column), content), crc32c(_lengths(column), lengths)
+        for sums in (self._content, self._rest):
+            for name, before in sums.items():
+                if name in batch.schema.names and batch.num_rows:
+                    parts = [*_parts(batch.column(batch.schema.get_field_index(name)))]
+                    sums[name] = list(map(crc32c, parts, before or [0] * len(parts)))
 
-    def value(self) -> int:
-        """Return the checksum of all rows so far."""
-        parts = [self.rows, *(part for sums in self._sums.values() for part in sums)]
-        return crc32c(b"".join(part.to_bytes(8, "big") for part in parts))
+    def marker(self, batch: int) -> Marker:
+        """Return the marker of all rows so far."""
+        return Marker(batch, self.rows, _crc_of([self.rows, *chain(*self._content.values())]), self._of_rest())
+
+    def _of_rest(self) -> int | None:
+        found = {name: sums for name, sums in self._rest.items() if sums}
+        if not found:
+            return None
+        names = crc32c(" ".join(found).encode())
+        return _crc_of([names, *chain(*found.values())])
+
+
+def _crc_of(numbers: Iterable[int]) -> int:
+    return crc32c(b"".join(number.to_bytes(8, "big") for number in numbers))
+
+
+def _parts(column: pa.Array) -> Iterator[memoryview]:
+    """Yield what a column consists of: the bytes of its cells, and their lengths or which of them are null.
+
+    Of a list of structs first its lengths, then the parts of each field.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield _fixed(pc.list_value_length(column).cast(pa.int64()).fill_null(-1))
+        for field_of_all in column.flatten().flatten():
+            yield from _parts(field_of_all)
+    elif pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
+        yield _fixed(column.cast(pa.int64()).fill_null(0))
+        yield _fixed(column.is_valid().cast(pa.int8()))
+    else:
+        texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        column = column.cast(pa.string() if texts else pa.binary())  # of large types, and of null
+        yield _content(column)
+        yield _fixed(pc.binary_length(column).fill_null(-1))
 
 
 def _content(column: pa.Array) -> memoryview:
@@ -95,12 +147,10 @@ def _content(column: pa.Array) -> memoryview:
     return memoryview(data)[numbers[column.offset] : numbers[column.offset + len(column)]]
 
 
-def _lengths(column: pa.Array) -> memoryview:
-    """Return the lengths of the cells of a column as 32-bit integers, -1 for nulls."""
-    import pyarrow.compute as pc
-
-    lengths = pc.binary_length(column).fill_null(-1)
-    return memoryview(lengths.buffers()[1])[4 * lengths.offset : 4 * (lengths.offset + len(lengths))]
+def _fixed(column: pa.Array) -> memoryview:
+    """Return the bytes of a column of integers without nulls."""
+    width = column.type.bit_width // 8
+    return memoryview(column.buffers()[1])[width * column.offset : width * (column.offset + len(column))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +184,7 @@ class ExactlyOnceWriter:
     def _write(self, producer: Producer, batches: Iterable[pa.RecordBatch], name: str, batch: int) -> Marker:
         from pyclient.spark.columns import groups
 
-        checksum, place = Checksum(), None
+        checksum, place = Checksum(topics=self.topic is None), None
         with producer.transaction():
             for each in batches:
                 checksum.add(each)
@@ -142,7 +192,7 @@ class ExactlyOnceWriter:
                     place = place or topic
                     producer.send_many(topic, rows)
             flush(producer, checksum.rows, 0, self.flush_timeout)
-            marker = Marker(batch, checksum.rows, checksum.value())
+            marker = checksum.marker(batch)
             if place is not None:
                 marked = {TopicPartition(place, 0): marker.to_offset()}
                 producer.send_offsets_to_transaction(marked, GroupMetadata(name))
@@ -170,13 +220,15 @@ class ExactlyOnceWriter:
         return found
 
     def _check(self, written: Marker, batches: Iterable[pa.RecordBatch], batch: int) -> None:
-        checksum = Checksum()
+        checksum = Checksum(topics=self.topic is None)
         for each in batches:
             checksum.add(each)
-        if written.batch == batch and (written.rows, written.checksum) != (checksum.rows, checksum.value()):
+        repeated = checksum.marker(batch)
+        if written.batch == batch and not written.is_repeated_by(repeated):
             raise ReplayDiffers(
-                f"batch {batch} has {written.rows} rows in Kafka (checksum {written.checksum:08x}); Spark repeats it "
-                f"with {checksum.rows} rows (checksum {checksum.value():08x}): they must be the same, in the same "
-                "partition, which a shuffle with another order does not give; write before it, or at least once"
+                f"batch {batch} has {written.rows} rows in Kafka (checksums {written.checksums()}); Spark repeats it "
+                f"with {repeated.rows} rows (checksums {repeated.checksums()}): they must be the same, in the same "
+                "partition, which a shuffle with another order, the current time or random values do not give; write "
+                "before it, or at least once"
             )
         log.info("batch %d was written before, with %d rows", batch, written.rows)

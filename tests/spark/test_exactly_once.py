@@ -21,6 +21,31 @@ from tests.spark.conftest import create, needs_java, read_all
 
 cells = st.none() | st.binary(max_size=5)
 rows_of = st.lists(st.tuples(cells, cells), max_size=12)
+texts = st.none() | st.text("abä", max_size=3)
+headers = st.none() | st.lists(st.fixed_dictionaries({"key": st.text("ab", max_size=2), "value": cells}), max_size=3)
+whole_rows_of = st.lists(
+    st.fixed_dictionaries(
+        {
+            "key": cells,
+            "value": texts,
+            "topic": texts,
+            "partition": st.none() | st.integers(0, 2),
+            "timestamp": st.none() | st.integers(0, 2),
+            "headers": headers,
+        }
+    ),
+    max_size=8,
+)
+WHOLE = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
 SERVERS = {"kafka.bootstrap.servers": "h:9092"}
 
 
@@ -29,31 +54,86 @@ def batch_of(rows: list[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
     return pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
 
 
-def checksum_of(*batches: pa.RecordBatch) -> tuple[int, int]:
-    checksum = Checksum()
-    for batch in batches:
-        checksum.add(batch)
-    return checksum.rows, checksum.value()
+def marker_of(*batches: pa.RecordBatch, batch: int = 0, topics: bool = True) -> Marker:
+    checksum = Checksum(topics=topics)
+    for each in batches:
+        checksum.add(each)
+    return checksum.marker(batch)
 
 
 @given(rows_of, st.integers(0, 12))
 def test_a_checksum_does_not_depend_on_how_rows_are_divided(rows: list[Any], cut: int) -> None:
     whole = batch_of(rows)
-    assert checksum_of(whole) == checksum_of(batch_of(rows[:cut]), whole.slice(min(cut, len(rows))))
+    assert marker_of(whole) == marker_of(batch_of(rows[:cut]), whole.slice(min(cut, len(rows))))
+
+
+@given(whole_rows_of, st.integers(0, 8))
+def test_a_checksum_of_all_columns_does_not_depend_on_batches(rows: list[Any], cut: int) -> None:
+    whole = pa.RecordBatch.from_pylist(rows, WHOLE)
+    divided = pa.RecordBatch.from_pylist(rows[:cut], WHOLE), whole.slice(min(cut, len(rows)))
+    assert marker_of(whole) == marker_of(*divided)
 
 
 @given(rows_of, rows_of)
 def test_a_checksum_tells_rows_apart(one: list[Any], other: list[Any]) -> None:
-    assert (checksum_of(batch_of(one)) == checksum_of(batch_of(other))) == (one == other)
+    assert (marker_of(batch_of(one)) == marker_of(batch_of(other))) == (one == other)
 
 
-@given(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**32 - 1))
-def test_a_marker_is_kept_in_an_offset(batch: int, rows: int, checksum: int) -> None:
-    marker = Marker(batch, rows, checksum)
+@given(whole_rows_of, whole_rows_of)
+def test_a_checksum_of_all_columns_tells_rows_apart(one: list[Any], other: list[Any]) -> None:
+    found = [marker_of(pa.RecordBatch.from_pylist(rows, WHOLE)) for rows in (one, other)]
+    assert (found[0] == found[1]) == (one == other)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("topic", "u"),
+        ("partition", 1),
+        ("timestamp", 6),
+        ("headers", [{"key": "h", "value": b"2"}]),
+        ("headers", [{"key": "i", "value": b"1"}]),
+        ("headers", []),
+    ],
+)
+def test_a_checksum_covers_each_column_of_the_sink(name: str, other: Any) -> None:
+    row = {"value": "a", "topic": "t", "partition": 0, "timestamp": 5, "headers": [{"key": "h", "value": b"1"}]}
+    rows = [{**row, name: cell} for cell in (row[name], None, other)]
+    found = [marker_of(pa.RecordBatch.from_pylist([each], WHOLE)) for each in rows]
+    assert len({each.rest for each in found}) == 3
+    assert not found[0].is_repeated_by(found[1])
+    only = [marker_of(pa.RecordBatch.from_pylist([each], WHOLE).select(["value", name])) for each in rows]
+    assert len({each.rest for each in only}) == 3
+
+
+def test_a_checksum_leaves_out_topics_that_the_option_replaces() -> None:
+    rows = [pa.record_batch({"value": [b"a"], "topic": [topic]}) for topic in ("t", "u")]
+    assert marker_of(rows[0], topics=False) == marker_of(rows[1], topics=False) == marker_of(rows[0].select(["value"]))
+
+
+def test_a_checksum_takes_columns_of_nulls_and_large_types() -> None:
+    nulls = pa.record_batch({"value": [b"a"], **{name: pa.nulls(1) for name in ("key", "timestamp", "headers")}})
+    assert marker_of(nulls).checksum == marker_of(batch_of([(None, b"a")])).checksum
+    large = pa.record_batch({"key": pa.array([b"k"], pa.large_binary()), "value": pa.array(["v"], pa.large_string())})
+    assert marker_of(large) == marker_of(batch_of([(b"k", b"v")]))
+
+
+def test_a_marker_without_other_columns_is_that_of_earlier_versions() -> None:
+    rows = batch_of([(b"k", b"a"), (None, b"b")])
+    assert marker_of(rows, batch=7).to_offset() == OffsetAndMetadata(8, "2 4b7291b8")
+    headers = pa.RecordBatch.from_pylist([{"value": "a"}, {"value": "b"}], WHOLE)
+    earlier = Marker(0, 2, marker_of(headers).checksum)
+    assert earlier.is_repeated_by(marker_of(headers))
+    assert not marker_of(headers).is_repeated_by(earlier)
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**40), *[st.integers(0, 2**32 - 1)] * 2, st.booleans())
+def test_a_marker_is_kept_in_an_offset(batch: int, rows: int, checksum: int, rest: int, has_rest: bool) -> None:
+    marker = Marker(batch, rows, checksum, rest if has_rest else None)
     assert Marker.of_offset(marker.to_offset()) == marker
 
 
-@pytest.mark.parametrize("metadata", ["", "5", "x 0", "5 x"])
+@pytest.mark.parametrize("metadata", ["", "5", "x 0", "5 x", "5 0 x", "5 0 0 0"])
 def test_an_offset_of_something_else_is_refused(metadata: str) -> None:
     with pytest.raises(errors.ConfigError, match="another write id"):
         Marker.of_offset(OffsetAndMetadata(3, metadata))
@@ -100,7 +180,7 @@ class TestWithoutSpark:
         topic = create(servers, "once-repeated", 1)
         sink = writer(servers, topic)
         first = sink.write([self.ROWS], "repeated", 0, 7)
-        assert first == Marker(7, 2, checksum_of(self.ROWS)[1])
+        assert first == marker_of(self.ROWS, batch=7)
         assert sink.write([self.ROWS.slice(0, 1), self.ROWS.slice(1)], "repeated", 0, 7) == first
         assert sink.write([self.ROWS], "repeated", 0, 6) == first  # an older batch is done, too
         sink.write([self.ROWS], "repeated", 0, 8)
@@ -110,7 +190,7 @@ class TestWithoutSpark:
     @pytest.mark.parametrize("batch", [0, 1])
     def test_a_mark_that_is_not_decided_is_waited_for(self, batch: int) -> None:
         """A coordinator may let the next attempt begin before it counts the offsets of the last transaction."""
-        mark = Marker(batch, 2, checksum_of(self.ROWS)[1])
+        mark = marker_of(self.ROWS, batch=batch)
         with EmbeddedCluster() as cluster, ThreadPoolExecutor(1) as thread:
             servers = cluster.bootstrap_servers
             sink = writer(servers, create(servers, "once-undecided", 1))
@@ -134,6 +214,20 @@ class TestWithoutSpark:
         with pytest.raises(ReplayDiffers, match=r"2 rows .* repeats it with 1 rows"):
             sink.write([self.ROWS.slice(1)], "differs", 0, 0)
         assert values(servers, topic) == [b"a", b"b"]
+
+    def test_a_repetition_with_other_headers_or_times_is_an_error(self, servers: str) -> None:
+        topic = create(servers, "once-differs-elsewhere", 1)
+        sink, row = writer(servers, topic), {"value": "a", "timestamp": 5_000}
+        first = pa.RecordBatch.from_pylist([row], WHOLE)
+        written = sink.write([first], "elsewhere", 0, 0)
+        assert sink.write([first], "elsewhere", 0, 0) == written
+        for other in ({"timestamp": 6_000}, {"headers": [{"key": "h", "value": b"1"}]}):
+            with pytest.raises(
+                ReplayDiffers, match=r"1 rows in Kafka \(checksums (\w+) \w+\).* 1 rows \(checksums \1 \w+\)"
+            ):
+                sink.write([pa.RecordBatch.from_pylist([{**row, **other}], WHOLE)], "elsewhere", 0, 0)
+        sink.write([pa.RecordBatch.from_pylist([{**row, "topic": "ignored"}], WHOLE)], "elsewhere", 0, 0)
+        assert values(servers, topic) == [b"a"]
 
     def test_a_failed_attempt_leaves_nothing_to_be_read(self, servers: str) -> None:
         topic = create(servers, "once-fails", 1)
@@ -236,7 +330,8 @@ class TestInSpark:
 
         def run() -> None:
             df = spark.readStream.format("pyclient").option("kafka.bootstrap.servers", servers)
-            df = df.option("subscribe", source).option("startingOffsets", "earliest").load().select("key", "value")
+            df = df.option("subscribe", source).option("startingOffsets", "earliest").option("includeHeaders", "true")
+            df = df.load().select("key", "value", "timestamp", "headers")
             query = df.writeStream.foreachBatch(written).option("checkpointLocation", str(tmp_path))
             assert query.trigger(availableNow=True).start().awaitTermination(120)
 
