@@ -19,7 +19,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from tests.kafka import tools
 from tests.kafka.jars import VERSIONS
 from tests.kafka.needs import skip_without_kafka
-from tests.waiting import until
+from tests.waiting import until_decided
 
 COPIER: Final = "org.apache.kafka.tools.TransactionalMessageCopier"
 PARTITIONS: Final = 2
@@ -58,12 +58,9 @@ def committed(servers: str, topic: str) -> dict[int, list[int]]:
     places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
     options = {"bootstrap_servers": servers, "auto_offset_reset": "earliest"}
-    with (
-        Consumer[bytes, bytes](**options, isolation_level="read_committed") as reader,
-        Consumer[bytes, bytes](**options) as other,
-    ):
-        ends = other.end_offsets(places)
-        until(lambda: reader.end_offsets(places) == ends, "the last stable offset is stuck")
+    until_decided(servers, places)
+    with Consumer[bytes, bytes](**options, isolation_level="read_committed") as reader:
+        ends = reader.end_offsets(places)
         reader.assign(places)
         while any(reader.position(place) < end for place, end in ends.items()):
             for record in reader.poll(1.0):

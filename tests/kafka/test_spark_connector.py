@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from pyclient import Producer
+from pyclient import Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.kafka.conftest import Cluster
 from tests.kafka.jars import NoKafka, spark_connector
 from tests.spark.conftest import create, read_all
+from tests.waiting import until_decided
 
 ROWS = 3000
 OURS, SPARKS_OWN = "pyclient", "kafka"
@@ -66,6 +67,7 @@ def copy_stream(spark: Any, servers: str, checkpoint: Path, source: str, sink: s
 
 
 def values(servers: str, topic: str) -> list[bytes]:
+    until_decided(servers, [TopicPartition(topic, number) for number in range(2)])
     return sorted(record.value or b"" for record in read_all(servers, topic, 2, isolation_level="read_committed"))
 
 

@@ -23,6 +23,7 @@ from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.spark.copying_driver import source_of
 from tests.spark.killed_copy import COORDINATORS, PARTITIONS, KilledCopy, Plan
+from tests.waiting import until_decided
 
 MODES: Final = (
     "at-least-once-stream",
@@ -129,6 +130,7 @@ def values_of(servers: str, topic: str) -> list[int]:
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     options = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
     found: list[int] = []
+    until_decided(servers, partitions)
     with Consumer(bootstrap_servers=servers, **options) as consumer:
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)
