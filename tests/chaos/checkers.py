@@ -190,14 +190,14 @@ def broken_replicas(history: History) -> Iterator[str]:
 
 def _leaders(history: History) -> Iterator[str]:
     leaders: dict[tuple[Place, int], set[int]] = defaultdict(set)
-    told: set[tuple[Place, int, tuple[int, ...]]] = set()
+    reported: set[tuple[Place, int, tuple[int, ...]]] = set()
     for state in history.states:
         if state.leader < 0:
             continue
         leaders[state.place, state.leader_epoch].add(state.leader)
         key = (state.place, state.leader, state.isr)
-        if key not in told and (state.leader not in state.isr or not {*state.isr} <= {*state.replicas}):
-            told.add(key)
+        if key not in reported and (state.leader not in state.isr or not {*state.isr} <= {*state.replicas}):
+            reported.add(key)
             yield f"{state.place}: the leader is {state.leader}, the ISR {state.isr}, the replicas {state.replicas}"
     for (place, epoch), found in leaders.items():
         if len(found) > 1:
@@ -338,7 +338,7 @@ def group_skips(history: History) -> Iterator[str]:
 def stuck_transactions(history: History, longest: float) -> Iterator[str]:
     """The last stable offset stood below the high watermark for too long, not counting the time of faults."""
     since: dict[Place, Ends] = {}
-    told: set[tuple[Place, int]] = set()
+    reported: set[tuple[Place, int]] = set()
     for seen in sorted(history.ends, key=lambda each: each.at):
         first = since.get(seen.place)
         if seen.stable_offset >= seen.high_watermark or first is None or first.stable_offset != seen.stable_offset:
@@ -347,8 +347,8 @@ def stuck_transactions(history: History, longest: float) -> Iterator[str]:
         in_faults = sum(max(0.0, min(fault.ended, seen.at) - max(fault.began, first.at)) for fault in history.faults)
         stood = seen.at - first.at - in_faults
         key = (seen.place, seen.stable_offset)
-        if stood > longest and first.stable_offset < first.high_watermark and key not in told:
-            told.add(key)
+        if stood > longest and first.stable_offset < first.high_watermark and key not in reported:
+            reported.add(key)
             yield f"{seen.place}: the last stable offset stood at {seen.stable_offset} for {stood:.1f} s"
 
 
