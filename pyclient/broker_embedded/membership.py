@@ -109,7 +109,7 @@ class ClusterMembership:
     async def _shut_down(self, lifecycle: LifecycleLoop) -> None:
         config, loop = self._node.config, self._node.loop
         handing_over = asyncio.ensure_future(lifecycle.shut_down(config.seconds("broker.session.timeout.ms")))
-        patience = max(_PATIENCE, 3 * config.seconds("broker.heartbeat.interval.ms"))
+        patience = max(_PATIENCE, 1.5 * config.seconds("broker.heartbeat.interval.ms"))
         began = loop.time()
         while not handing_over.done():
             await asyncio.wait([handing_over], timeout=_PATIENCE / 10)

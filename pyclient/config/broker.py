@@ -536,7 +536,7 @@ PROFILES: Final[dict[str, dict[str, str]]] = {
     "kafka": _ALWAYS,
     "test": {
         **_ALWAYS,
-        "broker.heartbeat.interval.ms": "100",
+        "broker.heartbeat.interval.ms": "200",
         "broker.session.timeout.ms": "1000",
         "controller.quorum.election.backoff.max.ms": "100",
         "controller.quorum.election.timeout.ms": "200",
