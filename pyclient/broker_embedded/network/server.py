@@ -94,6 +94,7 @@ class BrokerConnection:
         """True if the client logged in by a delegation token."""
         self._lones: LoneProduces | None = None
         self._waiting: asyncio.Future[Any] | None = None
+        self._on_answer: Callable[[asyncio.Future[Any]], None] | None = None  # what `_waiting` calls
         self._sliced: SlicedRequest | None = None
         self._muted: Timer | None = None
         self._spent = 0.0  # seconds that the handler of the current request took, if there are quotas
@@ -481,7 +482,19 @@ class BrokerConnection:
         waiting: asyncio.Future[Any] = self.services.loop.create_task(answer) if iscoroutine(answer) else answer
         self._waiting = waiting
         self.stream.pause_reading()
-        waiting.add_done_callback(lambda done: self._answer(done, route, header, request, large))
+
+        def answer_once(done: asyncio.Future[Any]) -> None:
+            if self._on_answer is answer_once:
+                self._on_answer = None
+                self._answer(done, route, header, request, large)
+
+        self._on_answer = answer_once
+        waiting.add_done_callback(answer_once)
+
+    def answer_now(self, waiting: asyncio.Future[Any]) -> None:
+        """Send the answer in `waiting`, which is done, in this iteration of the loop, if the request waits for it."""
+        if self._waiting is waiting and self._on_answer is not None:
+            self._on_answer(waiting)
 
     def _answer(
         self,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.replication.fetch_sessions import Wanted
     from pyclient.broker_embedded.replication.replica_manager import HostedPartition
     from pyclient.broker_embedded.services import BrokerServices
-    from pyclient.protocol.messages.fetch import FetchRequest, FetchResponse
+    from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 
 READ_COMMITTED: Final = 1
 ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
@@ -96,6 +96,8 @@ class Reading:
         self._listed_size = 0
         """The bytes of partitions in their topic's `leader.replication.throttled.replicas`."""
         self._must_answer = False
+        self.is_behind = False
+        """True if there are a high watermark or a start of the log that the follower does not know yet."""
         self._found: dict[UnifiedLog, tuple[Wanted, int]] = {}
         self._unopened: set[TopicPartition] = set()
         self._leaders: set[int] = set()
@@ -117,6 +119,8 @@ class Reading:
         sent = [log for log in grown if not self._is_throttled(log)]
         if grown and not sent:
             return False
+        if self._replica >= 0 and not any(self._has_more(log) for log in sent):
+            return False
         if self._min_bytes <= 1:
             return True
         for log in sent:
@@ -136,6 +140,28 @@ class Reading:
             self._size += read.size - before
         return self._size >= self._min_bytes
 
+    def _has_more(self, log: UnifiedLog) -> bool:
+        """Return False if a follower that waits for records would get none: only the offsets of the log have moved."""
+        known = self._found.get(log)
+        hosted = self._services.partitions.hosted(log.topic, log.partition)
+        if known is None or hosted is None or hosted.log is not log or not hosted.partition.leads:
+            return True
+        request = known[0].request
+        if log.end_offset != request.fetch_offset or hosted.partition.leader_epoch != request.current_leader_epoch:
+            return True
+        self._compare(request, log, self._is_throttled(log))
+        return False
+
+    def _compare(self, request: FetchPartition, log: UnifiedLog, is_throttled: bool) -> None:
+        """Note whether there are offsets that the follower does not know: it learns of them soon (KIP-1166).
+
+        A throttled follower lags anyway, and would get one empty answer after the other.
+        """
+        if request.high_watermark < log.high_watermark and not is_throttled:
+            self.is_behind = True
+        if 0 <= request.log_start_offset < log.start_offset:
+            self.is_behind = True
+
     def attempt(self, last: bool) -> IncrementalTask[FetchResponse | None]:
         """Return the response; None if there is too little data and this is not the `last` attempt."""
         answers: Answers = []
@@ -146,7 +172,7 @@ class Reading:
             raise
 
     def _attempt(self, last: bool, answers: Answers) -> IncrementalTask[FetchResponse | None]:
-        self._size, self._must_answer = 0, False
+        self._size, self._must_answer, self.is_behind = 0, False, False
         self._copied = self._listed_size = 0
         self._found.clear()
         self._unopened.clear()
@@ -287,12 +313,7 @@ class Reading:
                 if not is_throttled and hosted.partition.needs_check(self._replica, request.fetch_offset):
                     log.read_bytes(request.fetch_offset, request.partition_max_bytes)
                 replicas.follower_fetched(hosted, self._follower_fetch(wanted))
-            # The follower learns of these offsets at once (KIP-1166). A throttled one lags anyway, and would get
-            # one empty answer after the other.
-            if not is_throttled and request.high_watermark < log.high_watermark:
-                self._must_answer = True
-            if 0 <= request.log_start_offset < log.start_offset:
-                self._must_answer = True
+            self._compare(request, log, is_throttled)
             return None
         if not self._selects_replica or not hosted.partition.leads:
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyclient.broker_embedded.scheduling.request_slices import SlicedRequest
 
@@ -18,8 +18,17 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.scheduling.timers import Timer
 
 
+_OFFSETS_WAIT: Final = 0.005
+"""Seconds that offsets which a follower does not know yet wait for records to be sent with (docs/measurements.md,
+Replicated produce)."""
+
+
 class Reading(Protocol):
     """A Fetch that can be attempted repeatedly."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Return True if the last attempt found offsets that the client, a follower, does not know yet."""
 
     @property
     def logs(self) -> Iterable[UnifiedLog]:
@@ -38,10 +47,11 @@ class Reading(Protocol):
 class ParkedFetch:
     """One Fetch that waits; `grown` are the logs that were appended to since it was looked at."""
 
-    __slots__ = ("attempt", "future", "grown", "last", "logs", "opened", "reading", "timer")
+    __slots__ = ("attempt", "connection", "future", "grown", "is_brief", "last", "logs", "opened", "reading", "timer")
 
-    def __init__(self, reading: Reading, future: asyncio.Future[Any]) -> None:
+    def __init__(self, reading: Reading, future: asyncio.Future[Any], connection: BrokerConnection) -> None:
         self.reading = reading
+        self.connection = connection
         self.logs: tuple[UnifiedLog, ...] = ()
         self.opened = False  # a log was opened since the last attempt
         self.future = future
@@ -49,6 +59,7 @@ class ParkedFetch:
         self.attempt: SlicedRequest | None = None  # in progress
         self.last = False  # the next attempt must answer, with whatever data there is
         self.timer: Timer | None = None
+        self.is_brief = False  # the timer ends after `_OFFSETS_WAIT`
 
 
 class FetchPurgatory:
@@ -72,10 +83,11 @@ class FetchPurgatory:
 
     def park(self, reading: Reading, wait: float, connection: BrokerConnection) -> asyncio.Future[Any]:
         """Return a future of the response, which is made when there is enough data, or after `wait` seconds."""
-        fetch = ParkedFetch(reading, self._loop.create_future())
+        fetch = ParkedFetch(reading, self._loop.create_future(), connection)
         self._wait_at_logs(fetch)
         reading.when_opened(lambda: self._retry_after_opening(fetch))
-        fetch.timer = self._schedule(wait, lambda: self._try(fetch, True))
+        self._wait_for(fetch, min(wait, _OFFSETS_WAIT) if reading.is_behind else wait)
+        fetch.is_brief = reading.is_behind
         connection.on_abandoned = lambda: self._forget(fetch)
         connection.on_ended = lambda: self._try(fetch, True)  # a client that has only finished sending gets an answer
 
@@ -89,7 +101,7 @@ class FetchPurgatory:
         """Retry the fetches that wait for `log`; several appends in one iteration of the loop cost one attempt."""
         for fetch in self._waiting.get(log, ()):
             if not fetch.grown:
-                self._loop.call_soon(self._try, fetch, False)
+                self._loop.call_soon(self._woken, fetch)
             fetch.grown.add(log)
 
     def forget_topic(self, topic: str) -> None:
@@ -113,6 +125,16 @@ class FetchPurgatory:
             self._watch(log)
             self._waiting.setdefault(log, {})[fetch] = None
 
+    def _wait_for(self, fetch: ParkedFetch, seconds: float) -> None:
+        fetch.timer = self._schedule(seconds, lambda: self._try(fetch, True))
+
+    def _shorten(self, fetch: ParkedFetch) -> None:
+        """Answer soon if there are offsets that the follower does not know."""
+        if fetch.reading.is_behind and not fetch.is_brief and fetch.timer is not None:
+            fetch.is_brief = True
+            fetch.timer.cancel()
+            self._wait_for(fetch, _OFFSETS_WAIT)
+
     def _retry_after_opening(self, fetch: ParkedFetch) -> None:
         fetch.opened = True
         self._try(fetch, False)
@@ -130,6 +152,12 @@ class FetchPurgatory:
 
             log.on_append.append(wake)
 
+    def _woken(self, fetch: ParkedFetch) -> None:
+        """Retry, and send the answer before the next waiting fetch is retried: a follower can work meanwhile."""
+        self._try(fetch, False)
+        if fetch.future.done():
+            fetch.connection.answer_now(fetch.future)
+
     def _try(self, fetch: ParkedFetch, last: bool) -> None:
         fetch.last = fetch.last or last
         if fetch.attempt is not None or fetch.future.done() or fetch.timer is None:
@@ -137,6 +165,7 @@ class FetchPurgatory:
         grown, fetch.grown = fetch.grown, set()
         try:
             if not fetch.last and not fetch.opened and not fetch.reading.may_be_enough(grown):
+                self._shorten(fetch)
                 return
         except Exception as error:  # becomes the result of the request
             self._fail(fetch, error)
@@ -156,8 +185,10 @@ class FetchPurgatory:
         if response is not None:
             self._forget(fetch)
             fetch.future.set_result(response)
-        elif was_opened:
+            return
+        if was_opened:
             self._wait_at_logs(fetch)
+        self._shorten(fetch)
 
     def _attempted(self, fetch: ParkedFetch) -> None:
         fetch.attempt = None

@@ -30,6 +30,15 @@ def test_acks_all_waits_for_the_replicas(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
+def test_waiting_followers_learn_of_the_high_watermark_soon(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3], min_isr=2)
+        assert (await nodes.produce(1, b"value")).error_code == 0
+        await until(lambda: nodes.high_watermark(2) == nodes.high_watermark(3) == 1)  # no fetch has waited its time
+
+    run(tmp_path, scenario, replica_fetch_wait_max_ms="300000", replica_lag_time_max_ms="600000")
+
+
 def test_follower_logs_an_unexpected_error_and_fetches_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
