@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from pyclient.broker_embedded.cluster.foreground import serve
+from pyclient.config.addresses import DEFAULT_HOST, DEFAULT_PORT
 from pyclient.config.broker import PROFILES
 
 __all__ = ["main", "serve"]
@@ -14,8 +15,8 @@ __all__ = ["main", "serve"]
 def main(arguments: list[str] | None = None) -> int:
     """Read the command line and serve. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m pyclient.broker_embedded", description="A Kafka broker.")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
-    parser.add_argument("--port", type=int, default=9092, help="the port to listen on; 0 picks a free one")
+    parser.add_argument("--host", default=DEFAULT_HOST, help="the address to listen on")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="the port to listen on; 0 picks a free one")
     parser.add_argument("--data-dir", help="where the logs are kept; without it, a temporary directory")
     parser.add_argument("--profile", choices=sorted(PROFILES), default="kafka", help="the defaults to start from")
     parser.add_argument(
@@ -29,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--with-parent", action="store_true", help="end when standard input is closed")
     parser.add_argument("--control-port", type=int, help="serve the test user's controls there; 0 picks a free port")
-    parser.add_argument("--control-host", default="127.0.0.1", help="the address of the control port")
+    parser.add_argument("--control-host", default=DEFAULT_HOST, help="the address of the control port")
     parser.add_argument("--control-fd", type=int, help="serve the controls on this listening Unix socket")
     options = parser.parse_args(arguments)
     settings, links = _pairs(parser, "--set", options.set), _pairs(parser, "--link", options.link)

@@ -7,6 +7,7 @@ import sys
 import click
 
 from pyclient.cli.options import parse_settings
+from pyclient.config.addresses import DEFAULT_HOST, DEFAULT_PORT
 
 
 @click.command()
@@ -29,11 +30,11 @@ from pyclient.cli.options import parse_settings
     is_flag=True,
     help="Keep the controllers in the metadata log (KIP-853), so that others can join and leave.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--host", default=DEFAULT_HOST, show_default=True, help="The address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=9092,
+    default=DEFAULT_PORT,
     show_default=True,
     help="The port to listen on; 0 picks a free one.",
 )
@@ -62,7 +63,7 @@ from pyclient.cli.options import parse_settings
     type=click.IntRange(0, 65535),
     help="Serve the controls for tests (faults, time, ...) on this port by HTTP; 0 picks a free one.",
 )
-@click.option("--control-host", default="127.0.0.1", show_default=True, help="The address of the control port.")
+@click.option("--control-host", default=DEFAULT_HOST, show_default=True, help="The address of the control port.")
 def broker(
     brokers: int,
     replication_factor: int | None,
@@ -87,8 +88,8 @@ def broker(
     if brokers > 1 or controllers is not None or dynamic_quorum:
         from pyclient.broker_embedded.cluster.foreground import serve_cluster
 
-        if control_host != "127.0.0.1":
-            raise click.UsageError("--control-host: the controls of several brokers are served on 127.0.0.1 only")
+        if control_host != DEFAULT_HOST:
+            raise click.UsageError(f"--control-host: the controls of several brokers are served on {DEFAULT_HOST} only")
         sys.exit(
             serve_cluster(
                 brokers,

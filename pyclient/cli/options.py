@@ -13,13 +13,14 @@ import click
 from rich.console import Console
 
 from pyclient import Admin
+from pyclient.config.addresses import DEFAULT_HOST, DEFAULT_PORT, format_address
 from pyclient.config.unsupported import OWN
 from pyclient.errors import UnknownTopicOrPartition
 
 API_TIMEOUT_MS: Final = 15_000
 """How long a command waits for a cluster that does not answer, short for a user at a terminal."""
 
-_DEFAULT_SERVERS: Final = "127.0.0.1:9092"
+_DEFAULT_SERVERS: Final = format_address(DEFAULT_HOST, DEFAULT_PORT)
 _NOTICE_SECONDS: Final = 1.0  # until a command without a connection prints what it connects to
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+DEFAULT_HOST: Final = "127.0.0.1"
+"""Where brokers and controls listen, unless told otherwise: nowhere that other machines reach."""
+
+DEFAULT_PORT: Final = 9092
+"""The port of the `pyclient` commands; brokers of tests listen on any free one."""
 
 
 def parse_address(text: str) -> tuple[str, int]:

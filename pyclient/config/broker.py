@@ -6,7 +6,7 @@ Names, types and defaults are Kafka's. The refused ones are in it since clients 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.config.broker_security import FIXED, SECURITY_OPTIONS, own_option
 from pyclient.config.options import (
@@ -521,6 +521,12 @@ SET_DYNAMICALLY: Final = frozenset(
 
 OF_OLDER_RELEASES: Final = frozenset(name for name, _kind, _default in _OF_OLDER_RELEASES)
 """Options without effect that DescribeConfigs does not list, and whose values are not checked at run time."""
+
+
+def default_of(name: str) -> Any:
+    """Return the default of a broker option."""
+    return BROKER_OPTIONS[name].default
+
 
 _ALWAYS: Final = {
     "node.id": "1",

@@ -15,6 +15,7 @@ from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
 from pyclient.broker_embedded.cluster.runners import START_SECONDS
 from pyclient.broker_embedded.cluster.security import ClusterSecurity
 from pyclient.broker_embedded.cluster.views import names_of
+from pyclient.config.addresses import DEFAULT_HOST
 from pyclient.errors import ClosedError, ConfigError, ForkError
 from pyclient.net.loop_thread import close_after_clients
 
@@ -80,7 +81,7 @@ class EmbeddedCluster:
         data_dir: str | os.PathLike[str] | None = None,
         config: Mapping[str, Any] | None = None,
         node_properties: Mapping[int, Mapping[str, Any]] | None = None,
-        host: str = "127.0.0.1",
+        host: str = DEFAULT_HOST,
         port: int = 0,
         control_port: int | None = None,
         security: str = "PLAINTEXT",
@@ -550,7 +551,7 @@ class EmbeddedCluster:
         from pyclient.broker_embedded.cluster.cluster_controls import ClusterControlServer
         from pyclient.broker_embedded.cluster.foreground import listen_for_controls
 
-        self._control = ClusterControlServer(self, listen_for_controls("127.0.0.1", self._control_port))
+        self._control = ClusterControlServer(self, listen_for_controls(DEFAULT_HOST, self._control_port))
         self._control.start()
 
     def _wait_joined(self, starting: list[Broker], timeout: float) -> None:

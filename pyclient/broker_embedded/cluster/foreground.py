@@ -44,18 +44,18 @@ _MAPPED_BYTES: Final = 8 << 20
 
 def serve(
     *,
-    host: str = "127.0.0.1",
-    port: int = 9092,
-    data_dir: str | None = None,
-    profile: str = "kafka",
-    settings: Mapping[str, str] | None = None,
-    as_version: str | None = None,
+    host: str,
+    port: int,
+    data_dir: str | None,
+    profile: str,
+    settings: Mapping[str, str],
+    as_version: str | None,
+    security: str,
     cluster_id: str | None = None,
-    security: str = "PLAINTEXT",
     links: Mapping[str, str] | None = None,
     with_parent: bool = False,
-    control_port: int | None = None,
-    control_host: str = "127.0.0.1",
+    control_port: int | None,
+    control_host: str,
     control_fd: int | None = None,
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C. Return the exit status.
@@ -75,7 +75,7 @@ def serve(
         try:
             config = _broker_config(
                 stack,
-                settings or {},
+                settings,
                 data_dir=data_dir,
                 host=host,
                 security=security,

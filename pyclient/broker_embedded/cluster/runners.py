@@ -17,6 +17,7 @@ from enum import Enum
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
 from pyclient.broker_embedded.config.broker_config import ACLS_VARIABLE, OPTIONS_VARIABLE, USERS_VARIABLE
+from pyclient.config.addresses import DEFAULT_HOST
 from pyclient.config.broker import BROKER_OPTIONS
 from pyclient.config.broker_security import own_option
 from pyclient.errors import ClientError, KafkaTimeout
@@ -330,7 +331,7 @@ _switching: Final = _Switching()
 def _listen_for_controls(port: int) -> socket.socket:
     from pyclient.broker_embedded.cluster.foreground import listen_for_controls
 
-    return listen_for_controls("127.0.0.1", port)
+    return listen_for_controls(DEFAULT_HOST, port)
 
 
 async def _serve_controls(host: NodeHost, listener: socket.socket) -> ServerWithClusters | SocketServer:

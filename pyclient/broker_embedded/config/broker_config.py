@@ -19,6 +19,7 @@ from pyclient.broker_embedded.config.listeners import (
 )
 from pyclient.broker_embedded.config.quorum_config import BOOTSTRAP, VOTERS, QuorumConfig
 from pyclient.broker_embedded.log.config import LogConfig
+from pyclient.config.addresses import DEFAULT_HOST
 from pyclient.config.broker import BROKER_OPTIONS, PROFILES, SERVED_OPTIONS, refusal
 from pyclient.config.broker_security import (
     AUTHORIZER,
@@ -60,26 +61,23 @@ class BrokerConfig:
     """
 
     data_dir: str
-    host: str = "127.0.0.1"
-    port: int = 0
-    profile: str = "test"
-    as_version: str | None = None
-    explicit: Mapping[str, str] = field(default_factory=dict, repr=False)
-    values: Mapping[str, Value] = field(default_factory=dict, repr=False)
-    ignored: Mapping[str, str] = field(default_factory=dict)
-    other_dirs: tuple[str, ...] = ()
-    quorum: QuorumConfig = field(default_factory=QuorumConfig)
-    cluster_id: str | None = None
-    users: Mapping[str, str] = field(default_factory=dict, repr=False)
-    cluster_id_given: bool = False
-    own: Mapping[str, str] = field(default_factory=dict, repr=False)
+    host: str
+    port: int
+    profile: str
+    as_version: str | None
+    explicit: Mapping[str, str] = field(repr=False)
+    values: Mapping[str, Value] = field(repr=False)
+    ignored: Mapping[str, str]
+    other_dirs: tuple[str, ...]
+    quorum: QuorumConfig
+    cluster_id: str | None
+    users: Mapping[str, str] = field(repr=False)
+    cluster_id_given: bool
+    own: Mapping[str, str] = field(repr=False)
     """The texts of the options with the prefix of a listener."""
-    listeners: Listeners = field(
-        default=Listeners((), ListenerConfig("CONTROLLER", "PLAINTEXT", "", 0), ""), repr=False
-    )
-
-    authorizer: Mapping[str, str] = field(default_factory=dict)
-    acls: tuple[AclBinding, ...] = ()
+    listeners: Listeners = field(repr=False)
+    authorizer: Mapping[str, str]
+    acls: tuple[AclBinding, ...]
 
     @classmethod
     def build(
@@ -87,7 +85,7 @@ class BrokerConfig:
         settings: Mapping[str, Any] | None = None,
         *,
         data_dir: str,
-        host: str = "127.0.0.1",
+        host: str = DEFAULT_HOST,
         port: int = 0,
         profile: str = "test",
         as_version: str | None = None,
@@ -242,13 +240,17 @@ class BrokerConfig:
     @property
     def super_users(self) -> tuple[str, ...]:
         """Return the principals that may do everything."""
-        return tuple(each.strip() for each in self.authorizer.get("super.users", "").split(";") if each.strip())
+        return tuple(each.strip() for each in str(self._of_authorizer("super.users")).split(";") if each.strip())
 
     @property
     def allows_everyone(self) -> bool:
         """True if what no ACL is about is allowed."""
-        name = "allow.everyone.if.no.acl.found"
-        return bool(AUTHORIZER_OPTIONS[name].parse(self.authorizer.get(name, "false")))
+        return bool(self._of_authorizer("allow.everyone.if.no.acl.found"))
+
+    def _of_authorizer(self, name: str) -> Value:
+        option, text = AUTHORIZER_OPTIONS[name], self.authorizer.get(name)
+        default: Value = option.default
+        return default if text is None else option.parse(text)
 
     def log_defaults(self) -> LogConfig:
         """Return the defaults for the options of this broker's topics."""

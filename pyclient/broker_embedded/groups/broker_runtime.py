@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from random import Random
     from uuid import UUID
 
-    from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.groups.consumer.topics import Topics
     from pyclient.broker_embedded.scheduling.timers import Timer
@@ -52,19 +51,13 @@ class ImageTopics:
         return iter(self._image.topics)
 
 
-def _group_config(config: BrokerConfig) -> GroupConfig:
-    return GroupConfig.from_mapping(
-        {name: value for name, value in config.values.items() if isinstance(value, (str, int))}
-    )
-
-
 class BrokerRuntime:
     """The `CoordinatorRuntime` of a broker."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
         self._broker_config = services.configs.current
-        self._config = _group_config(services.configs.current)
+        self._config = GroupConfig.of(services.configs.current)
         self._topic = CoordinatorTopic(OFFSETS_TOPIC, services)
 
     @property
@@ -82,7 +75,7 @@ class BrokerRuntime:
         """Return the coordinator's options, with dynamic changes."""
         if self._broker_config is not self._services.configs.current:  # an option was set at run time
             self._broker_config = self._services.configs.current
-            self._config = _group_config(self._broker_config)
+            self._config = GroupConfig.of(self._broker_config)
         return self._config
 
     @property

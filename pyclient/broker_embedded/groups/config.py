@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from pyclient.config.broker import BROKER_OPTIONS
+from pyclient.config.broker import default_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
-def _default(name: str) -> Any:
-    return BROKER_OPTIONS[name].default
+    from pyclient.broker_embedded.config.broker_config import BrokerConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,26 +18,23 @@ class GroupConfig:
     `internal_group_session_cap_ms` is not Kafka's: it caps the session timeout that members request.
     """
 
-    group_min_session_timeout_ms: int = _default("group.min.session.timeout.ms")
-    group_max_session_timeout_ms: int = _default("group.max.session.timeout.ms")
-    group_initial_rebalance_delay_ms: int = _default("group.initial.rebalance.delay.ms")
-    group_max_size: int = _default("group.max.size")
-    group_consumer_session_timeout_ms: int = _default("group.consumer.session.timeout.ms")
-    group_consumer_heartbeat_interval_ms: int = _default("group.consumer.heartbeat.interval.ms")
-    group_consumer_assignment_interval_ms: int = _default("group.consumer.assignment.interval.ms")
-    group_consumer_max_size: int = _default("group.consumer.max.size")
-    group_consumer_assignors: str = _default("group.consumer.assignors")
-    group_consumer_migration_policy: str = _default("group.consumer.migration.policy")
-    internal_group_session_cap_ms: int = _default("internal.group.session.cap.ms")
-    offset_metadata_max_bytes: int = _default("offset.metadata.max.bytes")
-    offsets_retention_minutes: int = _default("offsets.retention.minutes")
-    offsets_retention_check_interval_ms: int = _default("offsets.retention.check.interval.ms")
+    group_min_session_timeout_ms: int = default_of("group.min.session.timeout.ms")
+    group_max_session_timeout_ms: int = default_of("group.max.session.timeout.ms")
+    group_initial_rebalance_delay_ms: int = default_of("group.initial.rebalance.delay.ms")
+    group_max_size: int = default_of("group.max.size")
+    group_consumer_session_timeout_ms: int = default_of("group.consumer.session.timeout.ms")
+    group_consumer_heartbeat_interval_ms: int = default_of("group.consumer.heartbeat.interval.ms")
+    group_consumer_assignment_interval_ms: int = default_of("group.consumer.assignment.interval.ms")
+    group_consumer_max_size: int = default_of("group.consumer.max.size")
+    group_consumer_assignors: str = default_of("group.consumer.assignors")
+    group_consumer_migration_policy: str = default_of("group.consumer.migration.policy")
+    internal_group_session_cap_ms: int = default_of("internal.group.session.cap.ms")
+    offset_metadata_max_bytes: int = default_of("offset.metadata.max.bytes")
+    offsets_retention_minutes: int = default_of("offsets.retention.minutes")
+    offsets_retention_check_interval_ms: int = default_of("offsets.retention.check.interval.ms")
 
     @classmethod
-    def from_mapping(cls, options: Mapping[str, str | int]) -> GroupConfig:
-        """Return the coordinator's options out of all broker options (Kafka's dotted names)."""
-        dotted = {field.name.replace("_", "."): field.name for field in fields(cls)}
-        texts = {field.name for field in fields(cls) if field.type == "str"}
-        given = {dotted[name]: value for name, value in options.items() if name in dotted}
-        values: dict[str, Any] = {name: str(value) if name in texts else int(value) for name, value in given.items()}
+    def of(cls, config: BrokerConfig) -> GroupConfig:
+        """Return the coordinator's options out of the broker's."""
+        values: dict[str, Any] = {field.name: config.values[field.name.replace("_", ".")] for field in fields(cls)}
         return cls(**values)
