@@ -176,10 +176,31 @@ def architecture_names_what_exists() -> Iterator[Finding]:
     for found in re.finditer(r"`([\w/]+\.py)`", text):
         if not any((folder / found[1]).exists() for folder in folders):
             yield path, line_of(text, found.start()), f"there is no file {found[1]}"
-    declared = set(re.findall(r"^\s*(?:cdef )?class (\w+)", "\n".join(each.read_text() for each in sources()), re.M))
     for found in re.finditer(r"`([A-Z]\w*[a-z]\w*)(?:\.\w+)?`", text):
-        if found[1] not in declared:
+        if found[1] not in _declared():
             yield path, line_of(text, found.start()), f"there is no class {found[1]}"
+
+
+def rooms_name_what_exists() -> Iterator[Finding]:
+    """The `__init__` of each package says what it does; files and classes that it names exist."""
+    declared = _declared()
+    for path in sorted(PACKAGE.rglob("__init__.py")):
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        if not text:
+            yield path, 1, "a package begins with what it does and its main classes"
+        for name in re.findall(r"`([\w/]+\.py)`", text):
+            if not (path.parent / name).exists():
+                yield path, 1, f"there is no file {name}"
+        for name in re.findall(r"`([A-Z]\w*[a-z]\w*)`", text):
+            if name not in declared:
+                yield path, 1, f"there is no class {name}"
+
+
+@cache
+def _declared() -> frozenset[str]:
+    """Return the names of all classes of the package, and of its types that are declared by `Name = ...`."""
+    text = "\n".join(each.read_text() for each in sources())
+    return frozenset(re.findall(r"^(?:\s*(?:cdef )?class |(?=[A-Z]\w*[a-z]\w* = ))(\w+)", text, re.MULTILINE))
 
 
 def glossary_names_what_exists() -> Iterator[Finding]:
@@ -236,6 +257,7 @@ RULES: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     sleeps_have_a_reason,
     architecture_shows_the_layers,
     architecture_names_what_exists,
+    rooms_name_what_exists,
     glossary_names_what_exists,
     measurements_in_the_code_exist,
     measurements_have_commands,

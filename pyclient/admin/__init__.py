@@ -1,4 +1,9 @@
-"""Admin clients: create, describe, grow and delete topics; describe and delete groups, and set their offsets."""
+"""Administration of a cluster: topics, options, groups, ACLs, tokens, transactions, the quorum.
+
+`Admin`, which is generated from `AsyncAdmin`, calls the shared `AdminClient` in a thread or on the caller's loop
+(`runners.py`). `AdminClient` has the calls about topics and options; those of one subject each are in `GroupCalls`,
+`AclCalls`, `DelegationTokenCalls`, `TransactionCalls` and `QuorumCalls`. `topics.py` and `groups.py` have the values.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _CLOSING_SECONDS: Final = 5.0
 
 
 class _Lifecycle:
-    """Return True if an admin client was used or closed, and the process that created it."""
+    """The state of an admin client: in use or closed, and the process that created it."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()

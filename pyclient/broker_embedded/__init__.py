@@ -1,4 +1,9 @@
-"""A real Kafka broker to test with: starts in milliseconds, keeps Kafka's own files, any Kafka client can use it."""
+"""A real Kafka broker to test with: starts in milliseconds, keeps Kafka's own files, any Kafka client can use it.
+
+`EmbeddedCluster` (cluster/) starts brokers in threads or processes. A `BrokerNode` (broker.py) is one of them: it makes
+the parts of a node and joins them. `Route` (dispatch.py) leads a request from its connection (network/) to its handler
+(handlers/), which gets the `BrokerServices`. ARCHITECTURE.md has the order of the rooms.
+"""
 
 from __future__ import annotations
 

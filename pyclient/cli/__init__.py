@@ -1,4 +1,4 @@
-"""The `pyclient` command."""
+"""The `pyclient` command: `app.py` has the group, which loads a command's module on first use."""
 
 from __future__ import annotations
 

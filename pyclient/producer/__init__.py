@@ -1,4 +1,14 @@
-"""Sending records: `Producer`, `AsyncProducer`, and the futures that they return."""
+"""Producers: send records one by one, as columns, or in transactions.
+
+`Producer`, which is generated from `AsyncProducer`, appends records in the caller's thread and sends on an event loop.
+`ProducerCore` is what both share, run by an `Engine` or an `AsyncEngine`, with these parts:
+
+- `RecordAccumulator`: the open and waiting `ProducerBatch` objects of each partition, in memory of the `BufferPool`.
+- `Sender` decides what goes into a request and what its response means; `SenderLoop` does the I/O.
+- `ProducerIds` and `PartitionSequence`: idempotence. `TransactionManager` and `Transactions`: transactions.
+- `Delivery`: the outcome of a batch, read by `DeliveryFuture` and `BatchFuture`, reported by the `CallbackThread`.
+- `LaneKeeper`: the compiled fast path of single records. `BulkAppend`: `send_many`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Kafka for PySpark: `format("pyclient")` (docs/spark.md), `write`, and `write_partition` for `foreachPartition`."""
+"""Kafka for PySpark: `format("pyclient")` (docs/spark.md), `write`, and `write_partition` for `foreachPartition`.
+
+`KafkaDataSource` checks the options and makes a `BatchReader`, a `StreamReader` or a `BatchSink`. Tasks read with a
+`RangeReader` and write with a `BatchWriter` or an `ExactlyOnceWriter`, by clients that `WorkerClients` keeps between
+tasks. `OffsetReader` has the driver's requests; `SegmentReader` reads a local broker's files.
+"""
 
 from __future__ import annotations
 
