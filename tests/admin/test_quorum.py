@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyclient import AsyncAdmin, errors
-from tests.broker_embedded.quorum.several_nodes import Nodes, until
+from tests.broker_embedded.quorum.several_nodes import Nodes
+from tests.waiting import until_async
 
 
 def test_voters_are_described_added_and_removed(tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ def test_voters_are_described_added_and_removed(tmp_path: Path) -> None:
             first = await nodes.active()
             second = await nodes.add(2)
             await nodes.all_have(lambda node: len(node.image.brokers) == 2 and node.port, "both brokers")
-            await until(lambda: len(first.controller.brokers) == 2, "both brokers are unfenced")
+            await until_async(lambda: len(first.controller.brokers) == 2, "both brokers are unfenced")
             async with AsyncAdmin(f"127.0.0.1:{second.port}") as admin:  # the request is forwarded
                 quorum = await admin.describe_metadata_quorum()
                 assert (quorum.leader_id, [each.replica_id for each in quorum.voters]) == (1, [1])

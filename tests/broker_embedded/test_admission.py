@@ -14,6 +14,7 @@ from pyclient.protocol.messages import incremental_alter_configs as configs
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker_embedded.nodes import on_loop
+from tests.waiting import until
 
 ASK = MetadataRequest(topics=[])
 SET, DELETE = 0, 1
@@ -24,11 +25,6 @@ def alter_all(client: Any, name: str, operation: int, value: str | None) -> None
     resource = configs.AlterConfigsResource(resource_type=4, resource_name="", configs=[option])
     request = configs.IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
     assert client.call(request, 1).responses[0].error_code == 0
-
-
-def wait_until(cluster: Any, client: Any, condition: Any) -> None:
-    while not on_loop(cluster, condition):
-        assert client.call(ASK, 1).controller_id == 1
 
 
 def test_a_rate_lets_pass_what_was_saved_up_and_then_one_at_a_time() -> None:
@@ -57,7 +53,7 @@ def test_connections_above_max_connections_wait_for_room(connect: Any) -> None:
         waiting = [connect(cluster) for _ in range(3)]
         for client in waiting:
             client.send(ASK, 1)
-        wait_until(cluster, first, lambda node: "holding" in repr(node.admission))
+        until(lambda: on_loop(cluster, lambda node: "holding" in repr(node.admission)))
         assert on_loop(cluster, lambda node: len(node.connections)) == 2
         second.close()
         assert waiting[0].receive(MetadataRequest, 1)[0].controller_id == 1
@@ -112,7 +108,7 @@ def test_an_address_above_its_rate_is_closed_after_its_time_of_throttling(connec
         while on_loop(cluster, lambda node: "turned_away=0" in repr(node.admission)):
             before = on_loop(cluster, seen)
             refused = connect(cluster)
-            wait_until(cluster, first, lambda node, before=before: seen(node) > before)
+            until(lambda before=before: on_loop(cluster, seen) > before)
         cluster.advance_time(2)
         assert refused.is_closed()
         cluster.advance_time(60)
@@ -124,7 +120,7 @@ def test_held_connection_is_closed_when_the_broker_stops(connect: Any) -> None:
     with EmbeddedCluster(config={"max.connections": 1}) as cluster:
         first, waiting = connect(cluster), connect(cluster)
         assert first.call(ASK, 1).controller_id == 1
-        wait_until(cluster, first, lambda node: "holding" in repr(node.admission))
+        until(lambda: on_loop(cluster, lambda node: "holding" in repr(node.admission)))
     assert waiting.is_closed()
 
 
@@ -154,8 +150,7 @@ def test_a_request_in_drops_ends_its_connection_and_a_slow_one_does_not(connect:
             return bool(connection.stalled(node.loop.time() + later, 30.0))
 
         def wait_for(size: int) -> None:
-            while not on_loop(cluster, lambda node: came(node, size)):
-                pass
+            until(lambda: on_loop(cluster, lambda node: came(node, size)))
 
         wait_for(5)
         assert not on_loop(cluster, lambda node: stalled(node, 0))

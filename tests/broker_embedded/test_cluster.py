@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import pytest
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.errors import ClientError, ClosedError, ConfigError
 from pyclient.protocol.messages.metadata import MetadataRequest
+from tests.waiting import until
 
 ASK = MetadataRequest(topics=[])
 MODES = pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
@@ -132,9 +132,7 @@ def test_a_process_that_crashes_is_reported(caplog: pytest.LogCaptureFixture) ->
         pid = cluster.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 30
-        while not caplog.records and time.monotonic() < deadline:
-            time.sleep(0.01)  # between two looks
+        until(lambda: caplog.records)
         assert not cluster.alive
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert f"process {pid} ended by itself with status -9" in record.getMessage()

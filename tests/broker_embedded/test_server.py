@@ -6,7 +6,6 @@ import resource
 import socket
 import struct
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from pyclient.protocol.messages.produce import ProduceRequest
 from pyclient.protocol.parts import blank
 from pyclient.protocol.versions import API_KEYS, request_class
 from tests.broker_embedded.nodes import node_of
+from tests.waiting import until
 
 ASK = MetadataRequest(topics=[])
 
@@ -152,7 +152,7 @@ def test_a_client_that_goes_while_its_fetch_waits_leaves_nothing_behind(
     waiting.send(fetch_request(topic, {0: 0}, max_wait_ms=300), 11)
     waiting.close()
     assert client.call(fetch_request(topic, {0: 0}, max_wait_ms=400), 11).error_code == 0
-    wait_until(client, lambda: len(node_of(broker).purgatory) == 0)
+    until(lambda: len(node_of(broker).purgatory) == 0)
 
 
 def test_clients_that_go_while_their_fetches_wait_for_ever_are_noticed(
@@ -163,21 +163,13 @@ def test_clients_that_go_while_their_fetches_wait_for_ever_are_noticed(
     waiting = [connect(broker) for _ in range(20)]
     for each in waiting:
         each.send(fetch_request(topic, {0: 0}, max_wait_ms=2**31 - 1, min_bytes=2**31 - 1), 11)
-    wait_until(client, lambda: len(node.purgatory) == 20)
+    until(lambda: len(node.purgatory) == 20)
     for each in waiting[1:]:
         each.close()
-    wait_until(client, lambda: len(node.purgatory) == 1 and len(node.connections) == before + 1)
+    until(lambda: len(node.purgatory) == 1 and len(node.connections) == before + 1)
     waiting[0].socket.shutdown(socket.SHUT_WR)  # that one has only finished sending
     assert waiting[0].receive(FetchRequest, 11)[0].error_code == 0
     assert waiting[0].is_closed()
-
-
-def wait_until(client: Any, condition: Any) -> None:
-    """Wait, by asking the broker something again and again, until the condition is met."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        client.call(ASK, 5)
 
 
 def test_clients_in_threads_each_get_their_own_answers(connect: Any, broker: Any) -> None:

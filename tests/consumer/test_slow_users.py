@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,8 @@ import pytest
 from pyclient import Admin, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.consumer.consumer_factory import PATIENCE, ConsumerFactory, EventLog, partitions, poll_until, read, shares
+from tests.consumer.parts import bytes_held, is_fetching
+from tests.waiting import until
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -28,13 +29,7 @@ def fill(producer: Producer, topic: str, partition: int, count: int, size: int =
 
 def wait_until_no_fetch_is_in_flight(consumer: Any) -> None:
     """Wait until something is fetched and no fetch is in flight."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        slots = [slot for pair in consumer.raw._client.fetcher._slots.values() for slot in pair]
-        if consumer.metrics()["fetched_bytes"] and not any(slot.reserved for slot in slots):
-            return
-        assert time.monotonic() < deadline, consumer.health()
-        time.sleep(0.01)  # between two looks
+    until(lambda: consumer.metrics()["fetched_bytes"] and not is_fetching(consumer), "the node does not answer")
 
 
 @pytest.mark.parametrize("room", [2, 5, 50])
@@ -50,7 +45,7 @@ def test_idle_user_has_at_most_fetch_max_bytes_buffered(
     for _ in range(10):
         wait_until_no_fetch_is_in_flight(consumer)
         buffered = consumer.health()["buffered_bytes"]
-        held = sum(consumer.raw._client.buffer._held.values())  # whole answers, until the last record of them is taken
+        held = bytes_held(consumer)
         # a user with nothing to poll gets one partition's share, whatever else is kept; batches come whole
         assert buffered <= held <= bound + SHARE + 20_000
         taken += len(consumer.poll(PATIENCE, max_records=37))

@@ -214,6 +214,7 @@ def test_ctrl_c_ends_close_that_waits_for_hanging_broker() -> None:
     ended = run_script(
         """
 import os, signal, threading
+from tests.consumer.parts import client_of
 with EmbeddedCluster(processes=True) as cluster:
     with Producer(cluster.bootstrap_servers) as producer:
         producer.send("topic", b"value").result(30)
@@ -221,11 +222,12 @@ with EmbeddedCluster(processes=True) as cluster:
     consumer = Consumer("topic", bootstrap_servers=cluster.bootstrap_servers, **options)
     assert len(consumer.poll(timeout=30)) == 1
     main = threading.get_ident()
-    committing = consumer._client.coordinator.committer.commit
+    committer = client_of(consumer).coordinator.committer
+    committing = committer.commit
     def commit(*arguments):
         threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
         return committing(*arguments)
-    consumer._client.coordinator.committer.commit = commit
+    committer.commit = commit
     os.kill(cluster.pid, signal.SIGSTOP)
     try:
         consumer.close(timeout=600)

@@ -19,6 +19,7 @@ from pyclient.records import partition_for_key
 from tests.kafka import topics
 from tests.kafka.topics import wait_until
 from tests.producer.faces import AsyncFace, SyncFace
+from tests.producer.parts import lane_of
 
 PARTITIONS: Final = 3
 BURST: Final = 30
@@ -180,7 +181,7 @@ class SingleLoad(Load):
     on_lane = 0
 
     def _send_some(self, numbers: range) -> None:
-        lane = self.face.producer._lane
+        lane = lane_of(self.face.producer)
         for number in numbers:
             future = self._send(number)
             if lane is not None:  # one that was answered already is not seen, and not counted

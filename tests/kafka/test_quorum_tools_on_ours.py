@@ -13,9 +13,10 @@ from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.controller.topics import TopicPlan
 from pyclient.broker_embedded.log.checkpoints import uuid_text
 from pyclient.broker_embedded.log.incremental_task import run_here
-from tests.broker_embedded.quorum.several_nodes import Nodes, until
+from tests.broker_embedded.quorum.several_nodes import Nodes
 from tests.kafka import tools
 from tests.kafka.needs import skip_without_kafka
+from tests.waiting import until_async
 
 pytestmark = pytest.mark.kafka
 
@@ -65,7 +66,7 @@ def test_controllers_are_added_described_and_removed(tmp_path: Path) -> None:
         async with nodes:
             first = await nodes.active()
             await nodes.add(2)
-            await until(lambda: len(first.controller.brokers) == 2, "both brokers are unfenced")
+            await until_async(lambda: len(first.controller.brokers) == 2, "both brokers are unfenced")
             added = await quorum_tool(first, "--command-config", str(properties(nodes, 2)), "add-controller")
             assert "Added controller 2" in added.out
             output = (await quorum_tool(first, "describe", "--status")).out

@@ -23,3 +23,10 @@ async def connect(broker, **options):
     return await Connection.open(
         "127.0.0.1", broker.port, config=config(broker.address, **options), clock=SYSTEM_CLOCK, node_id=7
     )
+
+
+async def lose_the_timer(connection):
+    """Stop the timer that finds requests without a response: the next request has to start it."""
+    if connection._timer is not None:
+        connection._timer.cancel()
+        connection._timer = None

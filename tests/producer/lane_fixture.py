@@ -77,6 +77,22 @@ class LaneFixture:
         limits = {"until": FAR, "next_look": 0.0, "bytes_left": 2**40} | changed
         self.lane.aim(self.queue, self.connection, self.stream, self.reader, ProduceRequest, self.lone, **limits)
 
+    @property
+    def waiting(self) -> deque[Any]:
+        """The connection's requests without a response."""
+        waiting: deque[Any] = self.connection._waiting
+        return waiting
+
+    @property
+    def correlation_id(self) -> int:
+        """The connection's last correlation id."""
+        last: int = self.connection._correlation_id
+        return last
+
+    def change(self, part: str, **state: object) -> None:
+        """Set attributes of the fake `connection` or `stream`."""
+        vars(getattr(self, part)).update(state)
+
     def close(self) -> None:
         self.near.close()
         self.far.close()
@@ -105,8 +121,14 @@ class LaneFixture:
     def answer(self, **fields: Any) -> bytes:
         answer = PartitionProduceResponse(**{"index": self.queue.partition, "error_code": 0, "base_offset": 7} | fields)
         message = ProduceResponse(responses=[TopicProduceResponse(name="topic", partition_responses=[answer])])
-        frame = encode_response(message, self.lone.version, self.connection._waiting[0].correlation_id)
+        frame = encode_response(message, self.lone.version, self.waiting[0].correlation_id)
         return b"".join(bytes(part) for part in frame)  # type: ignore[arg-type]
+
+
+def is_owned(gate: Any) -> bool:
+    """Return True if this thread has a reentrant lock."""
+    owned: bool = gate._is_owned()
+    return owned
 
 
 @contextmanager

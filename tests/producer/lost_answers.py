@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from tests.producer.faces import PATIENCE
 from tests.producer.network import CUT, DROP, PASS, PRODUCE, FaultyNetwork
+from tests.waiting import until
 
 ONE_BATCH_A_RECORD = {"batch_size": 0, "linger_ms": 0, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}
 UNKNOWN = -1
@@ -24,10 +24,7 @@ def check_written_once(
     face.result(face.send(topic, b"first", partition=0))
     network.response = lambda api: DROP if api == PRODUCE else PASS
     futures = [face.send(topic, b"%d" % number, partition=0) for number in range(count)]
-    deadline = time.monotonic() + PATIENCE
-    while len(values()) <= count:
-        assert time.monotonic() < deadline, values()
-        time.sleep(0.05)
+    until(lambda: len(values()) > count, values)
     network.request = lambda api: CUT if api == PRODUCE else PASS
     restart()
     network.request = network.response = lambda api: PASS

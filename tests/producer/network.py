@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -138,6 +139,7 @@ class Tap:
         self._pending: deque[_Pending] = deque()
         self._lines: dict[str, deque[_Passing]] = {"requests": deque(), "responses": deque()}
         self.stream: Any = None
+        self.loop = asyncio.get_running_loop()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
@@ -149,7 +151,7 @@ class Tap:
         refusal = self._refusal(header, parts) if api == PRODUCE else None
         if refusal is not None:
             self._pending.append(_Pending(api, header.api_version, refusal))
-            self.stream._loop.call_soon(self._give_own_answers)
+            self.loop.call_soon(self._give_own_answers)
             return
         generation = self._network.generation
         self._network.asking = self
@@ -164,7 +166,7 @@ class Tap:
             passing = _Passing(action)
             self._lines[which].append(passing)
             if verdict == HOLD:
-                self._network.hold(self.stream._loop, lambda: self._let_pass(which, passing), generation)
+                self._network.hold(self.loop, lambda: self._let_pass(which, passing), generation)
             else:
                 self._let_pass(which, passing)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyclient.producer.delivery import Delivery, DeliveryDesk
+
 
 def core_of(producer: Any) -> Any:
     """Return the `ProducerCore`."""
@@ -18,3 +20,21 @@ def engine_of(producer: Any) -> Any:
 def lane_of(producer: Any) -> Any:
     """Return the compiled fast path of a `Producer`, None without one."""
     return producer._lane
+
+
+def is_closing(producer: Any) -> bool:
+    """Return True while a call of `Producer.close` is under way in another thread."""
+    closing = engine_of(producer)._closing
+    if free := closing.acquire(blocking=False):
+        closing.release()
+    return not free
+
+
+def waiters_of(waited_for: Delivery | DeliveryDesk) -> Any:
+    """Return those who wait for records of a batch, or for the callbacks of any; a false value if nobody does."""
+    return waited_for._waiters
+
+
+def failures_lock_of(producer: Any) -> Any:
+    """Return the lock of the failures that nobody has observed yet."""
+    return core_of(producer).desk.failures._lock

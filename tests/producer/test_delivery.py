@@ -16,6 +16,7 @@ from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.delivery import Delivery, DeliveryDesk, State
 from pyclient.producer.futures import BatchFuture, DeliveryFuture, Span
 from pyclient.types import RecordMetadata
+from tests.producer.parts import waiters_of
 from tests.waiting import until
 
 
@@ -98,7 +99,7 @@ def test_wait_ends_after_its_timeout(desk):
             errors.KafkaTimeout, match=rf"t-0: the record {told}; .* wait longer, or check .* health\(\)"
         ):
             future.result(timeout)
-    assert not future.batch._waiters
+    assert not waiters_of(future.batch)
 
 
 def test_many_threads_wait_for_one_batch(desk):
@@ -143,7 +144,7 @@ def test_cancelled_await_removes_its_waiter(desk):
                 await futures(delivery, 1)[0]
 
     asyncio.run(main())
-    assert not delivery._waiters
+    assert not waiters_of(delivery)
     delivery.deliver(1, 0)
 
 
@@ -202,7 +203,7 @@ def test_waiter_of_a_split_batch_waits_for_its_part(desk):
     future = futures(whole, 4)[3]
     thread = threading.Thread(target=lambda: results.append(future.result(20)))
     thread.start()
-    until(lambda: whole._waiters)
+    until(lambda: waiters_of(whole))
     left, right = Delivery(desk, "t", 0, 2), Delivery(desk, "t", 0, 2)
     whole.split([0, 2], [left, right])
     left.deliver(2, 0)

@@ -198,9 +198,7 @@ def test_failure_with_an_unobserved_future_is_logged_and_raised(make, topic, net
             face.flush()
         future = face.send(topic, b"x", partition=1)
         del future
-        deadline = time.monotonic() + 30
-        while not caplog.records and time.monotonic() < deadline:
-            time.sleep(0.01)  # between two looks
+        until(lambda: caplog.records)
     assert f"1 record was not delivered to {topic}-1, and the result was not checked" in caplog.text
     with pytest.raises(errors.DeliveryFailed, match="1 record was not"):
         face.close()
@@ -257,10 +255,13 @@ def test_batches_failed_together_are_logged_in_one_line(make, topic, network, ca
             face.purge()
             with pytest.raises(errors.KafkaTimeout):  # one is on its way
                 face.flush(0)
-        deadline = time.monotonic() + 30  # the sender may have held the lock, and tells in its next turn
-        while sum(told := [int(line.split()[0]) for line in caplog.messages]) < 30:
-            assert time.monotonic() < deadline, caplog.messages
-            time.sleep(0.01)  # between two looks
+
+        def numbers():
+            return [int(line.split()[0]) for line in caplog.messages]
+
+        # the sender may have held the lock, and logs in its next turn
+        until(lambda: sum(numbers()) >= 30, lambda: caplog.messages)
+    told = numbers()
     assert sum(told) <= 39 and "not delivered to" in caplog.messages[0]
     if not FREE_THREADED:  # there an object may be freed later, by the thread that created it
         assert max(told) >= 30 and any("and 1 other partition," in line for line in caplog.messages)

@@ -10,7 +10,7 @@ import pytest
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.callbacks import CallbackThread
-from tests.producer.parts import core_of
+from tests.producer.parts import core_of, waiters_of
 from tests.waiting import until
 
 BATCHED, AT_ONCE = 5, 0
@@ -42,7 +42,7 @@ def test_flush_waits_for_deliveries_not_yet_notified(
         waiting = threading.Thread(target=flush)
         waiting.start()
         try:
-            until(lambda: desk._waiters or not waiting.is_alive())
+            until(lambda: waiters_of(desk) or not waiting.is_alive())
         finally:
             go_on.set()
             waiting.join(60)

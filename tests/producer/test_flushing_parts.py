@@ -9,7 +9,7 @@ import pytest
 
 from pyclient import Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.producer.parts import core_of, engine_of
+from tests.producer.parts import core_of, engine_of, waiters_of
 from tests.waiting import PATIENCE, until
 
 
@@ -51,7 +51,7 @@ def test_late_flush_waits_for_the_callbacks_of_the_last_part(
         with cluster.faults.fail("Produce", errors.MessageTooLarge, topic=topic, times=1):
             flushing.start()
             try:
-                until(lambda: core.desk._waiters or not flushing.is_alive())
+                until(lambda: waiters_of(core.desk) or not flushing.is_alive())
             finally:
                 go_on.set()
                 flushing.join(PATIENCE)

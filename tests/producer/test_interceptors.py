@@ -9,6 +9,7 @@ import pytest
 from pyclient import ProducerInterceptor, ProducerRecord, errors, serialization
 from tests.producer.faces import begin
 from tests.producer.network import DROP, PASS, PRODUCE
+from tests.producer.parts import core_of
 
 
 class Watcher(ProducerInterceptor):
@@ -168,4 +169,5 @@ def test_interceptor_classes_option_is_refused_with_advice(make):
 
 
 def test_records_without_interceptors_take_the_fast_path(make):
-    assert make().producer._plain and not make(interceptors=[Watcher()]).producer._plain
+    plain, watched = (core_of(face.producer).config.plain for face in (make(), make(interceptors=[Watcher()])))
+    assert plain and not watched

@@ -47,7 +47,7 @@ def test_close_interrupted_in_callbacks_waits_for_them_when_repeated(producers: 
     producer, caught, ran = producers(), threading.Event(), []
 
     def interrupts(future: Any) -> None:
-        until(lambda: engine_of(producer).callbacks._stopped)
+        until(lambda: engine_of(producer).callbacks.post is None)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         assert caught.wait(PATIENCE)
         ran.append(future)
@@ -101,7 +101,8 @@ def test_close_interrupted_at_any_moment_completes_when_repeated(producers: Any,
         assert ends(producer.close), f"moment {number}"
         assert ran == futures and all(future.exception(0) is None for future in futures), f"moment {number}"
         assert callback_threads() == [], f"moment {number}"
-        until(lambda: not engine_of(producer).thread._thread.is_alive())
+        thread = engine_of(producer).thread
+        assert not thread.running and thread.stop(PATIENCE), f"moment {number}"
         return more
 
     assert moments(more_moments_than) > 50

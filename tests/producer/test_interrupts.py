@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pyclient import Producer, errors
+from tests.net.connections import lose_the_timer
 from tests.producer.parts import core_of, engine_of
 
 BATCH = 500
@@ -112,13 +113,8 @@ def test_record_left_to_the_loop_completes_once_after_any_interrupt(
         core = core_of(producer)
         [connection] = core.loop.links.values()
 
-        async def lose_the_timer() -> None:
-            if connection._timer is not None:
-                connection._timer.cancel()
-                connection._timer = None
-
         for number in count():
-            engine_of(producer).thread.run(lose_the_timer)
+            engine_of(producer).thread.run(lose_the_timer, connection)
             more = interrupted(number, lambda: WORKS["a new batch"](producer, topic))
             producer.flush(60)
             metrics, queue = producer.metrics(), core.topics[topic].queues[0]

@@ -15,7 +15,7 @@ from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.protocol.framing import decode_response, encode_response
 from pyclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pyclient.records import BatchBuilder, compiled_only, partition_for_key
-from tests.producer.lane_fixture import FAR, LaneFixture
+from tests.producer.lane_fixture import FAR, LaneFixture, is_owned
 
 pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
 
@@ -41,9 +41,9 @@ def test_fast_path_request_equals_that_of_a_batch(
         sealed = builder.seal(producer_id=numbers[0], producer_epoch=numbers[1], base_sequence=numbers[2])
         wanted = b"".join(bytes(part) for part in fixture.lone.request(sealed, 0))  # type: ignore[arg-type]
         assert fixture.far.recv(8192) == wanted
-        assert (fixture.connection._correlation_id, fixture.queue.records) == (0, 6)
+        [waiting] = fixture.waiting
+        assert (fixture.correlation_id, fixture.queue.records) == (0, 6)
         assert fixture.sequence.next == (0 if idempotent else 2**31 - 1)
-        [waiting] = fixture.connection._waiting
         assert [waiting] == fixture.lane.records and (waiting.position, waiting.sequence) == (5, numbers[2])
 
 
@@ -57,7 +57,7 @@ def test_plain_response_completes_the_record_and_its_callback() -> None:
         fixture.reader()
         assert reached.wait(30) and seen == [future]
         assert (future.result(0).offset, future.result(0).partition) == (41, 2)
-        assert not fixture.connection._waiting and not fixture.lane.records and fixture.lane.armed
+        assert not fixture.waiting and not fixture.lane.records and fixture.lane.armed
         fixture.lane.stop()
         [(_, number, size, last, longest, buckets)] = fixture.events
         assert (number, size, sum(buckets)) == (1, 61 + 8, 1) and 0 <= longest < last
@@ -89,7 +89,7 @@ def test_throttled_response_is_left_to_the_connection(version: int, throttle_ms:
         fixture.far.sendall(b"".join(parts))
         fixture.reader()
         assert fixture.events == [b"".join(parts)] and not future.done() and not fixture.lane.armed
-        assert fixture.lane.records == list(fixture.connection._waiting)
+        assert fixture.lane.records == list(fixture.waiting)
 
 
 def test_cut_responses_and_trailing_bytes_are_left_to_the_connection() -> None:
@@ -117,27 +117,27 @@ def test_records_up_to_the_depth_are_in_flight_and_complete_in_order() -> None:
         answers = []
         for offset in range(3):
             answers.append(fixture.answer(base_offset=offset))
-            fixture.connection._waiting.rotate(-1)
+            fixture.waiting.rotate(-1)
         fixture.far.sendall(answers[0])
         fixture.reader()
         assert [future.done() for future in futures] == [True, False, False]
         fixture.far.sendall(answers[1] + answers[2] + b"more")
         fixture.reader()
         assert [future.result(0).offset for future in futures] == [0, 1, 2]
-        assert fixture.events == [b"more"] and not fixture.lane.records and not fixture.connection._waiting
+        assert fixture.events == [b"more"] and not fixture.lane.records and not fixture.waiting
 
 
 STATES = {
-    "a request on its way": lambda fixture: fixture.connection._waiting.append(object()),
-    "requests held back": lambda fixture: fixture.connection._held.append([]),
-    "an ended connection": lambda fixture: setattr(fixture.connection, "_cause", OSError()),
-    "no timer": lambda fixture: setattr(fixture.connection, "_timer", None),
-    "a timer that is too late": lambda fixture: setattr(fixture.connection, "_timer_at", FAR),
-    "a broker that wants silence": lambda fixture: setattr(fixture.connection, "_throttled_until", FAR),
-    "bytes that wait": lambda fixture: fixture.stream._queue.append(b"x"),
-    "a writer that waits": lambda fixture: setattr(fixture.stream, "_writing", True),
-    "a cork": lambda fixture: setattr(fixture.stream, "_corked", True),
-    "a closed stream": lambda fixture: setattr(fixture.stream, "closed", True),
+    "a request on its way": lambda fixture: fixture.waiting.append(object()),
+    "requests held back": lambda fixture: fixture.change("connection", _held=[[]]),
+    "an ended connection": lambda fixture: fixture.change("connection", _cause=OSError()),
+    "no timer": lambda fixture: fixture.change("connection", _timer=None),
+    "a timer that is too late": lambda fixture: fixture.change("connection", _timer_at=FAR),
+    "a broker that wants silence": lambda fixture: fixture.change("connection", _throttled_until=FAR),
+    "bytes that wait": lambda fixture: fixture.change("stream", _queue=[b"x"]),
+    "a writer that waits": lambda fixture: fixture.change("stream", _writing=True),
+    "a cork": lambda fixture: fixture.change("stream", _corked=True),
+    "a closed stream": lambda fixture: fixture.change("stream", closed=True),
     "its own gate": lambda fixture: fixture.stream.gate.acquire(),
     "a look that is due": lambda fixture: fixture.aim(until=0.0),
     "a look that is too late": lambda fixture: fixture.aim(next_look=FAR),
@@ -150,9 +150,9 @@ STATES = {
 def test_fast_path_is_not_used_unless_idle(state: Any) -> None:
     with LaneFixture() as fixture:
         state(fixture)
-        before = list(fixture.connection._waiting)
+        before = list(fixture.waiting)
         assert fixture.sender.send("topic", b"v") is None
-        assert not fixture.lane.records and list(fixture.connection._waiting) == before
+        assert not fixture.lane.records and list(fixture.waiting) == before
         assert (fixture.queue.records, fixture.sequence.next, fixture.events) == (5, 2**31 - 1, [])
         fixture.near.close()
         assert fixture.far.recv(1) == b""
@@ -220,4 +220,4 @@ def test_bytes_not_taken_by_the_kernel_are_passed_to_the_stream() -> None:
         assert fixture.sender.send("topic", b"v") is not None
         [rest] = fixture.events
         assert rest.startswith(len(rest[4:]).to_bytes(4, "big"))
-        assert not gate._is_owned()  # type: ignore[attr-defined]
+        assert not is_owned(gate)

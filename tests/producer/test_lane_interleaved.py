@@ -17,7 +17,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.records import compiled_only
 from tests.forks import fork
-from tests.producer.lane_fixture import LaneFixture, at_the_socket
+from tests.producer.lane_fixture import LaneFixture, at_the_socket, is_owned
 from tests.producer.parts import core_of, lane_of
 from tests.producer.test_lane_in_a_producer import open_lane
 from tests.readable import is_readable
@@ -50,7 +50,7 @@ def test_no_garbage_is_collected_between_the_check_and_the_record(fixture: LaneF
     collected: list[bool] = []
 
     def note(phase: str, _: object) -> None:
-        collected.append(fixture.stream.gate._is_owned())
+        collected.append(is_owned(fixture.stream.gate))
 
     with collected_all_the_time():
         gc.callbacks.append(note)
@@ -58,7 +58,7 @@ def test_no_garbage_is_collected_between_the_check_and_the_record(fixture: LaneF
             for _ in range(50):
                 assert fixture.sender.send("topic", b"v", on_delivery=print) is not None
                 fixture.lane.records = []
-                fixture.connection._waiting.clear()
+                fixture.waiting.clear()
         finally:
             gc.callbacks.remove(note)
     assert collected and not any(collected)
@@ -123,7 +123,7 @@ def test_response_waits_until_earlier_ones_are_handled(fixture: LaneFixture) -> 
     futures = [fixture.sender.send("topic", b"v") for _ in range(3)]
     for offset in range(3):
         answers.append(fixture.answer(base_offset=offset))
-        fixture.connection._waiting.rotate(-1)
+        fixture.waiting.rotate(-1)
 
     def told_of_the_first() -> None:
         fixture.lane.stop()
@@ -132,7 +132,7 @@ def test_response_waits_until_earlier_ones_are_handled(fixture: LaneFixture) -> 
         fixture.reader()  # also if the loop was woken before
 
     fixture.usual = lambda: fixture.events.append(fixture.near.recv(1000))
-    futures[0].batch._waiters = [(0, told_of_the_first)]
+    futures[0].batch.when_done(0, told_of_the_first)
     with watching(fixture, queue.SimpleQueue()) as thread:
         fixture.far.sendall(answers[0] + answers[1])
         thread.join(PATIENCE)
@@ -148,7 +148,7 @@ def test_callbacks_are_queued_before_their_record_counts_as_delivered(fixture: L
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with watching(fixture, calls) as thread:
         future = fixture.sender.send("topic", b"v", on_delivery=print)
-        future.batch._waiters = [(0, lambda: calls.put("behind them"))]
+        future.batch.when_done(0, lambda: calls.put("behind them"))
         fixture.far.sendall(fixture.answer())
         thread.join(PATIENCE)
     assert [calls.get_nowait(), calls.get_nowait()] == [[(print, future)], "behind them"]
@@ -158,7 +158,7 @@ def test_timeout_check_finds_no_response_completed_meanwhile(fixture: LaneFixtur
     future = fixture.sender.send("topic", b"v")
     answer = fixture.answer()
     with watching(fixture, queue.SimpleQueue()) as thread:
-        fixture.connection._timer = None
+        fixture.change("connection", _timer=None)
         fixture.far.sendall(answer)
         thread.join(PATIENCE)
     assert not future.done() and fixture.lane.records

@@ -13,6 +13,7 @@ import pytest
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.records import compiled_only
 from tests.producer.lane_fixture import LaneFixture, at_the_socket
+from tests.producer.parts import waiters_of
 from tests.readable import is_readable
 from tests.waiting import PATIENCE, until
 
@@ -52,7 +53,7 @@ def test_waiter_reads_its_response_and_returns_the_socket_to_the_loop(fixture: L
         fixture.far.sendall(fixture.answer(base_offset=41))
         until(lambda: returned)
     assert returned == [True] and future.result(0).offset == 41
-    assert not fixture.lane.records and not fixture.connection._waiting and fixture.events == []
+    assert not fixture.lane.records and not fixture.waiting and fixture.events == []
     assert not loop_is_told(fixture)
     fixture.far.sendall(b"x")
     assert loop_is_told(fixture, PATIENCE)
@@ -83,7 +84,7 @@ def test_one_thread_at_a_time_waits_and_only_for_fast_path_records(fixture: Lane
 def test_wait_with_a_timeout_changes_nothing(fixture: LaneFixture) -> None:
     future = fixture.sender.send("topic", b"v")
     assert outcome_of(fixture, future, 0.02)() is False
-    assert not future.batch._waiters and fixture.lane.armed and fixture.lane.records
+    assert not waiters_of(future.batch) and fixture.lane.armed and fixture.lane.records
     fixture.far.sendall(fixture.answer())
     assert loop_is_told(fixture, PATIENCE)
     fixture.reader()

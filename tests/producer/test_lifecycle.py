@@ -100,6 +100,7 @@ def test_forked_child_is_refused_and_the_parent_continues(cluster, topic):
 INTERRUPTED = """
 import os, signal, sys, threading, time
 from pyclient import Producer, errors
+from tests.producer.parts import core_of
 
 def interrupt(seconds=0.3):
     threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -127,19 +128,19 @@ nowhere.close(0)
 producer = Producer(sys.argv[1], batch_size=1024, buffer_memory=2048, linger_ms=0)
 topic = sys.argv[2]
 producer.send(topic, b"first", partition=0).result(60)
-drain, producer._lane = producer._core.sender.drain, None
-producer._core.sender.drain = lambda *_: None   # brokers take nothing
-future = producer.send(topic, b"x" * 800, partition=0)
+core, off_the_lane = core_of(producer), {"partition": 0, "headers": {"h": b""}}
+drain, core.sender.drain = core.sender.drain, lambda *_: None  # brokers take nothing
+future = producer.send(topic, b"x" * 800, **off_the_lane)
 interrupted(future.result)
 interrupted(producer.flush)
-producer.send(topic, b"x" * 800, partition=0)
-interrupted(lambda: producer.send(topic, b"y" * 800, partition=0))
+producer.send(topic, b"x" * 800, **off_the_lane)
+interrupted(lambda: producer.send(topic, b"y" * 800, **off_the_lane))
 interrupted(producer.close)
-producer._core.sender.drain = drain
-producer._core.loop.wake()
+core.sender.drain = drain
+core.loop.wake()
 producer.close()
 assert future.result(0).offset == 1
-assert producer._core.accumulator.pool.available == 2048
+assert producer.health()["buffer_bytes_used"] == 0
 print("done")
 """,
         cluster.bootstrap_servers,
@@ -192,7 +193,7 @@ shooter.join()
 producer.flush(60)
 offsets = [future.result(0).offset for future in futures]
 assert len(set(offsets)) == len(offsets) and sorted(offsets) == offsets
-assert producer._core.accumulator.pool.available == 3000, producer._core.accumulator
+assert producer.health()["buffer_bytes_used"] == 0, producer.health()
 producer.close()
 print("done")
 """,

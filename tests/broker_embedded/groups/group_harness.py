@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -35,6 +34,7 @@ from pyclient.protocol.messages.offset_fetch import (
 )
 from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker_embedded.groups.raw import Names, RawConnection
+from tests.waiting import until
 
 Record = list[list[Any]]
 T = TypeVar("T", bound="GroupHarness")
@@ -183,12 +183,11 @@ class GroupHarness:
     def wait_for(self, state: str, members: int) -> None:
         """Wait until the group is in that state with so many members; the requests are not recorded."""
         admin = self.connection("admin")
-        deadline = time.monotonic() + 60
-        while True:
-            group = admin.ask(DescribeGroupsRequest(groups=[self.group]), 4).groups[0]
-            if (group.group_state, len(group.members)) == (state, members):
-                return
-            assert time.monotonic() < deadline, f"the group is {group.group_state} with {len(group.members)} members"
+
+        def described() -> Any:
+            return admin.ask(DescribeGroupsRequest(groups=[self.group]), 4).groups[0]
+
+        until(lambda: (group := described()).group_state == state and len(group.members) == members, described)
 
     def stable(self, *clients: str, **names: str) -> dict[str, str]:
         """Join the clients one after the other; return the member ids of the stable group. `names` are instance ids."""

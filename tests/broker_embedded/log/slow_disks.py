@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +14,7 @@ from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.log.filesystem import RealFile, RealFileSystem
 from pyclient.net.loop_thread import LoopThread
+from tests.waiting import until
 
 SECONDS = 30
 
@@ -73,9 +73,7 @@ class NodeOnDisk(Generic[Disk]):
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something is so, as the loop sees it."""
-        deadline = time.monotonic() + SECONDS
-        while not self.on_loop(condition):
-            assert time.monotonic() < deadline, repr(self.node.logs)
+        until(lambda: self.on_loop(condition), lambda: self.node.logs)
 
     def stop(self, *, clean: bool = True) -> None:
         """End the node, in order or as if it was killed."""

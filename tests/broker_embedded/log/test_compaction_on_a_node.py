@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from pyclient.admin import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.log.checkpoints import CLEANER_OFFSETS
 from pyclient.broker_embedded.log.incremental_task import BlockingCall
+from tests.waiting import until
 
 CONFIGS = {"cleanup.policy": "compact", "internal.segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01"}
 SETTINGS = {"log.cleaner.backoff.ms": "10", "log.segment.delete.delay.ms": "0"}
@@ -45,14 +45,13 @@ def log_bytes(data_dir: Path) -> int:
 
 def wait_until_clean(data_dir: Path, end: int) -> None:
     """Until the checkpoint says that all but the active segment is compacted."""
-    deadline = time.monotonic() + 30
     checkpoint = data_dir / CLEANER_OFFSETS
-    while time.monotonic() < deadline:
+
+    def clean() -> bool:
         rows = checkpoint.read_text().split("\n")[2:] if checkpoint.exists() else []
-        if any(row.startswith("t 0 ") and int(row.split()[2]) > end for row in rows):
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"not compacted up to {end}")
+        return any(row.startswith("t 0 ") and int(row.split()[2]) > end for row in rows)
+
+    until(clean, f"not compacted up to {end}")
 
 
 @pytest.mark.parametrize("processes", [False, True])

@@ -8,6 +8,7 @@ from typing import Any
 from pyclient.records import Compression
 from tests.broker_embedded.parity.scenario import Dialogue, Scenario
 from tests.records.raw_batches import NOW, batch, field, record
+from tests.waiting import until
 
 TOPIC, OTHER, EMPTY = "fetched", "other", "empty"
 ONE = batch(record(value=field(bytes(900))), count=1)
@@ -112,7 +113,7 @@ def commits_need_the_topic(dialogue: Dialogue) -> None:
     commit("another partition", TOPIC, topic_id, 9)
     commit("an unknown topic", "unknown", unknown, 0)
     dialogue.request("DeleteTopics", 5, topic_names=[TOPIC], timeout_ms=5000)
-    dialogue.until(lambda: dialogue.metadata(TOPIC).error_code != 0, "the topic is deleted")
+    until(lambda: dialogue.metadata(TOPIC).error_code != 0, "the topic is deleted")
     commit("a deleted topic", TOPIC, topic_id, 0)
     commit("another partition of a deleted topic", TOPIC, topic_id, 9)
 

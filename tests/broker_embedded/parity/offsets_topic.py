@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.broker_embedded.parity.scenario import Dialogue, Scenario
+from tests.waiting import until
 
 _JOIN = {
     "session_timeout_ms": 10_000,
@@ -62,7 +63,7 @@ def offsets_topic_is_created_by_create_topics(dialogue: Dialogue) -> None:
     dialogue.create_topic("t")
     _group_requests(dialogue)
     dialogue.create_topic("__consumer_offsets", 5)
-    dialogue.until(
+    until(
         lambda: all(
             dialogue.request("OffsetFetch", 5, group_id=group, topics=None).error_code == 0 for group in ("g", "new")
         ),

@@ -17,15 +17,7 @@ from pyclient.broker_embedded.controller.raft.voters import Endpoint, ReplicaKey
 from pyclient.broker_embedded.log.checkpoints import render_identity
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.network.listeners import NodeSockets
-
-
-async def until(state: Callable[[], Any], what: str, patience: float = 30.0) -> Any:
-    """Wait until `state()` is true; return it."""
-    end = asyncio.get_running_loop().time() + patience
-    while not (found := state()):
-        assert asyncio.get_running_loop().time() < end, f"waited {patience} s: {what}"
-        await asyncio.sleep(0.002)
-    return found
+from tests.waiting import until_async
 
 
 class Nodes(AbstractAsyncContextManager["Nodes"]):
@@ -140,9 +132,9 @@ class Nodes(AbstractAsyncContextManager["Nodes"]):
                         return node
             return None
 
-        node: BrokerNode = await until(found, "an active controller")
+        node: BrokerNode = await until_async(found, "an active controller")
         return node
 
     async def all_have(self, state: Callable[[BrokerNode], Any], what: str) -> None:
         """Wait until a state holds on every running node."""
-        await until(lambda: all(state(node) for node in self.running.values()), what)
+        await until_async(lambda: all(state(node) for node in self.running.values()), what)

@@ -17,7 +17,8 @@ from pyclient.protocol.messages.describe_quorum import (
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
 )
-from tests.broker_embedded.quorum.several_nodes import Nodes, until
+from tests.broker_embedded.quorum.several_nodes import Nodes
+from tests.waiting import until_async
 
 MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SETTINGS: Final = {
@@ -62,7 +63,7 @@ def test_controller_serves_only_super_users_before_it_has_the_metadata(tmp_path:
             assert await describe_quorum(at, "node", "n") == errors.NotController.code
             assert not first.listeners.serving
             await nodes.start(2)
-            await until(lambda: first.quorum is not None and first.quorum.loaded, "the metadata are loaded")
+            await until_async(lambda: first.quorum is not None and first.quorum.loaded, "the metadata are loaded")
             assert await describe_quorum(at, "alice", "a") in (0, errors.NotController.code)
         finally:
             await nodes.__aexit__()

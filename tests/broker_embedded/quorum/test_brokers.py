@@ -8,7 +8,8 @@ from pathlib import Path
 from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.controller.topics import TopicPlan
 from pyclient.broker_embedded.log.incremental_task import run_here
-from tests.broker_embedded.quorum.several_nodes import Nodes, until
+from tests.broker_embedded.quorum.several_nodes import Nodes
+from tests.waiting import until_async
 
 
 def active_brokers(node: BrokerNode) -> list[int]:
@@ -74,7 +75,7 @@ def test_broker_that_stops_in_order_hands_its_leaderships_over_first(tmp_path: P
             others = [node for node in (1, 2, 3) if node != leaver]
             epoch = active.image.brokers[leaver].epoch
             await nodes.stop(leaver)
-            await until(lambda: active_brokers(active) == others, "the broker is fenced")
+            await until_async(lambda: active_brokers(active) == others, "the broker is fenced")
             assert all(partition.leader in others for partition in active.image.topics["t"].partitions.values())
             restarted = await nodes.start(leaver)
             assert restarted.logs.directories.clean_epoch == epoch

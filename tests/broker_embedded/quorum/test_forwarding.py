@@ -27,7 +27,8 @@ from pyclient.protocol.messages.incremental_alter_configs import (
 )
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
-from tests.broker_embedded.quorum.several_nodes import Nodes, until
+from tests.broker_embedded.quorum.several_nodes import Nodes
+from tests.waiting import until_async
 
 
 def run(path: Path, scenario: Callable[[Nodes, NodeChannels, BrokerNode], Coroutine[Any, Any, None]]) -> None:
@@ -158,6 +159,6 @@ def test_an_envelope_of_nonsense_is_refused(tmp_path: Path) -> None:
             request = EnvelopeRequest(request_data=data, request_principal=None, client_host_address=host)
             assert (await channel.send(request, 5.0)).error_code == errors.InvalidRequest.code
         quorum: Any = active.quorum
-        await until(lambda: quorum.is_active, "it is still active")
+        await until_async(lambda: quorum.is_active, "it is still active")
 
     run(tmp_path, scenario)

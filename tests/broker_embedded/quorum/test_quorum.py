@@ -24,11 +24,12 @@ from pyclient.protocol.messages.begin_quorum_epoch import (
 )
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from pyclient.protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteRequestTopicData
-from tests.broker_embedded.quorum.several_nodes import Nodes, until
+from tests.broker_embedded.quorum.several_nodes import Nodes
+from tests.waiting import until_async
 
 
 async def create(node: BrokerNode, topic: str, partitions: int = 1) -> None:
-    await until(lambda: node.controller.brokers, "a broker is unfenced")
+    await until_async(lambda: node.controller.brokers, "a broker is unfenced")
     run_here(node.controller.create_topic(TopicPlan(topic, partitions, 1)))
 
 
@@ -59,7 +60,7 @@ def test_three_nodes_elect_replicate_and_survive_their_leader(tmp_path: Path) ->
             back = await nodes.start(active.node_id)
             await nodes.all_have(lambda node: {"first", "second"} <= node.image.topics.keys(), "all on the first again")
             assert len(back.image.topics["first"].partitions) == 3
-            await until(lambda: len({log_bytes(node) for node in nodes.running.values()}) == 1, "equal logs")
+            await until_async(lambda: len({log_bytes(node) for node in nodes.running.values()}) == 1, "equal logs")
 
     asyncio.run(scenario())
 
@@ -108,8 +109,8 @@ def test_record_without_a_majority_is_refused_and_removed(tmp_path: Path) -> Non
             await create(active, "lost")
             told: list[bool] = []
             quorum.log.when_committed(quorum.log.end_offset - 1, lambda: told.append(quorum.is_active))
-            await until(lambda: not quorum.is_active, "a leader without a majority resigns")
-            await until(lambda: told, "who waits is told")
+            await until_async(lambda: not quorum.is_active, "a leader without a majority resigns")
+            await until_async(lambda: told, "who waits is told")
             assert told == [False]
             assert "lost" not in active.image.topics
             with pytest.raises(errors.NotController, match="is not the active controller"):
@@ -122,7 +123,7 @@ def test_record_without_a_majority_is_refused_and_removed(tmp_path: Path) -> Non
             await nodes.start(active.node_id)
             await nodes.all_have(lambda node: "later" in node.image.topics, "the old leader follows")
             assert all("lost" not in node.image.topics for node in nodes.running.values())
-            await until(lambda: len({log_bytes(node) for node in nodes.running.values()}) == 1, "equal logs")
+            await until_async(lambda: len({log_bytes(node) for node in nodes.running.values()}) == 1, "equal logs")
 
     asyncio.run(scenario())
 
@@ -149,7 +150,7 @@ def test_work_of_a_controller_fails_if_another_follows_before_its_end(tmp_path: 
                 await nodes.stop(node_id, clean=False)
             work = handler("half", context)
             next(work)
-            await until(lambda: not quorum.is_active, "a leader without a majority resigns")
+            await until_async(lambda: not quorum.is_active, "a leader without a majority resigns")
             with pytest.raises(errors.NotController, match="is not the active controller"):
                 run_here(work)
 
@@ -166,7 +167,7 @@ def test_a_paused_leader_is_replaced_and_follows_when_it_goes_on(tmp_path: Path)
             def elected() -> BrokerNode | None:
                 return next((node for node in others if node.quorum is not None and node.quorum.is_active), None)
 
-            await create(await until(elected, "the other two go on"), "meanwhile")
+            await create(await until_async(elected, "the other two go on"), "meanwhile")
             active.resume()
             await nodes.all_have(lambda node: "meanwhile" in node.image.topics, "all follow again")
             assert (await nodes.active()) is not active

@@ -32,7 +32,8 @@ from pyclient.protocol.messages.metadata_log import (
     UserScramCredentialRecord,
 )
 from pyclient.records import iter_batches
-from tests.broker_embedded.quorum.several_nodes import Nodes, until
+from tests.broker_embedded.quorum.several_nodes import Nodes
+from tests.waiting import until_async
 
 FIRST, SECOND = uuid.UUID(int=11), uuid.UUID(int=12)
 
@@ -156,7 +157,7 @@ def test_the_log_of_a_node_alone_does_not_grow_with_its_history(tmp_path: Path, 
             await churn(node, 30)
             directory = str(tmp_path / "__cluster_metadata-0")
             before = node.metadata_offset
-            await until(lambda node=node, directory=directory: snapshots_in(node.fs, directory), "a snapshot")
+            await until_async(lambda node=node, directory=directory: snapshots_in(node.fs, directory), "a snapshot")
             assert len(snapshots_in(node.fs, directory)) == 1
             assert before > 150 * (start + 1)
             await node.stop(clean=start != 1)
@@ -176,10 +177,10 @@ def test_a_snapshot_is_written_after_its_time(tmp_path: Path) -> None:
         node = BrokerNode(config, loop=asyncio.get_running_loop())
         await node.start()
         directory = str(tmp_path / "__cluster_metadata-0")
-        await until(lambda: node.timers.pending, "the timer of the snapshot")
+        await until_async(lambda: node.timers.pending, "the timer of the snapshot")
         assert not snapshots_in(node.fs, directory)
         node.timers.advance(1.0)
-        await until(lambda: snapshots_in(node.fs, directory), "a snapshot")
+        await until_async(lambda: snapshots_in(node.fs, directory), "a snapshot")
         await node.stop()
 
     asyncio.run(scenario())
@@ -194,7 +195,7 @@ def test_a_node_that_is_behind_fetches_a_snapshot_in_pieces(tmp_path: Path) -> N
         )
         async with nodes:
             active = await nodes.active()
-            await until(lambda: len(active.controller.brokers) == 3, "brokers are unfenced")
+            await until_async(lambda: len(active.controller.brokers) == 3, "brokers are unfenced")
             create(active, "early")
             await nodes.all_have(lambda node: "early" in node.image.topics, "early")
             behind = next(node_id for node_id in nodes.running if node_id != active.node_id)
@@ -226,7 +227,7 @@ def test_a_running_node_takes_a_snapshot_over(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Nodes(tmp_path, metadata_log_max_record_bytes_between_snapshots=3000) as nodes:
             active = await nodes.active()
-            await until(lambda: len(active.controller.brokers) == 3, "brokers are unfenced")
+            await until_async(lambda: len(active.controller.brokers) == 3, "brokers are unfenced")
             create(active, "early")
             await nodes.all_have(lambda node: "early" in node.image.topics, "early")
             behind = next(node for node in nodes.running.values() if node is not active)
@@ -236,7 +237,7 @@ def test_a_running_node_takes_a_snapshot_over(tmp_path: Path) -> None:
             await churn(active, 30)
             create(active, "late")
             quorum: Any = active.quorum
-            await until(lambda: quorum.log.start_offset > end, "the log starts at a snapshot")
+            await until_async(lambda: quorum.log.start_offset > end, "the log starts at a snapshot")
             behind.resume()
             await nodes.all_have(lambda node: set(node.image.topics) == {"late"}, "late")
 

@@ -20,7 +20,8 @@ from pyclient.protocol.messages.describe_quorum import (
     DescribeQuorumResponse,
 )
 from pyclient.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from tests.broker_embedded.quorum.several_nodes import Nodes, until
+from tests.broker_embedded.quorum.several_nodes import Nodes
+from tests.waiting import until_async
 
 
 class Client:
@@ -92,7 +93,7 @@ def test_one_controller_grows_to_three_and_the_first_leaves(tmp_path: Path) -> N
             assert second is not first
             await nodes.all_have(lambda node: voters(node) == (2, 3), "two voters")
             await nodes.stop(1)
-            await until(lambda: second.controller.brokers, "a broker is unfenced")
+            await until_async(lambda: second.controller.brokers, "a broker is unfenced")
             run_here(second.controller.create_topic(TopicPlan("after", 1, 1)))
             await nodes.all_have(lambda node: "after" in node.image.topics, "a topic of the new quorum")
 
@@ -116,7 +117,7 @@ def test_voters_survive_a_restart_and_a_snapshot(tmp_path: Path) -> None:
             first = await nodes.active()
             await nodes.add(2)
             assert (await until_added(client, first, 2)).error_code == 0
-            await until(lambda: first.controller.brokers, "a broker is unfenced")
+            await until_async(lambda: first.controller.brokers, "a broker is unfenced")
             for number in range(12):
                 run_here(first.controller.create_topic(TopicPlan(f"t{number}", 3, 1)))
             await nodes.all_have(lambda node: node.quorum and node.quorum.log.start_offset > 3, "snapshots")
@@ -164,7 +165,7 @@ def test_static_voters_cannot_change(tmp_path: Path) -> None:
         async with Nodes(tmp_path) as nodes:
             client = Client(nodes)
             active = await nodes.active()
-            await until(lambda: active.quorum is not None and active.quorum.is_active, "active")
+            await until_async(lambda: active.quorum is not None and active.quorum.is_active, "active")
             removed = await client.remove(active, 2)
             assert removed.error_code == errors.UnsupportedVersion.code
             assert removed.error_message == (

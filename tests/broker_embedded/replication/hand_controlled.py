@@ -47,7 +47,6 @@ from pyclient.protocol.messages.produce import (
 )
 from pyclient.records import build_batch
 from pyclient.types import TopicPartition
-from tests.waiting import PATIENCE
 
 TOPIC: Final = "orders"
 TOPIC_ID: Final = UUID(int=7)
@@ -326,14 +325,6 @@ class Nodes:
     def client(self, node_id: int) -> Any:
         """Return a channel of a client to a node."""
         return self.clients.to(node_id, "127.0.0.1", self.nodes[node_id].port)
-
-
-async def until(reached: Callable[[], object], failure: str = "the state was not reached") -> None:
-    """Wait for a state."""
-    deadline = asyncio.get_running_loop().time() + PATIENCE
-    while not reached():
-        assert asyncio.get_running_loop().time() < deadline, failure
-        await asyncio.sleep(0.002)
 
 
 def run(directory: Path, scenario: Callable[[Nodes], Coroutine[Any, Any, None]], **settings: str) -> None:

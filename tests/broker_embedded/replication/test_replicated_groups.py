@@ -16,7 +16,8 @@ from pyclient.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.broker_embedded.replication.hand_controlled import TOPIC_ID, Nodes, run, until
+from tests.broker_embedded.replication.hand_controlled import TOPIC_ID, Nodes, run
+from tests.waiting import until_async
 
 GROUP = "g"
 OFFSETS = "__consumer_offsets"
@@ -55,7 +56,7 @@ async def created(nodes: Nodes, node_id: int) -> Coordinator:
     """Return the coordinator when its topic exists."""
     first = await find_coordinator(nodes, node_id)
     assert first.error_code == errors.CoordinatorNotAvailable.code
-    await until(lambda: OFFSETS in nodes.nodes[node_id].image.topics)
+    await until_async(lambda: OFFSETS in nodes.nodes[node_id].image.topics)
     found = await find_coordinator(nodes, node_id)
     assert found.error_code == 0
     return found
@@ -117,7 +118,7 @@ def test_commit_that_waits_fails_when_the_leader_changes(tmp_path: Path) -> None
         opened = nodes.nodes[1].logs.find(OFFSETS, index)
         assert opened is not None
         commits = [nodes.loop.create_task(commit(nodes, 1, 2)) for _ in range(5)]
-        await until(lambda: opened.high_watermark < opened.end_offset)
+        await until_async(lambda: opened.high_watermark < opened.end_offset)
         nodes.change(topic.topic_id, index, leader=2)
         assert await commits[-1] == errors.NotCoordinator.code
         nodes.thaw(2, 3)

@@ -24,7 +24,8 @@ from pyclient.protocol.messages.txn_offset_commit import (
 )
 from pyclient.records import build_batch
 from pyclient.types import TopicPartition
-from tests.broker_embedded.replication.hand_controlled import TOPIC, TOPIC_ID, Nodes, run, until
+from tests.broker_embedded.replication.hand_controlled import TOPIC, TOPIC_ID, Nodes, run
+from tests.waiting import until_async
 
 DATA, COORDINATOR, GROUPS = 1, 2, 3
 """The nodes that lead the partition, `__transaction_state` and `__consumer_offsets` at the beginning."""
@@ -99,8 +100,8 @@ async def prepared(nodes: Nodes, timeout_ms: int = 60_000) -> Writer:
     nodes.create([DATA, COORDINATOR, GROUPS])
     nodes.create([COORDINATOR, GROUPS, DATA], name=TRANSACTIONS_TOPIC)
     nodes.create([GROUPS, DATA, COORDINATOR], name=OFFSETS_TOPIC)
-    await until(lambda: nodes.nodes[COORDINATOR].transactions.loaded_partitions)
-    await until(lambda: nodes.nodes[GROUPS].groups.groups.loaded_partitions())
+    await until_async(lambda: nodes.nodes[COORDINATOR].transactions.loaded_partitions)
+    await until_async(lambda: nodes.nodes[GROUPS].groups.groups.loaded_partitions())
     writer = Writer(nodes, timeout_ms)
     assert await writer.init() == 0
     assert await writer.write(b"first") == 0
@@ -128,13 +129,13 @@ def test_transaction_over_three_leaders(tmp_path: Path, commit: bool) -> None:
         writer = await prepared(nodes)
         assert (stable(nodes), committed(nodes)) == ((0, 1), None)
         assert await writer.end(commit=commit) == 0
-        await until(lambda: stable(nodes) == (2, 2))
-        await until(lambda: committed(nodes) == (5 if commit else None))
+        await until_async(lambda: stable(nodes) == (2, 2))
+        await until_async(lambda: committed(nodes) == (5 if commit else None))
         for node_id in (COORDINATOR, GROUPS):  # the replicas agree
-            await until(lambda node_id=node_id: stable(nodes, node_id) == (2, 2))
+            await until_async(lambda node_id=node_id: stable(nodes, node_id) == (2, 2))
         assert await writer.write(b"second") == 0
         assert await writer.end(commit=True) == 0
-        await until(lambda: stable(nodes) == (4, 4))
+        await until_async(lambda: stable(nodes) == (4, 4))
 
     run(tmp_path, scenario)
 
@@ -160,15 +161,15 @@ def test_next_coordinator_completes_what_was_decided(tmp_path: Path, commit: boo
         assert stable(nodes) == (0, 1)
         topic_id = nodes.nodes[DATA].image.topics[TRANSACTIONS_TOPIC].topic_id
         nodes.change(topic_id, leader=GROUPS)
-        await until(lambda: stable(nodes) == (2, 2))
-        await until(lambda: committed(nodes) == (5 if commit else None))
+        await until_async(lambda: stable(nodes) == (2, 2))
+        await until_async(lambda: committed(nodes) == (5 if commit else None))
         assert await writer.init() == errors.NotCoordinator.code
         writer.coordinator = GROUPS
-        await until(lambda: not any(each.transaction.is_changing for each in nodes.nodes[GROUPS].transactions))
+        await until_async(lambda: not any(each.transaction.is_changing for each in nodes.nodes[GROUPS].transactions))
         assert await writer.init() == 0
         assert await writer.write(b"second") == 0
         assert await writer.end(commit=True) == 0
-        await until(lambda: stable(nodes) == (4, 4))
+        await until_async(lambda: stable(nodes) == (4, 4))
 
     run(tmp_path, scenario)
 
@@ -178,12 +179,12 @@ def test_decision_that_the_replicas_do_not_get_is_not_answered(tmp_path: Path) -
         writer = await prepared(nodes)
         nodes.freeze(DATA, GROUPS)
         ended = nodes.loop.create_task(writer.end(commit=True))
-        await until(lambda: any(each.transaction.is_changing for each in nodes.nodes[COORDINATOR].transactions))
+        await until_async(lambda: any(each.transaction.is_changing for each in nodes.nodes[COORDINATOR].transactions))
         assert not ended.done()
         assert stable(nodes) == (0, 1)
         nodes.thaw(DATA, GROUPS)
         assert await ended == 0
-        await until(lambda: stable(nodes) == (2, 2))
+        await until_async(lambda: stable(nodes) == (2, 2))
 
     run(tmp_path, scenario)
 
@@ -202,7 +203,7 @@ def test_decision_that_the_replicas_get_too_late_is_superseded(tmp_path: Path) -
             code = await writer.end(commit=False)
         assert code == 0
         for node_id in (DATA, COORDINATOR, GROUPS):
-            await until(lambda node_id=node_id: stable(nodes, node_id) == (2, 2))
+            await until_async(lambda node_id=node_id: stable(nodes, node_id) == (2, 2))
         opened = nodes.hosted(DATA).log
         assert opened is not None
         found = opened.read(0, 1 << 20, isolation="committed", copied=True)
@@ -222,10 +223,10 @@ def test_write_that_was_verified_before_the_transaction_ended_is_refused(tmp_pat
         assert opened is not None
         at = TopicPartition(TOPIC, 0)
         producer = writer.producer_id, writer.epoch
-        await until(lambda: opened.high_watermark == 1)
+        await until_async(lambda: opened.high_watermark == 1)
         codes: list[int] = []
         write_marker(node.services, at, Marker(*producer, False, 0, 0), codes.append)
-        await until(lambda: codes == [0])
+        await until_async(lambda: codes == [0])
         answer: Promise[dict[TopicPartition, int]] = Promise()
         other_nodes: Any = node.services.other_nodes
         other_nodes.verify = lambda *_asked, **_options: answer
@@ -235,7 +236,7 @@ def test_write_that_was_verified_before_the_transaction_ended_is_refused(tmp_pat
         first, second = (verify_writes(node.services, "x", {at: memoryview(late)}, 11) for _ in range(2))
         assert first.value is None
         write_marker(node.services, at, Marker(*producer, False, 0, 0), codes.append)
-        await until(lambda: codes == [0, 0])
+        await until_async(lambda: codes == [0, 0])
         answer.set({at: 0})
         assert second.value is not None
         with pytest.raises(errors.TransactionAbortable):

@@ -13,7 +13,8 @@ from pyclient.broker_embedded.replication.delayed_produce import Appended
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pyclient.protocol.messages.metadata_log import FenceBrokerRecord
 from pyclient.types import TopicPartition
-from tests.broker_embedded.replication.hand_controlled import TOPIC, Nodes, run, until
+from tests.broker_embedded.replication.hand_controlled import TOPIC, Nodes, run
+from tests.waiting import until_async
 
 
 def test_acks_all_waits_for_the_replicas(tmp_path: Path) -> None:
@@ -24,7 +25,7 @@ def test_acks_all_waits_for_the_replicas(tmp_path: Path) -> None:
             assert (answer.error_code, answer.base_offset) == (0, number)
             assert nodes.high_watermark(1) == number + 1
             assert nodes.end(2) == nodes.end(3) == number + 1
-        await until(lambda: nodes.high_watermark(2) == nodes.high_watermark(3) == 5)
+        await until_async(lambda: nodes.high_watermark(2) == nodes.high_watermark(3) == 5)
         assert nodes.bytes_of(1) == nodes.bytes_of(2) == nodes.bytes_of(3) != b""
 
     run(tmp_path, scenario)
@@ -121,7 +122,7 @@ def test_slow_follower_leaves_and_joins_again(tmp_path: Path) -> None:
         assert nodes.isr() == [1, 2]
         assert (await nodes.produce(1, b"c")).error_code == 0
         nodes.thaw(3)
-        await until(lambda: nodes.isr() == [1, 2, 3])
+        await until_async(lambda: nodes.isr() == [1, 2, 3])
         assert nodes.end(3) == 3
 
     run(tmp_path, scenario, replica_lag_time_max_ms="200")
@@ -144,7 +145,7 @@ def test_replicas_that_leave_after_the_append_are_reported(tmp_path: Path) -> No
         await nodes.produce(1, b"a")
         nodes.freeze(2, 3)
         answer = nodes.loop.create_task(nodes.produce(1, b"b", timeout_ms=300))
-        await until(lambda: nodes.end(1) == 2)
+        await until_async(lambda: nodes.end(1) == 2)
         nodes.change(isr=[1])
         assert (await answer).error_code == errors.RequestTimedOut.code
         assert nodes.high_watermark(1) == 1, "held while fewer than min.insync.replicas are in sync"
@@ -166,7 +167,7 @@ def test_committed_batch_stays_acknowledged_while_another_waits(tmp_path: Path, 
     async def scenario(nodes: Nodes) -> None:
         create_with_slow(nodes)
         answers = nodes.loop.create_task(nodes.produce_to(1, b"value", TOPIC, "slow"))
-        await until(lambda: nodes.high_watermark(1) == 1)
+        await until_async(lambda: nodes.high_watermark(1) == 1)
         if change == "its follower leaves":
             nodes.append(FenceBrokerRecord(id=2, epoch=0))
             nodes.change(isr=[1])
@@ -185,7 +186,7 @@ def test_lost_leader_fails_its_own_partition_only(tmp_path: Path) -> None:
         create_with_slow(nodes)
         nodes.freeze(2)
         answers = nodes.loop.create_task(nodes.produce_to(1, b"value", TOPIC, "slow"))
-        await until(lambda: nodes.end(1) == 1)
+        await until_async(lambda: nodes.end(1) == 1)
         nodes.change(leader=2)
         nodes.change(leader=1)  # in a later epoch: the batch may be gone
         nodes.thaw(3)
@@ -231,9 +232,9 @@ def test_new_leader_has_all_that_was_acknowledged(tmp_path: Path) -> None:
         await nodes.stop(1)
         nodes.change(leader=2, isr=[2, 3])
         assert (await nodes.produce(2, b"after")).base_offset == 20
-        await until(lambda: nodes.high_watermark(3) == 21)
+        await until_async(lambda: nodes.high_watermark(3) == 21)
         await nodes.start(1)
-        await until(lambda: nodes.isr(2) == [1, 2, 3])
+        await until_async(lambda: nodes.isr(2) == [1, 2, 3])
         assert nodes.bytes_of(1) == nodes.bytes_of(2) == nodes.bytes_of(3)
 
     run(tmp_path, scenario)
@@ -248,13 +249,13 @@ def test_old_leader_truncates_what_was_not_replicated(tmp_path: Path) -> None:
             await nodes.produce(1, b"lost-%d" % number, acks=1)
         assert nodes.end(1) == 4
         lost = nodes.loop.create_task(nodes.produce(1, b"lost"))
-        await until(lambda: nodes.end(1) == 5)
+        await until_async(lambda: nodes.end(1) == 5)
         before = nodes.end(2)
         nodes.change(leader=2, isr=[2, 3])
         assert (await lost).error_code == errors.NotLeaderOrFollower.code
         nodes.thaw(2, 3)
         assert (await nodes.produce(2, b"new")).base_offset == before
-        await until(lambda: nodes.isr(2) == [1, 2, 3])
+        await until_async(lambda: nodes.isr(2) == [1, 2, 3])
         assert nodes.bytes_of(1) == nodes.bytes_of(2) == nodes.bytes_of(3)
         opened = nodes.hosted(1).log
         assert opened is not None
@@ -274,12 +275,12 @@ def test_follower_behind_the_leaders_start_restarts_there(tmp_path: Path) -> Non
         opened.roll()
         opened.apply_retention(0)
         nodes.change(replicas=[1, 2, 3])
-        await until(lambda: nodes.isr() == [1, 2, 3])
+        await until_async(lambda: nodes.isr() == [1, 2, 3])
         copy = nodes.hosted(3).log
         assert copy is not None
         assert (copy.start_offset, copy.end_offset) == (3, 5)
         assert (await nodes.produce(1, b"more")).base_offset == 5
-        await until(lambda: nodes.hosted(2).log.start_offset == 3)  # type: ignore[union-attr]
+        await until_async(lambda: nodes.hosted(2).log.start_offset == 3)  # type: ignore[union-attr]
 
     run(tmp_path, scenario)
 
@@ -297,7 +298,7 @@ def test_delete_records_waits_for_the_replicas(tmp_path: Path) -> None:
             assert opened.start_offset == 2
         nodes.freeze(3)
         await nodes.produce(1, b"3", acks=1)
-        await until(lambda: nodes.end(3) == 4)
+        await until_async(lambda: nodes.end(3) == 4)
         answer = await nodes.delete_records(1, 3, timeout_ms=50)
         assert (answer.error_code, answer.low_watermark) == (errors.RequestTimedOut.code, -1)
 
@@ -309,7 +310,7 @@ def test_metadata_create_topics_and_tell_offline_replicas(tmp_path: Path) -> Non
         request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
         first = await nodes.client(2).send(request, 60.0)
         assert first.topics[0].error_code == errors.UnknownTopicOrPartition.code
-        await until(lambda: "new" in nodes.nodes[2].image.topics)
+        await until_async(lambda: "new" in nodes.nodes[2].image.topics)
         [topic] = (await nodes.client(2).send(request, 60.0)).topics
         assert [partition.replica_nodes for partition in topic.partitions] == [[1, 2, 3]]
         assert topic.partitions[0].offline_replicas == []
@@ -338,7 +339,7 @@ def test_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
     async def scenario(nodes: Nodes) -> None:
         nodes.create([1, 2, 3])
         await nodes.produce(1, b"a")
-        await until(lambda: nodes.high_watermark(3) == 1)
+        await until_async(lambda: nodes.high_watermark(3) == 1)
         answer = await nodes.fetch(1, 0, rack="rack-3")
         assert (answer.preferred_read_replica, answer.records) == (3, b"")
         assert (await nodes.fetch(1, 0, rack="rack-1")).preferred_read_replica == -1
@@ -358,7 +359,7 @@ def test_replicas_added_and_removed(tmp_path: Path, replicas: list[int]) -> None
         assert (await nodes.produce(1, b"a")).base_offset == 0
         nodes.change(replicas=[1, 2, 3])
         assert (await nodes.produce(1, b"b")).base_offset == 1
-        await until(lambda: nodes.isr() == [1, 2, 3])
+        await until_async(lambda: nodes.isr() == [1, 2, 3])
         assert nodes.bytes_of(1) == nodes.bytes_of(3)
         nodes.change(replicas=[1], isr=[1])
         assert (await nodes.produce(1, b"c")).base_offset == 2

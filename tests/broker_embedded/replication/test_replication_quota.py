@@ -14,7 +14,8 @@ from pyclient.broker_embedded.replication.replication_quota import ReplicationQu
 from pyclient.broker_embedded.scheduling.timers import Timer
 from pyclient.protocol.messages.metadata_log import ConfigRecord
 from pyclient.types import TopicPartition
-from tests.broker_embedded.replication.hand_controlled import TOPIC, TOPIC_ID, Nodes, run, until
+from tests.broker_embedded.replication.hand_controlled import TOPIC, TOPIC_ID, Nodes, run
+from tests.waiting import until_async
 
 TOPIC_RESOURCE: Final = 2
 VALUE: Final = b"x" * 1000
@@ -109,7 +110,7 @@ async def reassign(nodes: Nodes, records: int, throttled: str, *, other: list[in
         await nodes.produce(1, VALUE)
     throttle(nodes, throttled, "*")
     nodes.change(replicas=[1, 2], adding_replicas=[2])
-    await until(lambda: nodes.end(2) == 1)
+    await until_async(lambda: nodes.end(2) == 1)
 
 
 async def fetch_waits(nodes: Nodes) -> None:
@@ -120,7 +121,7 @@ async def fetch_waits(nodes: Nodes) -> None:
         times.append(nodes.hosted(1).partition.followers[2].fetched_at)
         return len(times) > QUIET and len(set(times[-QUIET:])) == 1
 
-    await until(is_quiet, "throttled fetches are answered at once, one after the other")
+    await until_async(is_quiet, "throttled fetches are answered at once, one after the other")
 
 
 def watch_delays(nodes: Nodes, node_id: int) -> list[float]:
@@ -152,10 +153,10 @@ def test_leader_leaves_throttled_partitions_out_until_its_quota_has_room(tmp_pat
         await fetch_waits(nodes)
         assert nodes.end(2) == 1
         advance(nodes, 1)
-        await until(lambda: nodes.end(2) == 2)
+        await until_async(lambda: nodes.end(2) == 2)
         throttle(nodes, "leader", None)
         advance(nodes, 1)  # the leader answers a waiting fetch when its time is over
-        await until(lambda: nodes.isr() == [1, 2])
+        await until_async(lambda: nodes.isr() == [1, 2])
         assert nodes.end(2) == 4
 
     run(tmp_path, scenario, leader_replication_throttled_rate="1", **SETTINGS)
@@ -165,12 +166,12 @@ def test_follower_leaves_throttled_partitions_out_until_its_quota_has_room(tmp_p
     async def scenario(nodes: Nodes) -> None:
         delays = watch_delays(nodes, 2)
         await reassign(nodes, 4, "follower", other=[1])
-        await until(lambda: max(delays) > FAR / 2, "the follower does not sleep until its quota has room")
+        await until_async(lambda: max(delays) > FAR / 2, "the follower does not sleep until its quota has room")
         assert nodes.end(2) == 1
         advance(nodes, 2)
-        await until(lambda: nodes.end(2) == 2)
+        await until_async(lambda: nodes.end(2) == 2)
         throttle(nodes, "follower", None)
-        await until(lambda: nodes.isr() == [1, 2])
+        await until_async(lambda: nodes.isr() == [1, 2])
         assert nodes.end(2) == 4
 
     run(tmp_path, scenario, follower_replication_throttled_rate="1", **SETTINGS)

@@ -13,6 +13,7 @@ import pytest
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.consumer.consumer_factory import PATIENCE, ConsumerFactory, EventLog, consumers, poll_until, read, values
+from tests.consumer.parts import updater_of
 
 __all__ = ["consumers"]
 
@@ -22,7 +23,7 @@ Produce = Callable[..., None]
 
 def refreshes(consumer: Any, count: int) -> Callable[[], bool]:
     """Return a condition: so many metadata answers came since."""
-    updater = consumer.raw._client.cluster._updater
+    updater = updater_of(consumer)
     wanted = updater.generation + count
     return lambda: updater.generation >= wanted
 

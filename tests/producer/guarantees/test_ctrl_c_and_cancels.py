@@ -108,7 +108,7 @@ while hits < times:
             hits += 1
         except errors.DeliveryFailed:
             pass
-    assert producer._core.accumulator.pool.available == 3000
+    assert producer.health()["buffer_bytes_used"] == 0
 stop.set()
 shooter.join()
 single = [one for future in futures for one in (future if hasattr(future, "offsets") else [future])]
@@ -192,6 +192,7 @@ import logging, os, signal, sys, threading, time
 from pyclient import Producer
 from pyclient.cluster import connection_pool
 from tests.producer.network import HOLD, METADATA, PASS, PRODUCE, FaultyNetwork
+from tests.producer.parts import core_of
 
 servers, topic = sys.argv[1:]
 network = FaultyNetwork()
@@ -236,7 +237,7 @@ def test_ctrl_c_ends_a_send_many_that_waits_for_memory(cluster, topic, log):
 producer = Producer(servers, batch_size=1024, buffer_memory=4096, max_block_ms=600_000, linger_ms=0)
 producer.send(topic, b"first", partition=0).result(30)
 network.response = lambda api: HOLD if api == PRODUCE else PASS
-pool = producer._core.accumulator.pool
+pool = core_of(producer).accumulator.pool
 rows = [b"%03d" % number * 100 for number in range(100)]
 for _ in range(3):  # the others find no memory at all
     interrupted(lambda: producer.send_many(topic, rows, partition=0), lambda: pool.waiting)
@@ -266,11 +267,11 @@ def test_ctrl_c_ends_partitions_for_that_waits_for_metadata(cluster, topic):
         + """
 logging.disable(logging.WARNING)  # of a cluster that is out of reach
 nowhere = Producer("127.0.0.1:1", max_block_ms=600_000)
-interrupted(lambda: nowhere.partitions_for(topic), lambda: nowhere._core.loop.learning[topic])
+interrupted(lambda: nowhere.partitions_for(topic), lambda: core_of(nowhere).loop.learning[topic])
 nowhere.close(0)
 
 producer = Producer(servers, max_block_ms=600_000)
-loop = producer._core.loop
+loop = core_of(producer).loop
 producer.partitions_for(topic + "-known")
 network.response = lambda api: HOLD if api == METADATA else PASS
 for _ in range(3):

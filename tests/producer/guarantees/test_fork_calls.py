@@ -13,6 +13,7 @@ from tests.producer.programs import run
 CHILD = """
 import asyncio, json, os, signal, sys
 from pyclient import AsyncProducer, GroupMetadata, Producer, errors
+from tests.producer.parts import core_of
 
 def calls(producer):
     records = [("send", topic), ("send to a topic that is not known", topic + "-new")]
@@ -54,7 +55,7 @@ def outcome(call):
     return repr(result)
 
 def in_a_child(producer):
-    with producer._core.lock, producer._core.desk.lock:  # as by threads that the child does not have
+    with core_of(producer).lock, core_of(producer).desk.lock:  # as by threads that the child does not have
         child = os.fork()
         if not child:
             signal.alarm(30)  # what waits for ever fails

@@ -75,12 +75,13 @@ def test_child_with_its_own_producer_ends_despite_locks_of_its_parent(cluster, t
         """
         import os, sys, threading
         from pyclient import Producer
+        from tests.producer.parts import core_of
         producer = Producer(sys.argv[1], linger_ms=20_000)
         future = producer.send(sys.argv[2], b"parent's", partition=0)
         held, go_on = threading.Event(), threading.Event()
 
         def hold():
-            with producer._core.lock:
+            with core_of(producer).lock:
                 held.set()
                 go_on.wait(60)
 
@@ -109,13 +110,14 @@ def test_failed_futures_freed_in_a_child_neither_block_nor_log(cluster, topic):
         """
         import os, signal, sys, threading
         from pyclient import Producer
+        from tests.producer.parts import failures_lock_of
         producer = Producer(sys.argv[1], linger_ms=20_000)
         future = producer.send(sys.argv[2], b"x", partition=0)
         producer.purge()
         held, go_on = threading.Event(), threading.Event()
 
         def hold():
-            with producer._core.desk.failures._lock:
+            with failures_lock_of(producer):
                 held.set()
                 go_on.wait(60)
 
@@ -168,6 +170,7 @@ def test_child_is_not_affected_by_a_dropped_producer_that_delivers(cluster, topi
 CALLBACKS = """
 import asyncio, os, sys
 from pyclient import AsyncProducer, Producer, errors
+from tests.producer.parts import core_of
 
 def refused(*futures):
     for future in futures:
@@ -185,7 +188,7 @@ def refused(*futures):
 
 def in_a_child(producer, *futures):
     futures[-1].add_done_callback(lambda future: None)
-    with producer._core.desk.lock, producer._core.lock:  # as by threads that the child does not have
+    with core_of(producer).desk.lock, core_of(producer).lock:  # as by threads that the child does not have
         child = os.fork()
         if not child:
             refused(*futures)

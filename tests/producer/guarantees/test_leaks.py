@@ -7,13 +7,13 @@ import ctypes
 import gc
 import os
 import threading
-import time
 
 import pytest
 
 from pyclient import AsyncProducer, Producer, errors
 from pyclient.producer.delivery import Delivery
 from tests.producer.network import DROP, PASS, PRODUCE
+from tests.waiting import until, until_async
 
 pytestmark = pytest.mark.slow
 TIMES = 1000
@@ -63,10 +63,7 @@ class Flat:
 
     def check(self):
         """Assert that no more is in use; the broker's ends of connections, and ending threads, may take a moment."""
-        deadline = time.monotonic() + PATIENCE
-        while (left := self.left()) and time.monotonic() < deadline:
-            time.sleep(0.05)  # between two looks
-        assert left == []
+        until(lambda: not self.left(), self.left)
 
     def left(self):
         """Return the resources of which too many are in use."""
@@ -84,10 +81,7 @@ async def over_and_over(once, times):
     flat = Flat()
     for _ in range(times):
         await once()
-    deadline = time.monotonic() + PATIENCE
-    while (left := flat.left()) and time.monotonic() < deadline:  # noqa: ASYNC110 - nothing tells of it
-        await asyncio.sleep(0.05)  # in which the loop lets go of connections
-    assert left == []
+    await until_async(lambda: not flat.left(), flat.left)
 
 
 def test_a_thousand_producers_opened_and_closed_leave_nothing_behind(cluster, topic):

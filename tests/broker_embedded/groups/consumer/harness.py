@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 from uuid import UUID
 
@@ -27,8 +26,7 @@ from pyclient.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tests.broker_embedded.groups.group_harness import GroupHarness
-
-PATIENCE = 60.0
+from tests.waiting import until
 
 
 class ConsumerHarness(GroupHarness):
@@ -54,7 +52,7 @@ class ConsumerHarness(GroupHarness):
             assert answer.error_code == 0, answer.error_message
             return everything == {part.topic_id: sorted(part.partitions) for part in answer.assignment.topic_partitions}
 
-        self.until(knows)
+        until(knows)
         self.beat("probe", -1, group_id=probe, quiet=True)
 
     def grow(self, topic: str, partitions: int) -> None:
@@ -62,13 +60,13 @@ class ConsumerHarness(GroupHarness):
         wanted = CreatePartitionsTopic(name=topic, count=partitions, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=10_000, validate_only=False)
         assert self.connection("admin").ask(request, 2).results[0].error_code == 0
-        self.until(lambda: len(self._metadata(topic).partitions) == partitions)
+        until(lambda: len(self._metadata(topic).partitions) == partitions)
 
     def create(self, topic: str, partitions: int = 1) -> None:
         """Create a topic and wait until the broker has it."""
         new = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
         assert self.connection("admin").ask(CreateTopicsRequest(topics=[new]), 5).topics[0].error_code == 0
-        self.until(lambda: self._metadata(topic).error_code == 0)
+        until(lambda: self._metadata(topic).error_code == 0)
 
     def _metadata(self, topic: str) -> Any:
         answer = self.connection("admin").ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 10)
@@ -79,12 +77,6 @@ class ConsumerHarness(GroupHarness):
         """The topic's id."""
         self._metadata(topic)
         return next(topic_id for topic_id, name in self.ids.items() if name == topic)
-
-    @staticmethod
-    def until(happened: Any) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not happened():
-            assert time.monotonic() < deadline, "condition not met in time"
 
     def plain(self, value: Any) -> Any:
         """Return the value as JSON values, with random names replaced by fixed ones."""
@@ -276,7 +268,7 @@ class ConsumerHarness(GroupHarness):
 
     def reads(self, member: str, *topics: str) -> None:
         """Wait until the member is reconciled with these topics, then record the members."""
-        self.until(lambda: self.settled(member) and self.held[member].keys() == set(topics))
+        until(lambda: self.settled(member) and self.held[member].keys() == set(topics))
         self._members_are()
 
     def _members_are(self) -> None:

@@ -15,6 +15,7 @@ from tests.broker_embedded.groups.consumer.harness import ConsumerHarness
 from tests.broker_embedded.groups.consumer.mixed_harness import MixedHarness
 from tests.broker_embedded.groups.consumer.mixed_scenarios import MIXED
 from tests.broker_embedded.groups.group_harness import Record, run_scenario
+from tests.waiting import until
 
 ANSWERS = Path(__file__).with_name("consumer_answers.json")
 SETTINGS = {"group.consumer.assignment.interval.ms": "0"}
@@ -195,7 +196,7 @@ def a_member_that_does_not_revoke(harness: ConsumerHarness) -> None:
     harness.enter("a", rebalance_timeout_ms=300)
     harness.enter("b")
     harness.beat("a", 2)
-    harness.until(lambda: harness.beat("a", 2, quiet=True).error_code == errors.UnknownMemberId.code)
+    until(lambda: harness.beat("a", 2, quiet=True).error_code == errors.UnknownMemberId.code)
     harness.group_is()
     harness.beat("b", 3)
     harness.group_is()
@@ -217,10 +218,10 @@ def topics_that_come_and_grow(harness: ConsumerHarness) -> None:
     harness.enter("a", "missing-" + harness.topic)
     harness.group_is()
     harness.create("missing-" + harness.topic)
-    harness.until(lambda: harness.beat("a", 2, quiet=True).member_epoch == 3)
+    until(lambda: harness.beat("a", 2, quiet=True).member_epoch == 3)
     harness.group_is()
     harness.grow("missing-" + harness.topic, 3)
-    harness.until(lambda: harness.beat("a", 3, quiet=True).member_epoch == 4)
+    until(lambda: harness.beat("a", 3, quiet=True).member_epoch == 4)
     harness.group_is()
 
 

@@ -22,6 +22,7 @@ from pyclient.protocol.messages.incremental_alter_configs import (
 from pyclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pyclient.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.broker_embedded.groups.consumer.mixed_harness import MixedHarness
+from tests.waiting import until
 
 
 def on(cluster: EmbeddedCluster, before: MixedHarness | None = None) -> MixedHarness:
@@ -44,7 +45,7 @@ def test_members_continue_after_restart(tmp_path: Path, how: str) -> None:
         before = on(cluster)
         before.enter("a")
         before.enter("b", subscribed_topic_names=[], subscribed_topic_regex=before.topic)
-        before.until(lambda: before.epoch_of_group() == 3)  # the pattern is resolved
+        until(lambda: before.epoch_of_group() == 3)  # the pattern is resolved
         assigned = before.parts(before.beat("a", 2).assignment)
         assert assigned == {"<topic>": [0, 1]}
         before.commit_as("a", 2)
