@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from pyclient import Admin, Consumer, Producer, TopicPartition, errors
+from pyclient import Admin, Consumer, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.patience import retry_until_error
+from tests.reading import read_all
 
 
 @contextmanager
@@ -53,15 +54,8 @@ def free_port() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
-def read_all(servers: str, topic: str) -> list[bytes | None]:
-    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
-        partition = TopicPartition(topic, 0)
-        consumer.assign([partition])
-        end = consumer.end_offsets([partition])[partition]
-        values: list[bytes | None] = []
-        while consumer.position(partition) < end:
-            values += [record.value for record in consumer.poll(timeout=30)]
-        return values
+def values_in(cluster: EmbeddedCluster, topic: str) -> list[bytes | None]:
+    return [record.value for record in read_all(cluster.bootstrap_servers, topic)]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +135,7 @@ def test_value_that_is_not_bytes_suggests_a_serializer(
         producer.send(kafka_topic, b"accepted")
         with pytest.raises(errors.SerializationError, match=rf"(?s){kafka_topic}.*value_serializer"):
             producer.send(kafka_topic, value)
-    assert read_all(kafka_cluster.bootstrap_servers, kafka_topic) == [b"accepted"]
+    assert values_in(kafka_cluster, kafka_topic) == [b"accepted"]
 
 
 def test_record_above_max_request_size_is_refused_others_are_delivered(
@@ -152,7 +146,7 @@ def test_record_above_max_request_size_is_refused_others_are_delivered(
         with pytest.raises(errors.KafkaError, match=r"(?s)max_request_size.*10.?000"):
             producer.send(kafka_topic, bytes(20_000))
         producer.send(kafka_topic, b"after")
-    assert read_all(kafka_cluster.bootstrap_servers, kafka_topic) == [b"before", b"after"]
+    assert values_in(kafka_cluster, kafka_topic) == [b"before", b"after"]
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "no spaces", "no/slash", "x" * 250])
@@ -184,7 +178,7 @@ def test_records_accepted_before_close_are_delivered(kafka_cluster: EmbeddedClus
     futures = [producer.send(kafka_topic, b"%d" % n) for n in range(1000)]
     producer.close()
     assert [future.result(0).offset for future in futures] == list(range(1000))
-    assert read_all(kafka_cluster.bootstrap_servers, kafka_topic) == [b"%d" % n for n in range(1000)]
+    assert values_in(kafka_cluster, kafka_topic) == [b"%d" % n for n in range(1000)]
 
 
 def test_data_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

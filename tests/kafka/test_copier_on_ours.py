@@ -14,11 +14,12 @@ from typing import Final
 
 import pytest
 
-from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
+from pyclient import Admin, NewTopic, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.kafka import tools
 from tests.kafka.jars import VERSIONS
 from tests.kafka.needs import skip_without_kafka
+from tests.reading import read_all
 from tests.waiting import until_decided
 
 COPIER: Final = "org.apache.kafka.tools.TransactionalMessageCopier"
@@ -57,14 +58,9 @@ def committed(servers: str, topic: str) -> dict[int, list[int]]:
     """Return the committed records of each partition; no transaction may be open."""
     places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
-    options = {"bootstrap_servers": servers, "auto_offset_reset": "earliest"}
     until_decided(servers, places)
-    with Consumer[bytes, bytes](**options, isolation_level="read_committed") as reader:
-        ends = reader.end_offsets(places)
-        reader.assign(places)
-        while any(reader.position(place) < end for place, end in ends.items()):
-            for record in reader.poll(1.0):
-                found[record.partition].append(int(record.value or b""))
+    for record in read_all(servers, topic, PARTITIONS, isolation_level="read_committed"):
+        found[record.partition].append(int(record.value or b""))
     return found
 
 

@@ -14,7 +14,8 @@ from pyclient import Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.kafka.conftest import Cluster
 from tests.kafka.jars import NoKafka, spark_connector
-from tests.spark.conftest import create, read_all
+from tests.reading import read_all
+from tests.spark.conftest import create
 from tests.waiting import until_decided
 
 ROWS = 3000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -13,6 +12,7 @@ import pytest
 from pyclient import Admin, AsyncProducer, Consumer, NewTopic, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.net.loop_thread import LoopThread
+from tests.reading import read_all
 
 PATIENCE = 60.0
 PARTITIONS = 3
@@ -130,16 +130,8 @@ def make(request: pytest.FixtureRequest, release: tuple[str, EmbeddedCluster], t
 
 def values_of(servers: str, topic: str, level: Any) -> list[bytes]:
     """Return all values up to the end that a reader of this isolation level sees."""
-    places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-    found: list[bytes] = []
-    with Consumer(bootstrap_servers=servers, isolation_level=level, auto_offset_reset="earliest") as consumer:
-        consumer.assign(places)
-        ends = consumer.end_offsets(places)
-        deadline = time.monotonic() + PATIENCE
-        while any(consumer.position(place) < ends[place] for place in places):
-            assert time.monotonic() < deadline, "the end was not reached"
-            found += [record.value for record in consumer.poll(0.2) if record.value is not None]
-    return found
+    records = read_all(servers, topic, PARTITIONS, isolation_level=level)
+    return [record.value for record in records if record.value is not None]
 
 
 def committed_offset(servers: str, group: str, place: TopicPartition) -> int | None:

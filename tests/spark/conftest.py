@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyclient import Admin, Consumer, NewTopic, Record, TopicPartition
+from pyclient import Admin, NewTopic
 from pyclient.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tests.broker_embedded.conftest import RawClient
 
@@ -40,17 +40,6 @@ def create(servers: str, topic: str, partitions: int) -> str:
     with Admin(servers) as admin:
         admin.create_topics([NewTopic(topic, partitions, 1)])
     return topic
-
-
-def read_all(servers: str, topic: str, partitions: int, **options: Any) -> list[Record]:
-    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", **options) as consumer:
-        assigned = [TopicPartition(topic, number) for number in range(partitions)]
-        consumer.assign(assigned)
-        ends = consumer.end_offsets(assigned)
-        records: list[Record] = []
-        while any(consumer.position(partition) < ends[partition] for partition in assigned):
-            records += consumer.poll(timeout=10)
-        return records
 
 
 def data_source(options: dict[str, str]) -> Any:

@@ -19,8 +19,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
+from pyclient import Admin, NewTopic, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.reading import read_all
 from tests.spark.copying_driver import source_of
 from tests.spark.killed_copy import COORDINATORS, PARTITIONS, KilledCopy, Plan
 from tests.waiting import until_decided
@@ -128,15 +129,9 @@ def described(counts: Counter[str]) -> str:
 def values_of(servers: str, topic: str) -> list[int]:
     """Return the values of a topic's committed records as numbers."""
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-    options = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
-    found: list[int] = []
     until_decided(servers, partitions)
-    with Consumer(bootstrap_servers=servers, **options) as consumer:
-        consumer.assign(partitions)
-        ends = consumer.end_offsets(partitions)
-        while any(consumer.position(partition) < ends[partition] for partition in partitions):
-            found += [int(record.value or b"") for record in consumer.poll(timeout=10)]
-    return found
+    records = read_all(servers, topic, PARTITIONS, isolation_level="read_committed")
+    return [int(record.value or b"") for record in records]
 
 
 if __name__ == "__main__":

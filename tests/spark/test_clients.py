@@ -14,7 +14,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.spark.clients import WorkerClients
 from pyclient.spark.reading import consumer_options
 from tests.forks import fork
-from tests.spark.conftest import read_all
+from tests.reading import read_all
 from tests.waiting import until
 
 

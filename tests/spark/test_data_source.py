@@ -11,7 +11,8 @@ import pytest
 from pyclient import Admin, Producer, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.spark import offsets_behind_latest, write
-from tests.spark.conftest import create, data_source, needs_java, read_all, schema_of
+from tests.reading import read_all
+from tests.spark.conftest import create, data_source, needs_java, schema_of
 
 pytestmark = needs_java
 

@@ -7,7 +7,8 @@ from typing import Any
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.e2e.test_readme import SPARK
-from tests.spark.conftest import needs_java, read_all
+from tests.reading import read_all
+from tests.spark.conftest import needs_java
 
 pytestmark = needs_java
 

@@ -17,7 +17,8 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.spark import foreach_batch
 from pyclient.spark.exactly_once import Checksum, ExactlyOnceWriter, Marker, ReplayDiffers
 from pyclient.spark.options import sink_options
-from tests.spark.conftest import create, needs_java, read_all
+from tests.reading import read_all
+from tests.spark.conftest import create, needs_java
 
 cells = st.none() | st.binary(max_size=5)
 rows_of = st.lists(st.tuples(cells, cells), max_size=12)

@@ -11,8 +11,9 @@ import pytest
 
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.reading import read_all
 from tests.spark.beside import CONNECT, ROOT, connect_server, run_beside
-from tests.spark.conftest import needs_java, read_all
+from tests.spark.conftest import needs_java
 
 pytestmark = [*needs_java, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -9,8 +9,9 @@ import pytest
 
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.reading import read_all
 from tests.spark.beside import run_beside
-from tests.spark.conftest import create, needs_java, read_all
+from tests.spark.conftest import create, needs_java
 
 pytestmark = [*needs_java, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -9,8 +9,8 @@ import pytest
 
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.reading import read_all
 from tests.spark.beside import CONNECT, run_beside
-from tests.spark.conftest import read_all
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -14,7 +14,8 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.spark import write_partition
 from pyclient.spark.clients import resolved
 from pyclient.spark.rows import ROWS, Columns, in_columns
-from tests.spark.conftest import needs_java, read_all
+from tests.reading import read_all
+from tests.spark.conftest import needs_java
 
 
 class TestWithSpark:

@@ -16,7 +16,8 @@ from pyclient.consumer import Consumer
 from pyclient.spark import WriteFailed, foreach_batch, write, write_partition
 from pyclient.spark.exactly_once import ExactlyOnceWriter
 from pyclient.spark.writing import BatchWriter, check_cluster
-from tests.spark.conftest import create, data_source, needs_java, read_all, schema_of
+from tests.reading import read_all
+from tests.spark.conftest import create, data_source, needs_java, schema_of
 from tests.waiting import until
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
+from pyclient import Admin, NewTopic, Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.cluster import kafka_call
 from pyclient.errors import ClientError, ClosedError, ConfigError, KafkaError, KafkaTimeout, NotController
@@ -20,6 +20,7 @@ from pyclient.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.broker_embedded.faults.http_control import Http
+from tests.reading import read_all
 from tests.waiting import until
 
 SET, DELETE, BROKER = 0, 1, 4
@@ -57,14 +58,7 @@ def send(cluster: EmbeddedCluster, topic: str, *values: bytes) -> list[int]:
 
 
 def read(cluster: EmbeddedCluster, topic: str) -> list[bytes]:
-    place = TopicPartition(topic, 0)
-    with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
-        consumer.assign([place])
-        end = consumer.end_offsets([place])[place]
-        found: list[bytes] = []
-        while len(found) < end:
-            found += [record.value for record in consumer.poll(30)]
-        return found
+    return [record.value for record in read_all(cluster.bootstrap_servers, topic)]
 
 
 def other_than(cluster: EmbeddedCluster, *nodes: int | None) -> int:

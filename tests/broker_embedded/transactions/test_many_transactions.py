@@ -18,6 +18,7 @@ from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyclient.records import build_batch
 from tests.broker_embedded.transactions.memory_node import Node, begun, state
+from tests.reading import read_all
 from tests.waiting import until
 
 IDS: Final = 1_000
@@ -120,18 +121,8 @@ def test_thousand_ids_have_open_transactions_at_once() -> None:
 
         asyncio.run(work())
         until(lambda: {each.state for each in admin.list_transactions()} == {"CompleteCommit", "CompleteAbort"})
-        with Consumer[bytes, bytes](
-            bootstrap_servers=cluster.bootstrap_servers,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-        ) as reader:
-            places = [TopicPartition("t", index) for index in range(PARTITIONS)]
-            reader.assign(places)
-            ends = reader.end_offsets(places)
-            seen: set[bytes | None] = set()
-            while any(reader.position(place) < end for place, end in ends.items()):
-                seen |= {record.value for record in reader.poll(1.0)}
-        assert seen == {b"id-%d" % number for number in range(IDS) if number % 4}
+        committed = read_all(cluster.bootstrap_servers, "t", PARTITIONS, isolation_level="read_committed")
+        assert {record.value for record in committed} == {b"id-%d" % number for number in range(IDS) if number % 4}
 
 
 def peak_of(pid: int) -> int:
