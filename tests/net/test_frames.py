@@ -7,10 +7,7 @@ from hypothesis import strategies as st
 
 from pyclient.errors import MalformedMessage
 from pyclient.net.frames import FrameAssembler
-
-
-def framed(*bodies):
-    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+from tests.net.ends import framed
 
 
 def feed(assembler, data, chunk=1 << 30):

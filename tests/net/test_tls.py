@@ -26,6 +26,7 @@ from pyclient.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tests.net.ends import framed
 from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
 
 TLS = Path(__file__).parent / "tls"
@@ -393,10 +394,6 @@ async def tls_pair(on_server_frame=lambda server, frame: None):
     return SimpleNamespace(
         broker=broker, client=client, server=servers[0], frames=frames, ended=ended, server_ended=server_ended
     )
-
-
-def framed(*bodies):
-    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
 
 
 def test_file_regions_pauses_and_draining_work_over_tls(run, tmp_path):
