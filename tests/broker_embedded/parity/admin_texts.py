@@ -6,6 +6,7 @@ from typing import Any
 
 from pyclient.protocol.versions import API_KEYS
 from tests.broker_embedded.parity.scenario import Dialogue, Scenario
+from tests.waiting import until
 
 _BROKER, _METRICS, _TOPIC = 4, 16, 2
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
@@ -128,12 +129,12 @@ def metadata_version_goes_down(dialogue: Dialogue) -> None:
     dialogue.note("level", level())
     for target in (24, 23):
         update(target, 2, dry=False)
-        dialogue.until(lambda target=target: level() == target, "the level is known")  # type: ignore[misc]
+        until(lambda target=target: level() == target, "the level is known")  # type: ignore[misc]
     update(22, 2, dry=False)
     dialogue.create_topic("made-at-23")
     update(25, 2)
     update(25, 1, dry=False)
-    dialogue.until(lambda: level() == 25, "the level is known")
+    until(lambda: level() == 25, "the level is known")
     dialogue.create_topic("made-at-25")
 
 
@@ -166,7 +167,7 @@ def client_metrics(dialogue: Dialogue) -> None:
     def described() -> Any:
         return dialogue.request("DescribeConfigs", 4, resources=wanted, include_documentation=False)
 
-    dialogue.until(lambda: len(described().results[0].configs) > 0, "it is there")
+    until(lambda: len(described().results[0].configs) > 0, "it is there")
     dialogue.note("described", [each.configs for each in described().results])
     dialogue.ask("listed", "ListConfigResources", 1, resource_types=[_METRICS])
     dialogue.ask("listed as in v0", "ListConfigResources", 0)

@@ -14,6 +14,7 @@ from pyclient.protocol.messages.consumer_protocol import (
 )
 from pyclient.records import decode_key_values, iter_batches
 from tests.broker_embedded.parity.scenario import SETTINGS, Dialogue, Scenario
+from tests.waiting import until
 
 GROUP = "g"
 TOPIC = "topic-of-two"
@@ -218,9 +219,7 @@ def group_version_0(dialogue: Dialogue) -> None:
     _beat(dialogue, "heartbeat", "m", 0)
     updates = [{"feature": "group.version", "max_version_level": 0, "upgrade_type": 3}]
     assert dialogue.request("UpdateFeatures", 2, feature_updates=updates, timeout_ms=30_000).error_code == 0
-    dialogue.until(
-        lambda: dialogue.request("ConsumerGroupDescribe", 1, group_ids=[GROUP]).groups[0].error_code == 35, "off"
-    )
+    until(lambda: dialogue.request("ConsumerGroupDescribe", 1, group_ids=[GROUP]).groups[0].error_code == 35, "off")
     _beat(dialogue, "heartbeat of a member", "m", 1)
     _beat(dialogue, "heartbeat of a new one", "n", 0)
     dialogue.ask("describe", "ConsumerGroupDescribe", 1, group_ids=[GROUP, ""])
@@ -234,7 +233,7 @@ def pattern_is_resolved_after_the_join(dialogue: Dialogue) -> None:
     def epoch() -> int:
         return int(dialogue.request("ConsumerGroupDescribe", 1, group_ids=[GROUP]).groups[0].group_epoch)
 
-    dialogue.until(lambda: epoch() == 2, "the pattern is resolved")
+    until(lambda: epoch() == 2, "the pattern is resolved")
     _describe(dialogue, "resolved")
     _beat(dialogue, "next", "m", 1)
     _beat(dialogue, "with all", "m", 2, topic_partitions=[])

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyclient.records import build_batch
 from tests.broker_embedded.parity.scenario import Dialogue, Scenario
+from tests.waiting import until
 
 _BROKER = 4
 
@@ -55,7 +56,7 @@ def _create(dialogue: Dialogue, label: str, name: str, partitions: int) -> None:
 
 
 def several_log_dirs(dialogue: Dialogue) -> None:
-    dialogue.until(lambda: len(_described(dialogue)) == 2, "both directories are there")
+    until(lambda: len(_described(dialogue)) == 2, "both directories are there")
     first, second = (str(result.log_dir) for result in _described(dialogue))
     dialogue.name(first, "first")
     dialogue.name(second, "second")
@@ -64,7 +65,7 @@ def several_log_dirs(dialogue: Dialogue) -> None:
     dialogue.create_topic("u", 3)
     for topic, count in (("t", 4), ("u", 3)):
         for index in range(count):
-            dialogue.until(
+            until(
                 lambda topic=topic, index=index: _produce(dialogue, topic, index, b"x").error_code == 0,  # type: ignore[misc]
                 "it is led",
             )
@@ -82,7 +83,7 @@ def several_log_dirs(dialogue: Dialogue) -> None:
     there = (second, first)[here]
     _move(dialogue, "where it is", (first, second)[here], "t", 1)
     _move(dialogue, "elsewhere", there, "t", 1)
-    dialogue.until(
+    until(
         lambda: "1" in _partitions(dialogue, "t")[1 - here] and "1" not in _partitions(dialogue, "t")[here],
         "it is moved",
     )
@@ -91,7 +92,7 @@ def several_log_dirs(dialogue: Dialogue) -> None:
 
 
 def cordoned_log_dirs(dialogue: Dialogue) -> None:
-    dialogue.until(lambda: len(_described(dialogue)) == 2, "both directories are there")
+    until(lambda: len(_described(dialogue)) == 2, "both directories are there")
     first, second = (str(result.log_dir) for result in _described(dialogue))
     dialogue.name(first, "first")
     dialogue.name(second, "second")
@@ -99,14 +100,14 @@ def cordoned_log_dirs(dialogue: Dialogue) -> None:
     _cordon(dialogue, "of all brokers", second, broker="")
     dialogue.create_topic("before", 2)
     _cordon(dialogue, "one", second)
-    dialogue.until(lambda: _described(dialogue)[1].is_cordoned, "it is cordoned")
+    until(lambda: _described(dialogue)[1].is_cordoned, "it is cordoned")
     dialogue.note("cordoned", {str(number): each.is_cordoned for number, each in enumerate(_described(dialogue))})
     dialogue.create_topic("t", 3)
-    dialogue.until(lambda: sum(map(len, _partitions(dialogue, "t"))) == 3, "it is there")
+    until(lambda: sum(map(len, _partitions(dialogue, "t"))) == 3, "it is there")
     dialogue.note("placed", {str(number): len(found) for number, found in enumerate(_partitions(dialogue, "t"))})
     _move(dialogue, "to a cordoned one", second, "t", 1)
     _cordon(dialogue, "both", first, second)
-    dialogue.until(lambda: all(result.is_cordoned for result in _described(dialogue)), "they are cordoned")
+    until(lambda: all(result.is_cordoned for result in _described(dialogue)), "they are cordoned")
     _create(dialogue, "create in none", "u", 1)
     dialogue.note("produce where it is", _produce(dialogue, "t", 0, b"x").error_code)
     count = {"name": "t", "count": 4, "assignments": None}
@@ -114,14 +115,14 @@ def cordoned_log_dirs(dialogue: Dialogue) -> None:
     dialogue.note("more partitions in none", [response.error_code, response.error_message])
     _cordon(dialogue, "all by a star", "*")
     _cordon(dialogue, "none")
-    dialogue.until(lambda: not any(result.is_cordoned for result in _described(dialogue)), "none is cordoned")
+    until(lambda: not any(result.is_cordoned for result in _described(dialogue)), "none is cordoned")
     new = {"name": "v", "num_partitions": 1, "replication_factor": 1}
 
     def created() -> bool:
         response = dialogue.request("CreateTopics", 7, topics=[new], timeout_ms=30_000)
         return response.topics[0].error_code in (0, 36)
 
-    dialogue.until(created, "a topic can be created again")
+    until(created, "a topic can be created again")
 
 
 def one_log_dir(dialogue: Dialogue) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pyclient.protocol.parts import fields_of
 from tests.broker_embedded.odd.wire import Connection, Lost
+from tests.waiting import until
 
 ANSWERS: Final = Path(__file__).with_name("kafka_answers.json")
 SETTINGS: Final = {
@@ -77,7 +78,7 @@ class Dialogue:
         new = {"name": name, "num_partitions": partitions, "replication_factor": 1, **more}
         [created] = self.request("CreateTopics", 7, topics=[new], timeout_ms=30_000).topics
         assert created.error_code == 0, created
-        self.until(lambda: self._serves(name), f"topic {name} is served")
+        until(lambda: self._serves(name), f"topic {name} is served")
         self._ids[created.topic_id] = f"id of {name}"
         topic_id: uuid.UUID = created.topic_id
         return topic_id
@@ -101,7 +102,7 @@ class Dialogue:
     def find_coordinator(self, *groups: str) -> None:
         """Wait until the broker coordinates the groups."""
         for group in groups:
-            self.until(
+            until(
                 lambda group=group: (  # type: ignore[misc]
                     self.request("FindCoordinator", 1, key=group).error_code == 0
                     and self.request("OffsetFetch", 5, group_id=group, topics=None).error_code == 0
