@@ -35,7 +35,8 @@ def test_waiting_followers_learn_of_the_high_watermark_soon(tmp_path: Path) -> N
     async def scenario(nodes: Nodes) -> None:
         nodes.create([1, 2, 3], min_isr=2)
         assert (await nodes.produce(1, b"value")).error_code == 0
-        await until(lambda: nodes.high_watermark(2) == nodes.high_watermark(3) == 1)  # no fetch has waited its time
+        # no fetch has waited its time
+        await until_async(lambda: nodes.high_watermark(2) == nodes.high_watermark(3) == 1)
 
     run(tmp_path, scenario, replica_fetch_wait_max_ms="300000", replica_lag_time_max_ms="600000")
 
