@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from tests.chaos.history import (
@@ -258,9 +258,7 @@ def broken_groups(history: History) -> Iterator[str]:
         if not commit.owned:
             yield f"{where} without owning the partition"
         before = commits.highest(commit.began)
-        if commit.offset < before and not any(
-            each.offset <= commit.offset and each.at > commit.at - _LATEST_SECONDS for each in commits.unknown
-        ):
+        if commit.offset < before and not commits.was_set_back(range(commit.offset + 1), commit.began, commit.at):
             yield f"{where} after {before}"
         commits.add(commit)
 
@@ -271,11 +269,13 @@ class _Commits:
     def __init__(self) -> None:
         self.unknown: list[Commit] = []
         """Those that the coordinator may have got, and as late as some time after the next ones."""
+        self._acknowledged: list[Commit] = []
         self._times: list[float] = []
         self._highest: list[int] = []
 
     def add(self, commit: Commit) -> None:
         """Note an acknowledged commit."""
+        self._acknowledged.append(commit)
         self._times.append(max(commit.at, self._times[-1] if self._times else commit.at))
         self._highest.append(max(commit.offset, self._highest[-1] if self._highest else -1))
 
@@ -283,6 +283,24 @@ class _Commits:
         """Return the highest offset that was acknowledged by then, -1 for none; with None that of all."""
         count = len(self._times) if until is None else bisect_right(self._times, until)
         return self._highest[count - 1] if count else -1
+
+    def was_set_back(self, offsets: Container[int], until: float | None, at: float) -> bool:
+        """Return True if a commit to one of `offsets` may have come late, but before `at`.
+
+        It is refused after another member has committed in a later generation: here a higher offset, before `until`.
+        """
+        late = [each for each in self.unknown if each.offset in offsets and each.at > at - _LATEST_SECONDS]
+        return any(not any(_supersedes(each, commit, until) for each in self._acknowledged) for commit in late)
+
+
+def _supersedes(later: Commit, commit: Commit, until: float | None) -> bool:
+    """Return True if a commit that was acknowledged by then proves that the generation of the other one was over."""
+    return (
+        later.member != commit.member
+        and later.generation > commit.generation >= 0
+        and later.offset > commit.offset
+        and (until is None or later.at <= until)
+    )
 
 
 def lost_commits(history: History) -> Iterator[str]:
@@ -302,9 +320,7 @@ def lost_commits(history: History) -> Iterator[str]:
         if seen.offset not in offsets[seen.group, seen.place]:
             yield f"{where}, which no member has committed"
         acknowledged = found.highest(seen.began)
-        if seen.offset < acknowledged and not any(
-            each.offset == seen.offset and each.at > seen.at - _LATEST_SECONDS for each in found.unknown
-        ):
+        if seen.offset < acknowledged and not found.was_set_back((seen.offset,), seen.began, seen.at):
             yield f"{where} after {acknowledged} was acknowledged"
 
 
@@ -352,6 +368,19 @@ def stuck_transactions(history: History, longest: float) -> Iterator[str]:
             yield f"{seen.place}: the last stable offset stood at {seen.stable_offset} for {stood:.1f} s"
 
 
+def lost_topic_changes(history: History) -> Iterator[str]:
+    """A topic is not what its last acknowledged change made of it, nor what one without an answer may have made."""
+    found = {each.topic: each.partitions for each in history.found_topics}
+    possible: dict[str, set[int]] = {}
+    for change in history.topic_changes:
+        before = possible.get(change.topic, {0}) if change.outcome != OK else set()
+        possible[change.topic] = {*before, change.partitions}
+    for topic, partitions in possible.items():
+        if found.get(topic, 0) not in partitions:
+            wanted = " or ".join(map(str, sorted(partitions)))
+            yield f"{topic}: it has {found.get(topic, 0)} partitions, after changes to {wanted} were acknowledged"
+
+
 def stalls(history: History, longest: float) -> Iterator[str]:
     """Producers made no progress during a fault that left a majority connected, or for too long after it was healed."""
     times = sorted(send.ended for send in history.sends if send.outcome == OK)
@@ -386,6 +415,7 @@ def checkers(*, delivery_timeout: float, recovery: float) -> Mapping[str, Checke
         "lost commits": lost_commits,
         "group skips": group_skips,
         "stuck transactions": lambda history: stuck_transactions(history, _OPEN_SECONDS),
+        "topics": lost_topic_changes,
         "stalls": lambda history: stalls(history, recovery),
     }
 

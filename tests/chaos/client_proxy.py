@@ -11,6 +11,9 @@ from typing import Final
 
 from pyclient.net.loop_thread import LoopThread
 
+CLIENTS: Final = "CLIENTS"
+APART: Final = "APART"
+"""The listeners of a wide run: of most clients, and of those that are cut off while the others go on."""
 REQUESTS: Final = "requests"
 ANSWERS: Final = "answers"
 _BYTES: Final = 1 << 16

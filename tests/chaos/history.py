@@ -142,6 +142,7 @@ class Batch:
 class Commit:
     """A commit of a group as its member saw it. `owned`: the member had the partition. `outcome` is OK or INFO.
 
+    `generation` is -1 if it is unknown: the lowest that it may have been if the commit is OK, else the highest.
     `began` is None if all commits of the group are listed in the order in which the coordinator got them.
     """
 
@@ -189,6 +190,26 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicChange:
+    """A change of a topic to that many partitions, 0 for its deletion, as its client saw it: OK or INFO.
+
+    No other change of the topic follows one that is INFO.
+    """
+
+    topic: str
+    partitions: int
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTopic:
+    """A topic that exists at the end of a run."""
+
+    topic: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """A fault and the times at which it began and was healed."""
 
@@ -198,7 +219,20 @@ class Fault:
     majority: bool = True
 
 
-Event = Send | Read | Transaction | ReplicaState | Batch | Commit | Committed | Ends | Assignment | Fault
+Event = (
+    Send
+    | Read
+    | Transaction
+    | ReplicaState
+    | Batch
+    | Commit
+    | Committed
+    | Ends
+    | Assignment
+    | TopicChange
+    | FoundTopic
+    | Fault
+)
 _LISTS: Final[dict[type, str]] = {
     Send: "sends",
     Read: "reads",
@@ -209,6 +243,8 @@ _LISTS: Final[dict[type, str]] = {
     Committed: "committed",
     Ends: "ends",
     Assignment: "assignments",
+    TopicChange: "topic_changes",
+    FoundTopic: "found_topics",
     Fault: "faults",
 }
 _KINDS: Final = {kind.__name__: kind for kind in _LISTS}
@@ -227,6 +263,8 @@ class History:
     committed: list[Committed] = field(default_factory=list)
     ends: list[Ends] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
+    topic_changes: list[TopicChange] = field(default_factory=list)
+    found_topics: list[FoundTopic] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
     def add(self, *events: Event) -> History:

@@ -6,14 +6,14 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from pyclient import Admin
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.groups.partitioning import partition_for_id
-from tests.chaos.client_proxy import ANSWERS, REQUESTS, ClientProxies
+from tests.chaos.client_proxy import ANSWERS, APART, CLIENTS, REQUESTS, ClientProxies
 from tests.chaos.copy_faults import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.chaos.history import Fault
 from tests.chaos.workload import Notes
@@ -25,7 +25,10 @@ _BEHIND_MS: Final = 100  # less than replica.lag.time.max.ms: the followers stay
 
 
 class Nemesis:
-    """Does one fault after the other, by a seed. `topic` is the busy one, whose leaders are the targets."""
+    """Does one fault after the other, by a seed. `topic` is the busy one, whose leaders are the targets.
+
+    `proxies` are those of a wide run, by the names of their listeners.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,7 @@ class Nemesis:
         topic: str,
         partitions: int,
         seed: int,
-        proxies: ClientProxies | None = None,
+        proxies: Mapping[str, ClientProxies],
     ) -> None:
         self.cluster, self.notes, self.topic, self.partitions = cluster, notes, topic, partitions
         self.random = random.Random(seed)
@@ -48,8 +51,8 @@ class Nemesis:
         began = time.monotonic()
         ALL_FAULTS[name](self, seconds)
         self.cluster.heal()
-        if self._proxies is not None:
-            self._proxies.heal()
+        for proxies in self._proxies.values():
+            proxies.heal()
         for node in self.cluster.nodes:
             node.resume()
         self.cluster.start()
@@ -139,9 +142,8 @@ class Nemesis:
 
     @property
     def proxies(self) -> ClientProxies:
-        """Return the proxies of a wide run."""
-        assert self._proxies is not None
-        return self._proxies
+        """Return the proxies of most clients of a wide run."""
+        return self._proxies[CLIENTS]
 
     def cut_clients(self, seconds: float) -> None:
         """Cut a leader off from all clients; the other brokers still reach it."""
@@ -152,6 +154,12 @@ class Nemesis:
         """Cut clients off from a coordinator for longer than the session timeout of a member."""
         self.proxies.of[self._coordinator()].cut()
         time.sleep(_LONG_SECONDS)  # how long the fault lasts
+
+    def long_cut_of_members(self, _seconds: float) -> None:
+        """Cut a member of each group off from all brokers. Another one takes over; what it has sent comes later."""
+        for proxy in self._proxies[APART].of.values():
+            proxy.cut()
+        time.sleep(_LONG_SECONDS)  # more than the session timeout of a member
 
     def cut_requests(self, seconds: float) -> None:
         """Requests arrive late, also those that clients have given up and sent again."""
@@ -181,6 +189,10 @@ class Nemesis:
 
     def long_pause_of_group_coordinator(self, _seconds: float) -> None:
         self._frozen([self._coordinator()], _LONG_SECONDS)
+
+    def isolate_group_coordinator(self, _seconds: float) -> None:
+        """Cut a coordinator off from the other nodes for longer than sessions: another one expels all members."""
+        self._isolated(self._coordinator(), _LONG_SECONDS)
 
     def kill_transaction_coordinator(self, seconds: float) -> None:
         self._down([self._transaction_coordinator()], seconds)
@@ -309,6 +321,7 @@ WIDE_FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
     "kill leader of slow followers": Nemesis.kill_leader_of_slow_followers,
     "cut clients": Nemesis.cut_clients,
     "long cut of clients": Nemesis.long_cut_of_clients,
+    "long cut of members": Nemesis.long_cut_of_members,
     "cut requests": Nemesis.cut_requests,
     "cut answers": Nemesis.cut_answers,
     "cut all clients": Nemesis.cut_all_clients,
@@ -316,6 +329,7 @@ WIDE_FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
     "kill group coordinator": Nemesis.kill_group_coordinator,
     "pause group coordinator": Nemesis.pause_group_coordinator,
     "long pause of group coordinator": Nemesis.long_pause_of_group_coordinator,
+    "isolate group coordinator": Nemesis.isolate_group_coordinator,
     "kill transaction coordinator": Nemesis.kill_transaction_coordinator,
     "pause transaction coordinator": Nemesis.pause_transaction_coordinator,
     "isolate transaction coordinator": Nemesis.isolate_transaction_coordinator,

@@ -25,17 +25,22 @@ class FaultFigures:
     """Between two successive acknowledgements of a partition, from shortly before a fault until the next one."""
     recoveries: list[float] = field(default_factory=list)
     """From the end of a fault until each partition has acknowledged a record; infinite if one did not."""
+    overtaken: int = 0
+    """How often the next fault began before that: what it did to the recovery is not known."""
 
     def row(self) -> str:
         """Return a line of the report."""
         longest, p99 = max(self.gaps, default=0.0), percentile(self.gaps, 0.99)
+        recovery = f"{max(self.recoveries):.2f} s" if self.recoveries else "-"
         return (
             f"{self.name:<34} {len(self.lasted):>5} {max(self.lasted):>7.1f} s {longest:>8.2f} s {p99:>8.3f} s "
-            f"{max(self.recoveries):>8.2f} s"
+            f"{recovery:>10} {self.overtaken:>9}"
         )
 
 
-HEADER: Final = f"{'fault':<34} {'times':>5} {'lasted':>9} {'max gap':>10} {'p99 gap':>10} {'recovery':>10}"
+HEADER: Final = (
+    f"{'fault':<34} {'times':>5} {'lasted':>9} {'max gap':>10} {'p99 gap':>10} {'recovery':>10} {'overtaken':>9}"
+)
 
 
 def figures(history: History, recovery: float) -> list[FaultFigures]:
@@ -49,22 +54,25 @@ def figures(history: History, recovery: float) -> list[FaultFigures]:
             acknowledged[send.place].append(send.ended)
     times = [sorted(each) for each in acknowledged.values()]
     found: dict[str, FaultFigures] = {}
-    for fault, end in _windows(history.faults, recovery):
+    for fault, following in _with_next(history.faults):
+        end = min(fault.ended + recovery, following)
         made = found.setdefault(fault.name, FaultFigures(fault.name))
         made.lasted.append(fault.ended - fault.began)
         for each in times:
             low, high = bisect_left(each, fault.began - _LEAD_SECONDS), bisect_left(each, end)
             made.gaps += [later - earlier for earlier, later in itertools.pairwise(each[low : high + 1])]
-        made.recoveries.append(max((_wait(each, fault.ended) for each in times), default=math.inf))
+        wait = max((_wait(each, fault.ended) for each in times), default=math.inf)
+        if fault.ended + wait > following:
+            made.overtaken += 1
+        else:
+            made.recoveries.append(wait)
     return list(found.values())
 
 
-def _windows(faults: Sequence[Fault], recovery: float) -> Iterator[tuple[Fault, float]]:
-    """Yield each fault with the time at which the next one begins, or at which it is over."""
+def _with_next(faults: Sequence[Fault]) -> Iterator[tuple[Fault, float]]:
+    """Yield each fault with the time at which the next one begins."""
     ordered = sorted(faults, key=lambda each: each.began)
-    for at, fault in enumerate(ordered):
-        over = fault.ended + recovery
-        yield fault, min(over, ordered[at + 1].began) if at + 1 < len(ordered) else over
+    yield from zip(ordered, [*(each.began for each in ordered[1:]), math.inf], strict=False)
 
 
 def _wait(times: list[float], since: float) -> float:

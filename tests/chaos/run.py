@@ -6,7 +6,7 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,24 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.errors import CorruptRecord, KafkaError
 from pyclient.records import check_crc, iter_batches
 from tests.chaos.checkers import check, harmless_faults, lost_by_one
-from tests.chaos.client_proxy import ClientProxies
-from tests.chaos.history import COMMITTED, FAIL, IDEMPOTENT, INFO, OK, ONE, PLAIN, Batch, History, Place, ReplicaState
+from tests.chaos.client_proxy import APART, CLIENTS, ClientProxies
+from tests.chaos.history import (
+    COMMITTED,
+    FAIL,
+    IDEMPOTENT,
+    INFO,
+    OK,
+    ONE,
+    PLAIN,
+    Batch,
+    FoundTopic,
+    History,
+    Place,
+    ReplicaState,
+)
 from tests.chaos.nemeses import ALL_FAULTS, Nemesis, plan
 from tests.chaos.report import HEADER, figures
+from tests.chaos.their_wide_workload import TheirAltering, TheirMember, TheirTransacting
 from tests.chaos.wide_workload import TRANSACTION_SECONDS, GroupMember, Observer, Transacting
 from tests.chaos.workload import (
     DELIVERY_SECONDS,
@@ -35,7 +49,6 @@ from tests.chaos.workload import (
 )
 
 TOPIC: Final = "busy"
-CLIENTS: Final = "CLIENTS"
 GROUPS: Final = ("group-classic", "group-consumer")
 TRANSACTIONAL_ID: Final = "ours-transactional"
 CONTROL: Final = "one-ack"
@@ -93,6 +106,10 @@ def _further(history: History) -> Iterator[str]:
     if history.transactions:
         ends = Counter(each.outcome for each in history.transactions)
         yield f"transactions: {ends[OK]} committed, {ends[FAIL]} aborted, {ends[INFO]} unknown"
+    if history.topic_changes:
+        ends = Counter(each.outcome for each in history.topic_changes)
+        left = len(history.found_topics)
+        yield f"changes of topics: {ends[OK]} acknowledged, {ends[INFO]} unknown; topics at the end: {left}"
     for group in sorted({each.group for each in history.commits}):
         ends = Counter(each.outcome for each in history.commits if each.group == group)
         looks = sum(each.group == group for each in history.committed)
@@ -167,13 +184,14 @@ def run(
             observer = Observer(notes, servers, TOPIC, PARTITIONS, GROUPS)
             if control is not None:
                 workers, names = _control_workers(notes, servers, cluster, seed), [*CONTROL_FAULTS]
-            elif proxies is None:
+            elif not wide:
                 workers = _workers(notes, servers, cluster, seed)
             else:
+                addresses = {name: each.addresses for name, each in proxies.items()}
                 workers = [
-                    each for each in _workers(notes, proxies.addresses, cluster, seed) if not isinstance(each, Member)
+                    each for each in _workers(notes, addresses[CLIENTS], cluster, seed) if not isinstance(each, Member)
                 ]
-                workers += [*_wide_workers(notes, proxies.addresses, seed), observer]
+                workers += [*_wide_workers(notes, addresses, seed), observer]
                 names = names or sorted(ALL_FAULTS)
             nemesis = Nemesis(cluster, notes, TOPIC if control is None else CONTROL, PARTITIONS, seed, proxies)
             if wide:
@@ -196,6 +214,7 @@ def run(
             _end(workers, notes)
             if wide:
                 _settle(notes, observer)
+                _note_topics(notes, servers)
             _drain(notes, servers)
         notes.add(*_batches(Path(data_dir)))
     violations = check(notes.history, delivery_timeout=DELIVERY_SECONDS, recovery=RECOVERY_SECONDS)
@@ -205,37 +224,46 @@ def run(
 
 
 @contextmanager
-def _cluster(data_dir: str, *, wide: bool) -> Iterator[tuple[EmbeddedCluster, ClientProxies | None]]:
-    """Start the cluster of a run. That of a wide one has a second listener, which clients reach through proxies."""
+def _cluster(data_dir: str, *, wide: bool) -> Iterator[tuple[EmbeddedCluster, dict[str, ClientProxies]]]:
+    """Start the cluster of a run. That of a wide one has further listeners, which clients reach through proxies."""
     if not wide:
         with EmbeddedCluster(3, processes=True, data_dir=data_dir, config=SETTINGS) as cluster:
-            yield cluster, None
+            yield cluster, {}
         return
-    proxies = ClientProxies((1, 2, 3))
+    ids = (1, 2, 3)
+    proxies = {name: ClientProxies(ids) for name in (CLIENTS, APART)}
     try:
-        advertised = {
-            node_id: {"advertised.listeners": f"{CLIENTS}://{proxy.address}"} for node_id, proxy in proxies.of.items()
-        }
+        advertised = {}
+        for node_id in ids:
+            places = [f"{name}://{each.of[node_id].address}" for name, each in proxies.items()]
+            advertised[node_id] = {"advertised.listeners": ",".join(places)}
         with EmbeddedCluster(
             3, processes=True, data_dir=data_dir, config=SETTINGS | WIDE_SETTINGS, node_properties=advertised
         ) as cluster:
-            for node_id, proxy in proxies.of.items():
-                listeners = cluster.node(node_id).config.listeners.clients
-                proxy.target = next((each.host, each.port) for each in listeners if each.name == CLIENTS)
+            for node_id in ids:
+                for listener in cluster.node(node_id).config.listeners.clients:
+                    if listener.name in proxies:
+                        proxies[listener.name].of[node_id].target = listener.host, listener.port
             yield cluster, proxies
     finally:
-        proxies.close()
+        for each in proxies.values():
+            each.close()
 
 
-def _wide_workers(notes: Notes, servers: str, seed: int) -> list[Worker]:
-    return [
+def _wide_workers(notes: Notes, addresses: Mapping[str, str], seed: int) -> list[Worker]:
+    servers = addresses[CLIENTS]
+    workers: list[Worker] = [
         Transacting(TRANSACTIONAL_ID, notes, servers, TOPIC, PARTITIONS, seed + 4),
-        *(
-            GroupMember(f"{protocol}-{number}", notes, servers, TOPIC, group, protocol)
-            for group, protocol in zip(GROUPS, ("classic", "consumer"), strict=True)
-            for number in (1, 2)
-        ),
+        TheirTransacting("theirs-transactional", notes, servers, TOPIC, PARTITIONS, seed + 5),
+        TheirAltering("theirs-altering", notes, servers),
     ]
+    for group, protocol in zip(GROUPS, ("classic", "consumer"), strict=True):
+        workers += [
+            GroupMember(f"{protocol}-1", notes, servers, TOPIC, group, protocol),
+            GroupMember(f"{protocol}-apart", notes, addresses[APART], TOPIC, group, protocol),
+            TheirMember(f"theirs-{protocol}", notes, servers, TOPIC, group, protocol),
+        ]
+    return workers
 
 
 def _settle(notes: Notes, observer: Observer) -> None:
@@ -246,10 +274,23 @@ def _settle(notes: Notes, observer: Observer) -> None:
         notes.fail("the observer at the end", error)
 
 
+def _note_topics(notes: Notes, servers: str) -> None:
+    try:
+        with Admin(servers) as admin:
+            found = admin.describe_topics(admin.list_topics())
+        notes.add(*(FoundTopic(name, len(each.partitions)) for name, each in found.items()))
+    except Exception as error:  # a finding: the cluster does not say which topics it has
+        notes.fail("the topics at the end", error)
+
+
 SETTINGS: Final = {"offsets.topic.num.partitions": 2, "replica.lag.time.max.ms": 2_000}
 WIDE_SETTINGS: Final = {
-    "listeners": f"PLAINTEXT://127.0.0.1:0,{CLIENTS}://127.0.0.1:0",
-    "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{CLIENTS}:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listeners": f"PLAINTEXT://127.0.0.1:0,{CLIENTS}://127.0.0.1:0,{APART}://127.0.0.1:0",
+    "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{CLIENTS}:PLAINTEXT,{APART}:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "group.consumer.heartbeat.interval.ms": 500,
+    "group.consumer.min.heartbeat.interval.ms": 500,
+    "group.consumer.min.session.timeout.ms": 6_000,
+    "group.consumer.session.timeout.ms": 6_000,
     "transaction.state.log.num.partitions": 3,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
 }
@@ -285,7 +326,7 @@ def _control_workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed:
 
 def _wait_for_work(workers: list[Worker], notes: Notes, since: float) -> None:
     """Wait until each producer has an acknowledged record, and each consumer a record, later than `since`."""
-    wanted = {worker.name for worker in workers if not isinstance(worker, (Watching, Observer))}
+    wanted = {worker.name for worker in workers if not isinstance(worker, (Watching, Observer, TheirAltering))}
     deadline = time.monotonic() + _WORK_SECONDS
     while True:
         at_work = {

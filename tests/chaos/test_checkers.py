@@ -28,11 +28,13 @@ from tests.chaos.history import (
     Committed,
     Ends,
     Fault,
+    FoundTopic,
     History,
     Place,
     Read,
     ReplicaState,
     Send,
+    TopicChange,
     Transaction,
     Value,
     parsed,
@@ -41,6 +43,13 @@ from tests.chaos.history import (
 
 A, B = Place("a", 0), Place("b", 0)
 TIMEOUT, RECOVERY = 30.0, 10.0
+TOPIC_CHANGES = {
+    "kept": [(1, OK), (2, OK)],
+    "deleted": [(1, OK), (0, OK)],
+    "perhaps made": [(1, INFO)],
+    "perhaps grown": [(1, OK), (2, INFO)],
+    "perhaps deleted": [(1, OK), (0, INFO)],
+}
 
 
 def send(number: int, place: Place = A, producer: str = "p1", kind: str = IDEMPOTENT, outcome: str = OK) -> Send:
@@ -100,6 +109,9 @@ def clean() -> History:
     )
     history.add(Read("m9", 0, A, 8, Value("p1", 8), A, COMMITTED, jumped=True, at=5.5))
     history.add(*(Ends(B, stable, 10, at) for stable, at in ((4, 1.0), (7, 15.0), (7, 30.0), (10, 34.0), (10, 90.0))))
+    for topic, changes in TOPIC_CHANGES.items():
+        history.add(*(TopicChange(topic, *each) for each in changes))
+    history.add(FoundTopic("kept", 2), FoundTopic("perhaps grown", 2), FoundTopic("perhaps deleted", 1))
     return history.add(Fault("kill a leader", 5.0, 6.0))
 
 
@@ -262,6 +274,17 @@ def restore_a_commit_of_long_ago(history: History) -> None:
     history.add(Committed("h", A, 6, 200.0, 200.1))
 
 
+def let_a_fenced_member_commit(history: History) -> None:
+    """A commit without an answer comes late, after another member has committed in the next generation."""
+    history.add(commit("m8", 10.0, 16, INFO), replace(commit("m9", 12.0, 20), generation=2))
+    history.add(Committed("h", A, 16, 13.0, 13.1))
+
+
+def let_a_fenced_member_commit_with_an_answer(history: History) -> None:
+    """The answered one of the same member as before is refused as well."""
+    history.add(commit("m8", 10.0, 16, INFO), replace(commit("m9", 12.0, 20), generation=2), commit("m8", 13.0, 16))
+
+
 def skip_in_a_rebalance(history: History) -> None:
     history.add(Read("m8", 0, A, 17, Value("p1", 17), A, COMMITTED, jumped=True, at=9.0))
 
@@ -277,6 +300,22 @@ def leave_a_transaction_open(history: History) -> None:
 def leave_a_transaction_open_at_the_end(history: History) -> None:
     """The end of the partition still grows."""
     history.add(*(Ends(A, 4, 10 + at, at) for at in range(100, 130)))
+
+
+def lose_a_topic(history: History) -> None:
+    history.found_topics.remove(FoundTopic("kept", 2))
+
+
+def lose_a_partition(history: History) -> None:
+    history.found_topics[0] = FoundTopic("kept", 1)
+
+
+def keep_a_deleted_topic(history: History) -> None:
+    history.add(FoundTopic("deleted", 1))
+
+
+def delete_a_topic_that_may_have_grown(history: History) -> None:
+    history.found_topics.remove(FoundTopic("perhaps grown", 2))
 
 
 def stand_still_after_a_fault(history: History) -> None:
@@ -325,10 +364,16 @@ PLANTS: dict[Callable[[History], None], str] = {
     forget_all_commits: "lost commits",
     invent_a_commit: "lost commits",
     restore_a_commit_of_long_ago: "lost commits",
+    let_a_fenced_member_commit: "lost commits",
+    let_a_fenced_member_commit_with_an_answer: "groups",
     skip_in_a_rebalance: "group skips",
     skip_at_the_first_assignment: "group skips",
     leave_a_transaction_open: "stuck transactions",
     leave_a_transaction_open_at_the_end: "stuck transactions",
+    lose_a_topic: "topics",
+    lose_a_partition: "topics",
+    keep_a_deleted_topic: "topics",
+    delete_a_topic_that_may_have_grown: "topics",
     stand_still_after_a_fault: "stalls",
     stand_still_during_a_fault: "stalls",
 }
@@ -361,6 +406,14 @@ def test_open_transactions_do_not_count_the_time_of_faults() -> None:
 def test_a_commit_of_another_member_at_the_same_time_may_be_lower() -> None:
     """Which one came first is not known."""
     history = clean().add(Commit("h", "m9", 1, A, 12, 12, at=6.05, began=4.9))
+    assert violations(history) == {}
+
+
+@pytest.mark.parametrize(("member", "generation"), [("m8", 2), ("m9", 1), ("m9", -1)])
+def test_a_late_commit_is_allowed_while_its_generation_may_last(member: str, generation: int) -> None:
+    """A member may commit with an earlier epoch what it has owned since then (KIP-1251)."""
+    history = clean().add(commit("m8", 10.0, 16, INFO))
+    history.add(replace(commit(member, 12.0, 20), generation=generation), Committed("h", A, 16, 13.0, 13.1))
     assert violations(history) == {}
 
 

@@ -27,6 +27,15 @@ def test_figures_count_the_gaps_of_each_partition_until_the_next_fault() -> None
     assert cut.recoveries == [10.0]
 
 
+def test_recovery_that_the_next_fault_overtakes_is_counted_apart() -> None:
+    history = History().add(*sends(A, 10.5, 14.0, 17.0, 22.0), *sends(B, 10.5, 13.5, 17.5, 30.0))
+    history.add(Fault("kill", 10.0, 13.0), Fault("kill", 16.0, 18.0), Fault("kill", 20.0, 21.0))
+    made = figures(history, recovery=20.0)[0]
+    assert made.recoveries == [1.0, 9.0]
+    assert made.overtaken == 1
+    assert made.row().split()[-3:] == ["9.00", "s", "1"]
+
+
 def test_figures_leave_out_other_outcomes_and_acks_1() -> None:
     history = History().add(*sends(A, 1.0, 5.0), *sends(A, 2.0, kind=ONE), *sends(A, 3.0, outcome=INFO))
     assert figures(history.add(Fault("kill", 1.0, 1.5)), recovery=20.0)[0].gaps == [4.0]

@@ -27,9 +27,9 @@ from tests.chaos.history import (
 from tests.chaos.workload import DELIVERY_SECONDS, Notes, OurSender, Worker
 
 TRANSACTION_SECONDS: Final = 10.0
+ABORTED_SHARE: Final = 0.15
 _LOOK_SECONDS: Final = 0.3
 _CALL_SECONDS: Final = 5.0
-_ABORTED_SHARE: Final = 0.15
 
 
 class Transacting(OurSender):
@@ -70,7 +70,7 @@ class Transacting(OurSender):
                 found = next(self._source, None)
                 if found is not None:
                     self._send(producer, *found)
-            if self.random.random() < _ABORTED_SHARE:
+            if self.random.random() < ABORTED_SHARE:
                 producer.abort_transaction(DELIVERY_SECONDS)
                 return
             producer.flush(DELIVERY_SECONDS)
@@ -150,6 +150,9 @@ class GroupMember(Worker, RebalanceListener):
             consumer.commit(dict(positions), timeout=_CALL_SECONDS)
             outcome = OK
         at = time.monotonic()
+        if outcome == INFO:
+            with suppress(KafkaError):  # it is not a member now
+                generation = max(generation, consumer.group_metadata().generation_id)  # it was sent in one of these
         self.notes.add(
             *(
                 Commit(self.group, self.name, generation, Place(*each), offset, offset, True, at, began, outcome)

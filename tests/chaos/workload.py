@@ -186,13 +186,13 @@ class TheirSender(Sending):
         producer.flush(DELIVERY_SECONDS + 5)
 
     def _send(self, producer: Any, value: Value, place: Place) -> None:
-        began = time.monotonic()
+        began, transaction = time.monotonic(), self.transaction
 
         def done(error: Any, message: Any) -> None:
             if error is None:
-                self.note(value, place, began, OK, message.offset(), "")
+                self.note(value, place, began, OK, message.offset(), "", transaction)
             else:
-                self.note(value, place, began, INFO, None, str(error))
+                self.note(value, place, began, INFO, None, str(error), transaction)
 
         producer.produce(place.topic, payload(value, place, SIZE), partition=place.partition, on_delivery=done)
 
