@@ -8,8 +8,9 @@ its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyclient.errors import ConfigError
 from pyclient.net.loop_thread import LoopThread
@@ -19,17 +20,26 @@ _QUEUED: Final = 64  # chunks between two sockets
 _CALL_SECONDS: Final = 30.0
 
 
+class Sent(NamedTuple):
+    """The time of the loop at which bytes arrive, at the latest when `healed` is set."""
+
+    due: float
+    healed: asyncio.Event
+
+
 class Flow:
     """The flow of bytes from one node to another: all pass, late and at a rate, or none."""
 
     def __init__(self) -> None:
         self._passing = asyncio.Event()
         self._passing.set()
-        self.latency = 0.0
-        self.bandwidth: float | None = None
+        self._healed = asyncio.Event()
+        self._latency = 0.0
+        self._bandwidth: float | None = None
+        self._busy_until = float("-inf")
 
     def __repr__(self) -> str:
-        return f"<Flow {'cut' if self.is_cut else 'passes'} latency={self.latency:g} bandwidth={self.bandwidth}>"
+        return f"<Flow {'cut' if self.is_cut else 'passes'} latency={self._latency:g} bandwidth={self._bandwidth}>"
 
     @property
     def is_cut(self) -> bool:
@@ -40,23 +50,35 @@ class Flow:
         """Let nothing pass. What is on the way arrives after `heal`, as the kernel would send it again."""
         self._passing.clear()
 
+    def slow(self, latency: float, bandwidth: float | None) -> None:
+        """Delay bytes by `latency` seconds, and let `bandwidth` bytes per second pass, of all connections together."""
+        self._latency, self._bandwidth = latency, bandwidth
+        self._busy_until = float("-inf")
+
     def heal(self) -> None:
-        """Let everything pass, at once."""
-        self.latency, self.bandwidth = 0.0, None
+        """Let everything pass at once, also what is on the way."""
+        self.slow(0.0, None)
+        self._healed.set()
+        self._healed = asyncio.Event()
         self._passing.set()
 
     async def passing(self) -> None:
         """Wait until bytes pass."""
         await self._passing.wait()
 
-    async def carry(self, size: int, due: float) -> None:
-        """Wait until bytes that are `due` at a time of the loop have arrived at the other end."""
-        loop = asyncio.get_running_loop()
+    def send(self, size: int, now: float) -> Sent:
+        """Return when bytes that are sent now arrive."""
+        if self._bandwidth is not None:
+            self._busy_until = now = max(self._busy_until, now) + size / self._bandwidth
+        return Sent(now + self._latency, self._healed)
+
+    async def arrived(self, sent: Sent) -> None:
+        """Wait until bytes that were sent are at the other end."""
         await self._passing.wait()
-        if due > loop.time():
-            await asyncio.sleep(due - loop.time())
-        if self.bandwidth is not None:
-            await asyncio.sleep(size / self.bandwidth)
+        wait = sent.due - asyncio.get_running_loop().time()
+        if wait > 0 and not sent.healed.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(sent.healed.wait(), wait)
         await self._passing.wait()
 
 
@@ -112,7 +134,7 @@ class Proxy:
 async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: Flow) -> None:
     """Forward one direction until its end, which arrives as late as the bytes do."""
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[tuple[bytes, float]] = asyncio.Queue(_QUEUED)
+    queue: asyncio.Queue[tuple[bytes, Sent]] = asyncio.Queue(_QUEUED)
 
     async def read() -> None:
         data = b"-"
@@ -121,13 +143,13 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, f
                 data = await reader.read(_CHUNK)
             except OSError:
                 data = b""  # a reset arrives at the other end as an end, which closes the connection, too
-            await queue.put((data, loop.time() + flow.latency))
+            await queue.put((data, flow.send(len(data), loop.time())))
 
     reading = loop.create_task(read())
     try:
         while True:
-            data, due = await queue.get()
-            await flow.carry(len(data), due)
+            data, sent = await queue.get()
+            await flow.arrived(sent)
             if not data or writer.transport.is_closing():  # closed when the other direction has ended
                 break
             writer.write(data)
@@ -170,10 +192,7 @@ class Links:
                 f"number of bytes per second above 0"
             )
 
-        def slow(flow: Flow) -> None:
-            flow.latency, flow.bandwidth = latency_ms / 1000, bandwidth
-
-        self._change(node, other, False, slow)
+        self._change(node, other, False, lambda flow: flow.slow(latency_ms / 1000, bandwidth))
 
     def heal(self) -> None:
         """Let everything pass between all nodes, at once."""

@@ -116,6 +116,19 @@ def test_follower_behind_a_slow_link_leaves_the_isr(controls: Controls) -> None:
     assert controls.isr("slow", 3) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("one_way", [False, True])
+def test_follower_behind_a_cut_leaves_the_isr_until_heal(controls: Controls, one_way: bool) -> None:
+    controller = controls.get("/cluster")["controller_id"]  # both ends of the link keep their sessions with it
+    leader, follower = (node for node in (1, 2, 3) if node != controller)
+    topic = f"cut-{one_way}"
+    controls.create(topic, leader, follower, controller)
+    controls.post("/cluster/cut", a=leader, b=follower, one_way=one_way)
+    controls.send(topic)
+    assert controller in controls.isr(topic, 2)  # and one end of the link; which one leads is up to a busy machine
+    controls.post("/cluster/heal")
+    assert controls.isr(topic, 3) == [1, 2, 3]
+
+
 def test_frozen_follower_leaves_the_isr_until_heal(controls: Controls) -> None:
     controls.create("frozen", 1, 2, 3)
     frozen = controls.post("/cluster/freeze-follower", topic="frozen", partition=0)["node"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyclient.broker_embedded.cluster.links import Links
+from pyclient.broker_embedded.cluster.links import Flow, Links
 from pyclient.errors import ConfigError
 
 SILENT = 0.2  # seconds in which nothing must arrive
@@ -146,6 +147,38 @@ def test_bytes_over_a_slow_link_are_late_and_in_order(links: Links, echo: Echo) 
         links.slow(1, 2, latency_ms=1, bandwidth=1e6)
         sock.sendall(b"b")
         assert not echo.has(b"b", SILENT)
+
+
+def test_healed_link_passes_at_once_what_was_delayed(links: Links, echo: Echo) -> None:
+    with connected(links, echo) as sock:
+        links.slow(1, 2, latency_ms=3_600_000, bandwidth=None)
+        for data in (b"first", b"second"):
+            sock.sendall(data)
+            assert not echo.has(data, SILENT)
+        links.heal()
+        assert echo.has(b"firstsecond")
+
+
+def test_link_without_bandwidth_passes_nothing_until_it_is_healed(links: Links, echo: Echo) -> None:
+    with connected(links, echo) as sock:
+        links.slow(1, 2, latency_ms=0, bandwidth=0.001)
+        sock.sendall(b"late")
+        assert not echo.has(b"late", SILENT)
+        links.heal()
+        assert echo.has(b"late")
+
+
+def test_connections_share_the_bandwidth_of_a_link() -> None:
+    async def scenario() -> None:
+        flow = Flow()
+        assert flow.send(1_000_000, 1.0).due == 1.0
+        flow.slow(0.5, 100.0)
+        assert [flow.send(size, 1.0).due for size in (50, 100)] == [2.0, 3.0]
+        assert flow.send(100, 10.0).due == 11.5
+        flow.slow(0.0, 1000.0)
+        assert flow.send(100, 10.0).due == 10.1
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(("latency_ms", "bandwidth"), [(-1, None), (float("nan"), None), (1, 0), (1, -5)])
