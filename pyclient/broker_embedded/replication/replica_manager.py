@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient import errors
-from pyclient.broker_embedded.controller.image import TOPIC_RESOURCE
+from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from pyclient.broker_embedded.log.damage import end_before_gap, first_damage
 from pyclient.broker_embedded.replication.alter_partition import AlterPartitionManager, Proposal
 from pyclient.broker_embedded.replication.auto_topic_creation import AutoTopicCreationManager
@@ -158,6 +158,8 @@ class ReplicaManager:
         for at, (before, after) in delta.partitions.items():
             if self._started or (after is not None and self._env.node_id not in after.replicas):
                 self._changed(at, before, after)
+        if any(kind == BROKER_RESOURCE for kind, _name in delta.configs):
+            self._options_changed()
         for kind, name in delta.configs:
             if kind == TOPIC_RESOURCE:
                 self._options_changed(name)
@@ -334,10 +336,11 @@ class ReplicaManager:
         if opened is not None and not partition.leads and partition.leader >= 0:
             self.fetchers.follow(hosted.at, hosted.topic_id, partition.leader, partition.leader_epoch, opened)
 
-    def _options_changed(self, topic: str) -> None:
+    def _options_changed(self, topic: str | None = None) -> None:
+        """Take up changed options of a topic, or (None) of brokers, which are the defaults of all topics."""
         for hosted in self:
-            if hosted.at.topic == topic and hosted.log is not None:
-                hosted.partition.min_isr = self._partitions.configure(topic).min_insync_replicas
+            if topic in (None, hosted.at.topic) and hosted.log is not None:
+                hosted.partition.min_isr = hosted.log.config.min_insync_replicas
                 self.advance(hosted)
 
     # Leading

@@ -30,7 +30,7 @@ from pyclient.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 from pyclient.protocol.messages.metadata_log import (
     BrokerEndpoint,
     ConfigRecord,
@@ -307,9 +307,16 @@ class Nodes:
         return result
 
     async def fetch(
-        self, node_id: int, offset: int, *, wait_ms: int = 0, rack: str = "", epoch: int = -1
+        self,
+        node_id: int,
+        offset: int,
+        *,
+        wait_ms: int = 0,
+        rack: str = "",
+        epoch: int = -1,
+        replica: ReplicaState | None = None,
     ) -> PartitionData:
-        """Fetch as a consumer from a node."""
+        """Fetch as a consumer from a node, or as a replica."""
         partition = FetchPartition(
             partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, current_leader_epoch=epoch
         )
@@ -318,6 +325,7 @@ class Nodes:
             min_bytes=1,
             topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[partition])],
             rack_id=rack,
+            replica_state=replica or ReplicaState(),
         )
         response = await self.client(node_id).send(request, 60.0)
         return response.responses[0].partitions[0]

@@ -7,6 +7,8 @@ append 1 a b                  let broker 1 append records with acks=all
 fetch 2                       let broker 2 fetch from its leader until it has everything
 wait 31                       let time pass; the leader looks for followers that lag
 kill 1, start 1               end a broker: the controller fences it; start it again: it is unfenced
+stop 1                        stop a broker in order: it leaves its leadership first
+reassign 3 4                  let the replicas be on other brokers
 unclean                       elect any live replica as the leader
 show                          print every broker and what the controller knows
 """
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pyclient import errors
+from pyclient.broker_embedded.controller import reassignment
 from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage
 from pyclient.broker_embedded.controller.partition_elections import Election, ElectionRules, PartitionChange
 from pyclient.broker_embedded.controller.raft.replica_log import Diverging, ReplicaLog
@@ -156,6 +159,23 @@ class PartitionStory:
         broker.partition.high_watermark = committed
         self._commit(self._change())
 
+    def do_stop(self, number: str) -> None:
+        broker = self.brokers[int(number)]
+        broker.in_controlled_shutdown = True
+        change = self._change()
+        change.isr = [each for each in self._known.isr if each != broker.number]
+        self._commit(change)
+        broker.fenced, broker.in_controlled_shutdown = True, False
+        self._say(f"{number} stops")
+
+    def do_reassign(self, *words: str) -> None:
+        target = [int(each) for each in words]
+        for number in target:
+            self.brokers.setdefault(number, StoryBroker(number, self.brokers, self._min_isr))
+        change = self._change()
+        change.replicas, change.adding, change.removing = reassignment.plan(self._known.replicas, target)
+        self._commit(change)
+
     def do_unclean(self) -> None:
         change = self._change()
         change.election = Election.UNCLEAN
@@ -182,14 +202,14 @@ class PartitionStory:
 
     def _change(self) -> PartitionChange:
         def acceptable(number: int) -> bool:
-            return not self.brokers[number].fenced
+            return not self.brokers[number].fenced and not self.brokers[number].in_controlled_shutdown
 
         rules = ElectionRules(acceptable, self._min_isr, self._elr, _LEVEL, lambda _broker: UUID(int=0))
         return PartitionChange(_TOPIC_ID, self._known, rules)
 
     def _commit(self, change: PartitionChange) -> None:
         """Write a change, and tell the brokers."""
-        before = self._known.leader, list(self._known.isr), list(self._known.elr)
+        before = self._known.leader, list(self._known.isr), list(self._known.elr), list(self._known.replicas)
         record = change.record()
         if record is not None:
             self._image.apply(record)
@@ -201,15 +221,21 @@ class PartitionStory:
                 told.append(f"in sync {_listed(known.isr)}")
             if list(known.elr) != before[2]:
                 told.append(f"eligible {_listed(known.elr)}")
+            if known.replicas != before[3]:
+                told.append(f"replicas {_listed(known.replicas)}")
             if told:
                 self._say(f"controller: {', '.join(told)}")
         self._tell()
 
     def _tell(self) -> None:
-        for broker in self.brokers.values():
+        for broker in list(self.brokers.values()):
             if broker.fenced:
                 continue
             state = self._known
+            if broker.number not in state.replicas:
+                self._say(f"{broker.number} deletes its replica")
+                del self.brokers[broker.number]
+                continue
             if state.leader == broker.number:
                 began = broker.partition.lead(
                     state, end=len(broker.log), high_watermark=broker.partition.high_watermark, now=self.now

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from pyclient import errors
+from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from pyclient.broker_embedded.replication import replica_fetcher
 from pyclient.broker_embedded.replication.delayed_produce import Appended
+from pyclient.protocol.messages.fetch import ReplicaState
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from pyclient.protocol.messages.metadata_log import FenceBrokerRecord
+from pyclient.protocol.messages.metadata_log import ConfigRecord, FenceBrokerRecord
 from pyclient.types import TopicPartition
 from tests.broker_embedded.replication.hand_controlled import TOPIC, Nodes, run
 from tests.waiting import until_async
@@ -136,6 +138,27 @@ def test_too_few_replicas_refuse_acks_all(tmp_path: Path) -> None:
         refused = await nodes.produce(1, b"a")
         assert refused.error_code == errors.NotEnoughReplicas.code
         assert nodes.end(1) == 0
+
+    run(tmp_path, scenario)
+
+
+def test_min_insync_replicas_of_all_brokers_is_changed_while_they_run(tmp_path: Path) -> None:
+    def change(kind: int, resource: str, value: str | None) -> ConfigRecord:
+        return ConfigRecord(resource_type=kind, resource_name=resource, name="min.insync.replicas", value=value)
+
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2])
+        nodes.append(change(TOPIC_RESOURCE, TOPIC, None))
+        await nodes.stop(2)
+        nodes.append(FenceBrokerRecord(id=2, epoch=0))
+        nodes.change(isr=[1])
+        assert (await nodes.produce(1, b"a")).error_code == 0
+        nodes.append(change(BROKER_RESOURCE, "", "2"))
+        assert (await nodes.produce(1, b"b")).error_code == errors.NotEnoughReplicas.code
+        nodes.append(change(BROKER_RESOURCE, "", "1"))
+        assert (await nodes.produce(1, b"b")).base_offset == 1
+        nodes.append(change(TOPIC_RESOURCE, TOPIC, "2"))
+        assert (await nodes.produce(1, b"c")).error_code == errors.NotEnoughReplicas.code
 
     run(tmp_path, scenario)
 
@@ -332,6 +355,29 @@ def test_other_nodes_name_the_leader(tmp_path: Path) -> None:
         fetched = await nodes.fetch(3, 0)
         assert fetched.error_code == errors.NotLeaderOrFollower.code
         assert fetched.current_leader.leader_id == 1
+
+    run(tmp_path, scenario)
+
+
+def test_fetch_of_a_replica_that_is_not_one_is_refused_and_counts_nothing(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2])
+        await nodes.produce(1, b"a")
+        nodes.freeze(2)
+        assert (await nodes.produce(1, b"b", acks=1)).error_code == 0
+        before = nodes.hosted(1).partition.followers
+        broker_epoch = nodes.nodes[1].image.brokers[2].epoch
+        for replica, epoch, error in (
+            (ReplicaState(replica_id=3), 0, errors.UnknownLeaderEpoch),
+            (ReplicaState(replica_id=99), 0, errors.UnknownLeaderEpoch),
+            (ReplicaState(replica_id=99), -1, errors.NotLeaderOrFollower),
+            (ReplicaState(replica_id=2, replica_epoch=broker_epoch - 1), 0, errors.NotLeaderOrFollower),
+            (ReplicaState(replica_id=2, replica_epoch=broker_epoch), 1, errors.UnknownLeaderEpoch),
+        ):
+            answer = await nodes.fetch(1, 2, epoch=epoch, replica=replica)
+            assert (answer.error_code, answer.records or b"") == (error.code, b""), replica
+        assert nodes.hosted(1).partition.followers == before
+        assert nodes.high_watermark(1) < 2
 
     run(tmp_path, scenario)
 
