@@ -6,6 +6,7 @@ They run in this process (or, with `processes`, in processes of it), on ports of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -47,6 +48,8 @@ class Clusters:
 
     def __init__(self) -> None:
         self._clusters: dict[str, EmbeddedCluster] = {}
+        self._starting: set[str] = set()
+        """The ids of clusters that do not serve yet: requests do not find them."""
         self._lock = threading.Lock()
         self._count = 0
         self._closed = False
@@ -74,9 +77,13 @@ class Clusters:
         try:
             cluster.start()
         except BaseException:
-            self._remove(cluster_id)
+            with self._lock:
+                self._starting.discard(cluster_id)
+                self._clusters.pop(cluster_id, None)
             cluster.close()
             raise
+        with self._lock:
+            self._starting.discard(cluster_id)
         return self.describe(cluster_id)
 
     def _register(self, wanted: str | None, cluster: EmbeddedCluster) -> str:
@@ -91,19 +98,19 @@ class Clusters:
             if wanted in self._clusters:
                 raise ConfigError(f"id is {wanted!r}: there is a cluster with this id")
             self._clusters[wanted] = cluster
+            self._starting.add(wanted)
             return wanted
 
     def _remove(self, cluster_id: str) -> EmbeddedCluster:
         with self._lock:
-            found = self._clusters.pop(cluster_id, None)
-        if found is None:
-            raise NotThere(f"there is no cluster {cluster_id!r:.100}; GET {PATH} lists them")
+            found = self.find(cluster_id)
+            del self._clusters[cluster_id]
         return found
 
     def find(self, cluster_id: str) -> EmbeddedCluster:
-        """Return a cluster. Raise `NotThere`."""
+        """Return a cluster that serves. Raise `NotThere`."""
         found = self._clusters.get(cluster_id)
-        if found is None:
+        if found is None or cluster_id in self._starting:
             raise NotThere(f"there is no cluster {cluster_id!r:.100}; GET {PATH} lists them")
         return found
 
@@ -119,8 +126,14 @@ class Clusters:
         }
 
     def all(self) -> list[dict[str, Any]]:
-        """Return all clusters."""
-        return [self.describe(cluster_id) for cluster_id in sorted(self._clusters)]
+        """Return all clusters that serve."""
+        with self._lock:
+            serving = sorted(self._clusters.keys() - self._starting)
+        found = []
+        for cluster_id in serving:
+            with contextlib.suppress(NotThere):  # it was destroyed meanwhile
+                found.append(self.describe(cluster_id))
+        return found
 
     def destroy(self, cluster_id: str) -> dict[str, Any]:
         """Close a cluster, and remove its data. Raise `NotThere`."""

@@ -9,7 +9,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from pyclient.broker_embedded.cluster.controllers_file import read_controllers
-from pyclient.broker_embedded.cluster.layout import Layout, NodePlan
+from pyclient.broker_embedded.cluster.layout import Layout, NodePlan, put_aside
 from pyclient.broker_embedded.cluster.members import Members, in_parallel
 from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
 from pyclient.broker_embedded.cluster.runners import START_SECONDS
@@ -293,7 +293,10 @@ class EmbeddedCluster:
         return broker
 
     def remove_broker(self, node: int, timeout: float = 60.0) -> None:
-        """Move the partitions of a broker to the others, stop it, and remove its registration. Its files stay."""
+        """Move the partitions of a broker to the others, stop it, and remove its registration.
+
+        Its directory is renamed to `removed-ID`, so that the cluster comes back without it on the same `data_dir`.
+        """
         self._check_several("remove_broker")
         broker = self.node(node)
         self._layout.without(node)
@@ -301,6 +304,7 @@ class EmbeddedCluster:
         broker.stop()
         self._forget(broker)
         self._moves.unregister(node, timeout)
+        put_aside(broker.data_dir, node)
 
     def add_controller(self, timeout: float = 60.0) -> Broker:
         """Start a node that is only a controller, and make it a voter when it has the metadata. Return it.
@@ -355,7 +359,7 @@ class EmbeddedCluster:
         self._members.links.cut(a, b, one_way=one_way)
 
     def slow(self, a: int, b: int, latency_ms: float, bandwidth: float | None = None) -> None:
-        """Delay what two nodes send to each other by `latency_ms`; `bandwidth` limits the bytes per second."""
+        """Delay what two nodes send to each other by `latency_ms`; `bandwidth` limits each direction (bytes/second)."""
         self._check_several("slow")
         self._members.links.slow(a, b, latency_ms, bandwidth)
 

@@ -210,6 +210,16 @@ class Layout:
         return next(iter(ids), None)
 
 
+def put_aside(directory: str, node_id: int) -> None:
+    """Rename the directory of a broker that has left for good: the cluster's next start takes it for no node's."""
+    first = os.path.join(os.path.dirname(directory), f"removed-{node_id}")
+    target, number = first, 2
+    while os.path.exists(target):
+        target, number = f"{first}-{number}", number + 1
+    if os.path.isdir(directory):
+        os.rename(directory, target)
+
+
 _HELP: Final = "start as many brokers and controllers on it as before, or use another directory"
 
 

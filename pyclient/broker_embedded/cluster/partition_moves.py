@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyclient.broker_embedded.cluster.kafka_call import call, check_code, until_done
 from pyclient.broker_embedded.cluster.views import until
@@ -63,16 +63,19 @@ class PartitionMoves:
         )
 
     def drain(self, node_id: int, others: Sequence[int], timeout: float) -> None:
-        """Move the replicas of a broker to `others`, and wait until it has none."""
+        """Move the replicas of a broker to `others`, and wait until it has none, also of topics created meanwhile."""
         end = time.monotonic() + timeout
-        moves = drained(node_id, others, self._replicas())
-        if moves:
-            self.reassign(moves, timeout)
-        until(
-            lambda: {"left": sorted(place for place, replicas in self._replicas().items() if node_id in replicas)},
-            lambda seen: not seen["left"],
-            max(0.0, end - time.monotonic()),
-        )
+        begun: set[tuple[str, int]] = set()
+
+        def look() -> dict[str, Any]:
+            moves = drained(node_id, others, self._replicas())
+            new = {place: replicas for place, replicas in moves.items() if place not in begun}
+            if new:
+                begun.update(new)
+                self.reassign(new, max(0.0, end - time.monotonic()))
+            return {"left": sorted(moves)}
+
+        until(look, lambda seen: not seen["left"], timeout)
 
     def unregister(self, node_id: int, timeout: float) -> None:
         """Remove the registration of a broker that does not run. Raises a `BrokerError`."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from pyclient import Consumer, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.cluster.clusters import Clusters
+from pyclient.broker_embedded.controls.endpoint import NotThere
+from pyclient.errors import ConfigError
 from tests.broker_embedded.faults.http_control import Http
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +65,36 @@ def test_a_cluster_whose_controllers_can_change(http: Http) -> None:
     cluster = created(http, brokers=1, controllers=1, dynamic_quorum=True)
     assert http.ask("POST", f"{cluster['controls']}/cluster/add-controller", {}) == (200, {"node": 3001})
     assert http.ask("DELETE", cluster["controls"])[0] == 200
+
+
+def test_cluster_is_there_when_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+    original = EmbeddedCluster.start
+
+    def start(cluster: EmbeddedCluster) -> EmbeddedCluster:
+        begun.set()
+        assert may_go_on.wait(PATIENCE)
+        return original(cluster)
+
+    monkeypatch.setattr(EmbeddedCluster, "start", start)
+    clusters = Clusters()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            creation = pool.submit(clusters.create, {"id": "slow"})
+            try:
+                assert begun.wait(PATIENCE)
+                assert clusters.all() == []
+                for call in (clusters.describe, clusters.destroy):
+                    with pytest.raises(NotThere):
+                        call("slow")
+                with pytest.raises(ConfigError, match="there is a cluster with this id"):
+                    clusters.create({"id": "slow"})
+            finally:
+                may_go_on.set()
+            assert creation.result(PATIENCE)["id"] == "slow"
+        assert [each["id"] for each in clusters.all()] == ["slow"]
+    finally:
+        clusters.close()
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from pyclient.broker_embedded.cluster.partition_moves import drained
+from pyclient.broker_embedded.cluster.partition_moves import PartitionMoves, Replicas, drained
 from pyclient.broker_embedded.cluster.views import controller_of
 from pyclient.errors import ConfigError
 
@@ -25,6 +27,36 @@ def test_a_broker_without_partitions_leaves_at_once() -> None:
 def test_the_only_broker_cannot_leave() -> None:
     with pytest.raises(ConfigError, match="only broker"):
         drained(1, [], {("a", 0): [1]})
+
+
+class Topics:
+    """Topics of one partition each, with their replicas."""
+
+    def __init__(self, **replicas: list[int]) -> None:
+        self.replicas = replicas
+
+    def topics(self) -> list[Any]:
+        """Return them as the controls do."""
+        return [
+            {"topic": name, "partitions": [{"partition": 0, "replicas": each}]} for name, each in self.replicas.items()
+        ]
+
+
+def test_broker_is_drained_of_topics_that_are_created_meanwhile() -> None:
+    topics = Topics(a=[1, 2], b=[2, 3])
+    asked: list[Replicas] = []
+
+    class Moves(PartitionMoves):
+        def reassign(self, replicas: Replicas, timeout: float) -> None:
+            asked.append(replicas)
+            for (topic, _partition), ids in replicas.items():
+                topics.replicas[topic] = list(ids)
+            topics.replicas.setdefault("new", [1, 3])
+
+    views: Any = topics
+    Moves(views, lambda: pytest.fail("no broker is asked")).drain(1, [2, 3], 30.0)
+    assert asked == [{("a", 0): [3, 2]}, {("new", 0): [2, 3]}]
+    assert not any(1 in replicas for replicas in topics.replicas.values())
 
 
 def test_the_controller_is_that_of_the_newest_epoch() -> None:

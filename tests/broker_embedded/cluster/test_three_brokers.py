@@ -279,6 +279,38 @@ def test_a_broker_joins_and_leaves(three: EmbeddedCluster) -> None:
     assert [each.id for each in three.brokers] == [1, 2, 3]
 
 
+def test_cluster_comes_back_without_the_brokers_that_were_removed(tmp_path: Path) -> None:
+    with EmbeddedCluster(3, data_dir=tmp_path) as cluster:
+        for number in range(2):
+            assert cluster.add_broker().id == 4
+            with Admin(cluster.bootstrap_servers) as admin:
+                admin.create_topics([NewTopic(f"t{number}", assignments={0: [4, 1, 2]})])
+            send(cluster, f"t{number}", b"x")
+            cluster.remove_broker(4)
+        assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == [
+            *(f"node-{node}" for node in (1, 2, 3)),
+            "removed-4",
+            "removed-4-2",
+        ]
+    with EmbeddedCluster(3, data_dir=tmp_path) as cluster:
+        assert [read(cluster, f"t{number}") for number in range(2)] == [[b"x"], [b"x"]]
+
+
+def test_replicas_are_spread_over_racks() -> None:
+    racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
+    with (
+        EmbeddedCluster(4, racks=["a", "a", "b", "b"], replication_factor=2) as cluster,
+        Admin(cluster.bootstrap_servers) as admin,
+    ):
+        admin.create_topics([NewTopic("two", 8)])
+        partitions = admin.describe_topics(["two"])["two"].partitions
+        assert [{racks[node] for node in each.replicas} for each in partitions] == [{"a", "b"}] * 8
+        assert cluster.add_broker("c").id == 5
+        admin.create_topics([NewTopic("three", 4, 3)])
+        partitions = admin.describe_topics(["three"])["three"].partitions
+        assert [{racks[node] for node in each.replicas} for each in partitions] == [{"a", "b", "c"}] * 4
+
+
 def test_options_of_each_broker_are_changed_through_any_broker(three: EmbeddedCluster) -> None:
     """The active controller decides on options of other brokers, too: as for a reassignment with a throttle."""
     name = "follower.replication.throttled.rate"
