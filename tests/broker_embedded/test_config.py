@@ -230,6 +230,28 @@ def test_the_roles_and_the_voters_of_a_node() -> None:
     assert len(first.cluster_id or "") == 22
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"controller.quorum.voters": "1@a:1,2@b:2"}, "an even number survives no more failures than one voter less"),
+        ({"controller.quorum.voters": "1@a:1,1@b:2,3@c:3"}, "names node 1 twice"),
+        ({"controller.quorum.voters": "1@a:1,2@a:1,3@c:3"}, "names the address a:1 twice"),
+        ({"controller.quorum.voters": "1"}, r"must look like 1@host:port"),
+        ({"controller.quorum.voters": "2@a:1"}, "node.id 1 has the role controller and must be one of the voters"),
+        ({"process.roles": "broker"}, "a node with one role belongs to a cluster"),
+        ({"process.roles": "broker,broker"}, "it must be broker, controller, or both"),
+        ({"controller.quorum.bootstrap.servers": "a:1"}, "a controller's own entry must have its node.id"),
+        (
+            {"controller.quorum.bootstrap.servers": "1@a:1", "controller.quorum.voters": "1@a:1"},
+            "are both set: static voters have no bootstrap servers",
+        ),
+    ],
+)
+def test_impossible_quorum_is_refused(settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        build(settings)
+
+
 def test_a_voter_is_a_controller() -> None:
     with pytest.raises(ConfigError, match=r"process\.roles must then have the role controller"):
         build({"controller.quorum.voters": "1@h:1", "process.roles": "broker"})

@@ -70,10 +70,14 @@ class Nodes(AbstractAsyncContextManager["Nodes"]):
 
     async def add(self, node_id: int) -> BrokerNode:
         """Start a further controller, which observes until it is made a voter."""
+        self._identify(node_id)
+        return await self.start_elsewhere(node_id)
+
+    async def start_elsewhere(self, node_id: int) -> BrokerNode:
+        """Start a controller at a new address."""
         bound = socket.create_server(("127.0.0.1", 0))
         self.addresses[node_id] = bound.getsockname()[:2]
         self._sockets[node_id] = bound
-        self._identify(node_id)
         return await self.start(node_id)
 
     async def __aenter__(self) -> Nodes:

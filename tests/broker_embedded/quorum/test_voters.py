@@ -135,6 +135,32 @@ def test_voters_survive_a_restart_and_a_snapshot(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_controller_at_another_address_updates_the_voters(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Nodes(tmp_path, count=3, dynamic=True) as nodes:
+            active = await nodes.active()
+            moved = next(node for node in nodes.running if node != active.node_id)
+            before = nodes.addresses[moved]
+            await nodes.all_have(lambda node: address_of(node, moved) == before, "the first address")
+            await nodes.stop(moved)
+            await nodes.start_elsewhere(moved)
+            assert nodes.addresses[moved] != before
+            await nodes.all_have(lambda node: address_of(node, moved) == nodes.addresses[moved], "the new address")
+            await nodes.stop(active.node_id, clean=False)
+            others = set(nodes.running)
+            assert (await nodes.active()).node_id in others, "the other two reach each other"
+
+    asyncio.run(scenario())
+
+
+def address_of(node: BrokerNode, voter: int) -> tuple[str, int]:
+    """Return the address of a voter in the metadata log of a node."""
+    assert node.quorum is not None
+    found = node.quorum.voters.voter(voter)
+    assert found is not None
+    return found.endpoints[0].host, found.endpoints[0].port
+
+
 def test_refusals(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Nodes(tmp_path, count=1, dynamic=True) as nodes:
