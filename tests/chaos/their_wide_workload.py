@@ -38,7 +38,7 @@ _AT_ONCE: Final = 500  # records between two commits at most
 _KEPT: Final = 10  # of so many topics one is not deleted
 _GENERATION: Final = slice(len(b"CGMDv2:"), len(b"CGMDv2:") + 4)
 _SILENT: Final = logging.Logger("confluent-kafka", logging.CRITICAL + 1)  # a fenced producer logs at any level
-_COMMON: Final = {
+_COMMON: Final[dict[str, Any]] = {
     "log_level": 0,
     "logger": _SILENT,
     "error_cb": lambda _error: None,  # without it a fatal error is raised by any call
@@ -80,7 +80,8 @@ class TheirTransacting(TheirSender):
                 while not self.stopping.is_set() and time.monotonic() < end:
                     self._transact(producer)
                 self._transact(producer, leave=True)
-            producer.flush(_CALL_SECONDS)  # each send has an outcome then
+            with suppress(KafkaException):  # it was fenced
+                producer.flush(_CALL_SECONDS)  # each send has an outcome then
             self.stopping.wait(_PAUSE_SECONDS)
 
     def _transact(self, producer: Any, *, leave: bool = False) -> None:
