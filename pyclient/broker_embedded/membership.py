@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controller.broker_lifecycle import LifecycleLoop, lifecycle_of, registration_of
+from pyclient.broker_embedded.controller.controller_registration import ControllerRegistrationManager
 from pyclient.broker_embedded.controller.image import TopicImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
 from pyclient.broker_embedded.controller.producer_ids import ProducerIds
@@ -69,6 +70,7 @@ class ClusterMembership:
         self.to_controller = ActiveControllerChannel(node.loop, self.quorum, self._connect)
         self.lifecycle: LifecycleLoop | None = None
         """This node's life as a broker, from its registration on; None on a node that is only a controller."""
+        self._registration: ControllerRegistrationManager | None = None
         self.producer_ids = ProducerIds(node.node_id, self._broker_epoch, self.to_controller)
         self._probes = self._connect("probe")
         services = node.services
@@ -101,6 +103,8 @@ class ClusterMembership:
                 await self._shut_down(lifecycle)
         if lifecycle is not None:
             lifecycle.stop()
+        if self._registration is not None:
+            self._registration.stop()
         self.quorum.stop(clean=clean)
         self._node.controller.resign()
         self.to_controller.close()
@@ -162,6 +166,11 @@ class ClusterMembership:
             self.lifecycle.on_registered = self._take_up_partitions
             self.to_controller.when_lost(self.lifecycle.connection_lost)
             self.lifecycle.start()
+        if node.config.quorum.is_controller:
+            self._registration = ControllerRegistrationManager(
+                node.env, self.to_controller, node.services.controller.new_id()
+            )
+            self._registration.metadata_changed()
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         """Act on committed changes of the metadata."""
@@ -182,6 +191,8 @@ class ClusterMembership:
         if self.lifecycle is not None and node.node_id in delta.brokers:
             self._take_up_partitions()
             self.lifecycle.metadata_applied()
+        if self._registration is not None and (delta.features or node.node_id in delta.controllers):
+            self._registration.metadata_changed()
 
     def fail_directory(self, directory: DataDirectory, reason: str) -> bool:
         """Take a log directory offline, and report it to the controller. Return False before the registration."""

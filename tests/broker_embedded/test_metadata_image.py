@@ -23,12 +23,15 @@ from pyclient.protocol.messages.metadata_log import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ConfigRecord,
+    ControllerEndpoint,
+    ControllerFeature,
     FeatureLevelRecord,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
@@ -77,6 +80,13 @@ RECORDS = [
     UnregisterBrokerRecord(broker_id=1, broker_epoch=9),
     RemoveTopicRecord(topic_id=ID),
     ClearElrRecord(topic_name="t"),
+    RegisterControllerRecord(
+        controller_id=3000,
+        incarnation_id=ID,
+        zk_migration_ready=False,
+        end_points=[ControllerEndpoint(name="CONTROLLER", host="h", port=9093, security_protocol=0)],
+        features=[ControllerFeature(name="metadata.version", min_supported_version=7, max_supported_version=30)],
+    ),
 ]
 
 
@@ -288,6 +298,12 @@ changes = st.one_of(
         st.integers(1, 3),
         st.sampled_from([-1, 1]),
     ),
+    st.builds(
+        lambda number: RegisterControllerRecord(
+            controller_id=number, incarnation_id=ID, zk_migration_ready=False, end_points=[], features=[]
+        ),
+        st.integers(1, 3),
+    ),
     st.builds(lambda name: ClearElrRecord(topic_name=name), st.sampled_from(["", "t_0"])),
     st.builds(lambda level: FeatureLevelRecord(name="metadata.version", feature_level=level), st.integers(7, 9)),
 )
@@ -337,8 +353,10 @@ def test_a_delta_has_what_changed_and_a_copy_stays_as_it_was(first: list[Any], t
     assert delta.created_topics.keys() - delta.deleted_topics.keys() == ids - ids_before
     assert delta.deleted_topics.keys() - delta.created_topics.keys() == ids_before - ids
     assert {node for node in (1, 2, 3) if before.brokers.get(node) != image.brokers.get(node)} <= delta.brokers
+    assert image.controllers.keys() - before.controllers.keys() <= delta.controllers
+    nodes = delta.brokers or delta.controllers
     assert bool(delta) == bool(
-        delta.created_topics or delta.deleted_topics or differing or delta.brokers or delta.configs or delta.features
+        delta.created_topics or delta.deleted_topics or differing or nodes or delta.configs or delta.features
     )
     for name in (0, 1):
         key = TOPIC_RESOURCE, f"t_{name}"

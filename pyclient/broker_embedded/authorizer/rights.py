@@ -155,7 +155,7 @@ RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
     "ApiVersions": (),
     "SaslHandshake": (),
     "SaslAuthenticate": (),
-    "DescribeCluster": (),  # the operations in its answer depend on rights
+    "DescribeCluster": (),  # the operations in its answer depend on rights; a controller's handler asks
     "ListGroups": (),  # its answer has what the client may see, as those of the next ones
     "ListTransactions": (),
     "Metadata": (),

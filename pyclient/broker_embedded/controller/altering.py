@@ -112,8 +112,9 @@ def _find(services: BrokerServices, kind: int, name: str) -> Resource:
 def _check_node(quorum: Quorum | None, node_id: int, controller: Controller, name: str) -> None:
     if name in (CLUSTER, str(node_id)):
         return
-    if quorum is not None and name in {str(broker) for broker in controller.image.brokers}:
-        return  # it came from that broker: this is the active controller
+    image = controller.image
+    if quorum is not None and name in {str(node) for node in (*image.brokers, *image.controllers)}:
+        return  # this is the active controller, which decides for every node
     if not _NODE_ID.fullmatch(name):
         raise errors.InvalidRequest(f"Node id must be an integer, but it is: {name}")
     raise errors.InvalidRequest(f"Unexpected broker id, expected {node_id}, but received {name}")

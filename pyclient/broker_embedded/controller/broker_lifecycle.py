@@ -312,10 +312,8 @@ def lifecycle_of(env: NodeEnvironment, registration: BrokerRegistrationRequest) 
 
 def registration_of(services: BrokerServices) -> BrokerRegistrationRequest:
     """Return the request with which a node registers."""
-    from pyclient.broker_embedded.controller.features import FEATURES, supported
+    from pyclient.broker_embedded.controller.features import supported_ranges
 
-    levels = services.image.features
-    ranges = {name: supported(name, levels.get(name, 0)) for name in FEATURES}
     return BrokerRegistrationRequest(
         broker_id=services.node_id,
         cluster_id=services.logs.directories.cluster_id,
@@ -326,7 +324,7 @@ def registration_of(services: BrokerServices) -> BrokerRegistrationRequest:
         ],
         features=[
             Feature(name=name, min_supported_version=first, max_supported_version=last)
-            for name, (first, last) in ranges.items()
+            for name, first, last in supported_ranges(services.image.features)
         ],
         rack=services.configs.current.text("broker.rack"),
         log_dirs=[directory.directory_id for directory in services.logs.directories.online],

@@ -1,4 +1,4 @@
-"""Brokers of the cluster as the active controller sees them: registration, heartbeats, fencing, shutdown. Pure.
+"""The cluster's nodes as the active controller sees them: registration, heartbeats, fencing, shutdown. Pure.
 
 A broker registers and gets an epoch, the offset of its registration in the metadata log. It starts fenced: clients do
 not see it, it leads nothing. Its heartbeats say how far it has read the log; past its registration it is unfenced.
@@ -22,7 +22,10 @@ from pyclient.protocol.messages.metadata_log import (
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
+    ControllerEndpoint,
+    ControllerFeature,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
 
@@ -33,10 +36,14 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.replication_control import ReplicationControl
     from pyclient.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
     from pyclient.protocol.messages.broker_registration import BrokerRegistrationRequest
+    from pyclient.protocol.messages.controller_registration import ControllerRegistrationRequest
 
 log = logging.getLogger("pyclient.broker_embedded")
 
 _RESERVED: Final = frozenset({MIGRATING, UNASSIGNED, LOST})
+CONTROLLERS_SINCE: Final = 15
+"""metadata.version 3.7-IV0, the first one with registrations of controllers."""
+
 _DIRECTORIES_SINCE: Final = 17  # metadata.version 3.7-IV2
 _CORDONED_SINCE: Final = 30  # metadata.version 4.3-IV0
 _FENCE, _UNFENCE, _SHUTDOWN = 1, -1, 1
@@ -216,6 +223,48 @@ class ClusterControl:
                     f"Unable to register because the broker does not support finalized version {level} of {name}. The "
                     f"broker wants a version between {first} and {last}, inclusive."
                 )
+
+    def register_controller(self, request: ControllerRegistrationRequest) -> list[Any]:
+        """Return the record that registers a controller (KIP-919), none if it is registered already as this process.
+
+        Raise `UnsupportedVersion` below metadata.version 3.7-IV0, `InvalidRegistration` for a request without sense.
+        """
+        node = request.controller_id
+        if self.image.features.get(METADATA_VERSION, 0) < CONTROLLERS_SINCE:
+            raise errors.UnsupportedVersion(
+                "The current MetadataVersion is too old to support controller registrations."
+            )
+        if node < 0:
+            raise errors.InvalidRegistration(f"{node} is no node id")
+        names = [each.name for each in request.listeners]
+        if not names or len(set(names)) != len(names):
+            raise errors.InvalidRegistration(
+                f"the registration of controller {node} has the listeners {names}: it needs one at least, each once"
+            )
+        existing = self.image.controllers.get(node)
+        if existing is not None and existing.incarnation == request.incarnation_id:
+            return []
+        log.info("controller %d is registered, incarnation %s", node, request.incarnation_id)
+        record = RegisterControllerRecord(
+            controller_id=node,
+            incarnation_id=request.incarnation_id,
+            zk_migration_ready=False,
+            end_points=[
+                ControllerEndpoint(
+                    name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol
+                )
+                for each in request.listeners
+            ],
+            features=[
+                ControllerFeature(
+                    name=each.name,
+                    min_supported_version=each.min_supported_version,
+                    max_supported_version=each.max_supported_version,
+                )
+                for each in request.features
+            ],
+        )
+        return [record]
 
     # ---- heartbeats
 

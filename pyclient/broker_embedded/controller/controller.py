@@ -16,13 +16,14 @@ from pyclient.broker_embedded.controller.topics import Brokers, Defaults, TopicP
 from pyclient.protocol.fields import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from random import Random
 
     from pyclient.acls import AclBinding
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.client_quotas import Entity
     from pyclient.broker_embedded.controller.cluster_control import ClusterControl
+    from pyclient.broker_embedded.controller.features import OtherNode
     from pyclient.broker_embedded.controller.image import MetadataImage, TopicImage
     from pyclient.broker_embedded.controller.metadata_log import MetadataLog
     from pyclient.broker_embedded.controller.partition_elections import Election
@@ -363,8 +364,9 @@ class Controller:
         from pyclient.protocol.messages.metadata_log import ClearElrRecord, FeatureLevelRecord
 
         levels = self._image.features
+        others = list(self._other_nodes())
         for name, (level, upgrade_type) in updates.items():
-            check_update(name, level, upgrade_type, levels, self.node_id, self._most_levels)
+            check_update(name, level, upgrade_type, levels, self.node_id, self._most_levels, others)
         records: list[Any] = [
             FeatureLevelRecord(name=name, feature_level=level)
             for name, (level, _type) in updates.items()
@@ -374,6 +376,15 @@ class Controller:
             records.append(ClearElrRecord(topic_name=""))
         if records and not validate_only:
             self._log.append(records)
+
+    def _other_nodes(self) -> Iterator[OtherNode]:
+        """Yield the registered nodes and their features. A controller that never registered is taken to support all."""
+        for broker in self._image.brokers.values():
+            if broker.node_id != self.node_id:
+                yield f"Broker {broker.node_id}", broker.features
+        for controller in self._image.controllers.values():
+            if controller.node_id != self.node_id:
+                yield f"Controller {controller.node_id}", controller.features
 
     def alter_client_quotas(self, entity: Entity, changes: Mapping[str, float | None]) -> None:
         """Set quotas of an entity (None removes one); the caller has validated them."""

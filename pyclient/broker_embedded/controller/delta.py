@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage
 
 _UNREGISTER, _TOPIC, _PARTITION, _CONFIG, _PARTITION_CHANGE, _REMOVE_TOPIC, _FEATURE = 1, 2, 3, 4, 5, 9, 12
-_CLEAR_ELR = 28
+_REGISTER_CONTROLLER, _CLEAR_ELR = 27, 28
 _ID_OF_BROKER: Final = {0: "broker_id", _UNREGISTER: "broker_id", 7: "id", 8: "id", 17: "broker_id"}
 """Record types about a broker, and their field with its id."""
 
@@ -32,6 +32,8 @@ class MetadataDelta:
         """Each partition that changed as it was before and as it is now, None where it did not or does not exist."""
         self.brokers: set[int] = set()
         """The ids of brokers that were registered, changed, fenced, unfenced or unregistered."""
+        self.controllers: set[int] = set()
+        """The ids of controllers that were registered."""
         self.configs: set[tuple[int, str]] = set()
         """The type and name of each resource whose options changed."""
         self.features = False
@@ -47,7 +49,7 @@ class MetadataDelta:
     def __bool__(self) -> bool:
         """Return True if anything changed."""
         topics = self.created_topics or self.deleted_topics or self.partitions
-        return bool(topics or self.brokers or self.configs or self.features)
+        return bool(topics or self.brokers or self.controllers or self.configs or self.features)
 
     @classmethod
     def between(cls, before: MetadataImage, image: MetadataImage) -> MetadataDelta:
@@ -68,6 +70,8 @@ class MetadataDelta:
         delta.brokers = {
             node for node in before.brokers | image.brokers if _differ(before.brokers, image.brokers, node)
         }
+        nodes = before.controllers | image.controllers
+        delta.controllers = {node for node in nodes if _differ(before.controllers, image.controllers, node)}
         delta.configs = {
             each for each in before.configs | image.configs if _differ(before.configs, image.configs, each)
         }
@@ -100,6 +104,8 @@ class MetadataDelta:
             self.created_topics[record.topic_id] = record.name
         elif kind == _CONFIG:
             self.configs.add((record.resource_type, record.resource_name))
+        elif kind == _REGISTER_CONTROLLER:
+            self.controllers.add(record.controller_id)
         elif kind == _FEATURE:
             self.features = True
         elif kind in _ID_OF_BROKER:

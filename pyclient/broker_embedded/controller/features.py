@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from pyclient import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
@@ -65,6 +65,16 @@ def supported(name: str, level: int) -> tuple[int, int]:
     return FEATURES[name].first, max(FEATURES[name].last, level)
 
 
+def supported_ranges(levels: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
+    """Yield name, first and last level of the features with which a node registers; `levels` are those in force."""
+    for name in FEATURES:
+        yield name, *supported(name, levels.get(name, 0))
+
+
+OtherNode: TypeAlias = "tuple[str, Iterable[tuple[str, int, int]]]"
+"""A registered node like "Broker 1", and name, first and last level of its features."""
+
+
 def check_update(
     name: str,
     level: int,
@@ -72,13 +82,14 @@ def check_update(
     levels: Mapping[str, int],
     node_id: int,
     most: Mapping[str, int] | None = None,
+    others: Iterable[OtherNode] = (),
 ) -> None:
     """Raise `InvalidUpdateVersion`, with Kafka's message, unless a feature may change to `level`.
 
     metadata.version may be lowered only across levels that did not add records. `most` are the highest levels of the
-    release that the broker emulates, which has no other features.
+    release that the broker emulates, which has no other features. All `others` have to support the level.
     """
-    reason = _refusal(name, level, upgrade_type, levels, node_id, most)
+    reason = _refusal(name, level, upgrade_type, levels, node_id, most, others)
     if reason is not None:
         raise errors.InvalidUpdateVersion(
             f"The update failed for all features since the following feature had an error: {reason}"
@@ -92,6 +103,7 @@ def _refusal(
     levels: Mapping[str, int],
     node_id: int,
     most: Mapping[str, int] | None,
+    others: Iterable[OtherNode],
 ) -> str | None:
     invalid = f"Invalid update version {level} for feature {name}."
     current = levels.get(name, 0)
@@ -107,6 +119,12 @@ def _refusal(
         last = max(min(last, most[name]), current)
     if not first <= level <= last:
         return f"{invalid} Local controller {node_id} only supports versions {first}-{last}"
+    for node, features in others:
+        first, last = next(((low, high) for each, low, high in features if each == name), (0, 0))
+        if not first <= level <= last:
+            return f"{invalid} {node} " + (
+                f"only supports versions {first}-{last}" if last else "does not support this feature."
+            )
     if level < current and upgrade_type == Upgrade.UPGRADE:
         return (
             f"{invalid} Can't downgrade the version of this feature without setting the upgrade type to either safe or "

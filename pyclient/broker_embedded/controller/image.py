@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         PartitionRecord,
         ProducerIdsRecord,
         RegisterBrokerRecord,
+        RegisterControllerRecord,
         RemoveAccessControlEntryRecord,
         RemoveDelegationTokenRecord,
         RemoveTopicRecord,
@@ -140,6 +141,20 @@ class BrokerImage:
         return not self.fenced and not self.in_controlled_shutdown
 
 
+@dataclass(frozen=True, slots=True)
+class ControllerImage:
+    """One registered controller (KIP-919); `incarnation` is the id of its process.
+
+    `endpoints` are name, host, port and the security protocol's number of its listeners. `features` are the names of
+    features with the first and last level that it supports.
+    """
+
+    node_id: int
+    incarnation: UUID
+    endpoints: tuple[tuple[str, str, int, int], ...]
+    features: tuple[tuple[str, int, int], ...]
+
+
 class NewPartitions:
     """Partitions of one topic from its records, collected one by one so that they can be added to an image at once."""
 
@@ -182,6 +197,7 @@ class MetadataImage:
         self._colliding: dict[str, set[str]] = {}  # topic names with `.` or `_`, by their name in metrics
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.brokers: dict[int, BrokerImage] = {}
+        self.controllers: dict[int, ControllerImage] = {}
         self.features: dict[str, int] = {}
         self.client_quotas: dict[Entity, dict[str, float]] = {}
         self.scram_credentials: dict[Key, Credential] = {}
@@ -208,6 +224,7 @@ class MetadataImage:
         made._colliding = {name: set(topics) for name, topics in self._colliding.items()}
         made.configs = {resource: dict(options) for resource, options in self.configs.items()}
         made.brokers = dict(self.brokers)
+        made.controllers = dict(self.controllers)
         made.features = dict(self.features)
         made.client_quotas = {entity: dict(quotas) for entity, quotas in self.client_quotas.items()}
         made.scram_credentials = dict(self.scram_credentials)
@@ -281,6 +298,14 @@ class MetadataImage:
 
     def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:
         self.brokers.pop(record.broker_id, None)
+
+    def _register_controller(self, record: RegisterControllerRecord) -> None:
+        self.controllers[record.controller_id] = ControllerImage(
+            record.controller_id,
+            record.incarnation_id,
+            tuple((each.name, each.host, each.port, each.security_protocol) for each in record.end_points),
+            tuple((each.name, each.min_supported_version, each.max_supported_version) for each in record.features),
+        )
 
     def _change_registration(self, record: BrokerRegistrationChangeRecord) -> None:
         known = self.brokers.get(record.broker_id)
@@ -449,6 +474,7 @@ _CHANGES: Final[dict[int, Callable[[MetadataImage, Any], None]]] = {
     19: MetadataImage._remove_acl,
     22: MetadataImage._remove_scram_credential,
     26: MetadataImage._remove_delegation_token,
+    27: MetadataImage._register_controller,
     28: MetadataImage._clear_elr,
 }
 """The method that applies each record type."""

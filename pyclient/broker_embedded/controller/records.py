@@ -36,6 +36,7 @@ _CLASS_NAMES: Final[dict[int, str]] = {
     24: "EndTransactionRecord",
     25: "AbortTransactionRecord",
     26: "RemoveDelegationTokenRecord",
+    27: "RegisterControllerRecord",
     28: "ClearElrRecord",
 }
 """The record types that this broker interprets; other types stay in the log unchanged."""

@@ -74,6 +74,7 @@ def records_of(image: MetadataImage) -> Iterator[Any]:
         if name != KRAFT_VERSION:  # a control record has it
             yield kinds.FeatureLevelRecord(name=name, feature_level=level)
     yield from _records_of_brokers(image)
+    yield from _records_of_controllers(image)
     yield from _records_of_topics(image)
     for (kind, resource), options in image.configs.items():
         for name, value in options.items():
@@ -120,6 +121,25 @@ def _records_of_brokers(image: MetadataImage) -> Iterator[Any]:
             in_controlled_shutdown=broker.in_controlled_shutdown,
             log_dirs=list(broker.log_dirs),
             cordoned_log_dirs=list(broker.cordoned) or None,
+        )
+
+
+def _records_of_controllers(image: MetadataImage) -> Iterator[Any]:
+    from pyclient.protocol.messages import metadata_log as kinds
+
+    for controller in image.controllers.values():
+        yield kinds.RegisterControllerRecord(
+            controller_id=controller.node_id,
+            incarnation_id=controller.incarnation,
+            zk_migration_ready=False,
+            end_points=[
+                kinds.ControllerEndpoint(name=name, host=host, port=port, security_protocol=protocol)
+                for name, host, port, protocol in controller.endpoints
+            ],
+            features=[
+                kinds.ControllerFeature(name=name, min_supported_version=first, max_supported_version=last)
+                for name, first, last in controller.features
+            ],
         )
 
 

@@ -1,7 +1,7 @@
 """DescribeCluster v0-2: cluster id, controller and brokers; from v2 on also fenced brokers on request.
 
-A listener for controllers describes these instead (KIP-919, endpoint type 2); for the other type a listener answers
-MISMATCHED_ENDPOINT_TYPE, as in Kafka.
+A listener for controllers describes these instead (KIP-919, endpoint type 2), to clients that may alter the cluster.
+For the other type a listener answers MISMATCHED_ENDPOINT_TYPE, as in Kafka.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
+from pyclient.acls import CLUSTER_NAME, AclOperation, ResourceType
 from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.handlers.describe_quorum import voter_nodes
 from pyclient.broker_embedded.handlers.metadata import NOT_REQUESTED, cluster_operations
@@ -36,6 +37,8 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
     wanted, here = request.endpoint_type, BROKERS
     if context.connection.listener in OF_CONTROLLERS:
         here = CONTROLLERS
+        if not context.may(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+            return _refused(errors.ClusterAuthorizationFailed("ALTER on the cluster is not allowed"))
     if wanted not in _TYPES:
         return _refused(errors.UnsupportedEndpointType(f"Unsupported endpoint type {wanted}"))
     if wanted != here:

@@ -439,6 +439,7 @@ WITHOUT_A_CASE: Final = {
             "BeginQuorumEpoch",
             "BrokerHeartbeat",
             "BrokerRegistration",
+            "ControllerRegistration",
             "EndQuorumEpoch",
             "Envelope",
             "FetchSnapshot",

@@ -10,6 +10,7 @@ from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.faults.shapes import error_codes
 from pyclient.broker_embedded.served_apis import CONTROLLER_SERVED
+from pyclient.protocol.messages.describe_cluster import DescribeClusterRequest
 from pyclient.protocol.parts import blank
 from pyclient.protocol.versions import API_KEYS, request_class
 from tests.broker_embedded.conftest import RawClient
@@ -40,3 +41,10 @@ def test_api_of_nodes_is_refused_to_a_user(controller: RawClient, name: str) -> 
     for version in range(served.first, served.last + 1):
         answer = controller.call(blank(request_class(API_KEYS[name])), version)
         assert error_codes(name, version, answer) == [errors.ClusterAuthorizationFailed.code]
+
+
+def test_controllers_are_described_to_those_that_may_alter_the_cluster(controller: RawClient) -> None:
+    wanted = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
+    answer = controller.call(wanted, 2)
+    assert (answer.error_code, answer.brokers) == (errors.ClusterAuthorizationFailed.code, [])
+    assert answer.cluster_id == ""
