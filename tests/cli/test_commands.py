@@ -101,6 +101,10 @@ def test_demo_passes_its_checks_on_folder(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
     assert b"every check passed" in done.stdout
     assert b"5,004" in done.stdout
+    table = done.stdout.decode()
+    assert "kill leader" in table
+    assert "kill controller" in table
+    assert table.count("(SIGKILL)") == 2
 
 
 def test_demo_keeps_existing_topics(kafka_cluster: EmbeddedCluster, tmp_path: Path) -> None:
