@@ -178,13 +178,13 @@ async def until_the_loop_ends(core: ProducerCore) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
-        if not core.ended and not core.desk.foreign:
+        if not core.ended and not core.context.foreign:
             await finish(core, EXIT_SECONDS)
 
 
 def finish_in_background(core: ProducerCore, last_chance: AsyncGenerator[None, None] | None) -> None:
     """Deliver the accepted records of a producer that was dropped without `close`; they fail when the loop ends."""
-    if core.desk.foreign:  # forked between the drop and this iteration of the loop
+    if core.context.foreign:  # forked between the drop and this iteration of the loop
         return
     task = asyncio.get_running_loop().create_task(finish(core, None))
     _abandoned[task] = last_chance

@@ -32,7 +32,7 @@ from pyclient.producer.engine import EXIT_SECONDS
 from pyclient.producer.futures import BatchFuture, DeliveryFuture
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
 from pyclient.producer.lanes import lanes_of
-from pyclient.producer.lock import tell_after_fork
+from pyclient.producer.lock import call_after_fork
 from pyclient.producer.record_accumulator import ATOMIC_APPEND, TopicQueues
 from pyclient.producer.send_many import TOPIC_UNKNOWN, BulkAppend, SentRows, records_of
 from pyclient.producer.transactions import Transactions, group_of, offsets_of
@@ -70,7 +70,7 @@ class AsyncProducer(RecordAppender):
         self._engine = AsyncEngine(self._config)
         clock = self._engine.clock
         self._stamp_with(clock.time_ms, system=clock is SYSTEM_CLOCK)
-        tell_after_fork(self)
+        call_after_fork(self)
 
     async def start(self) -> None:
         """Start to connect to the cluster; `async with` and the first call do it, too."""
@@ -220,7 +220,7 @@ class AsyncProducer(RecordAppender):
         given = opened(topic, values, keys, headers, timestamps_ms, partition)
         engine, deadline = self._engine, self._deadline()
         if self._interceptors is not None:
-            sent = SentRows(core.desk, topic, len(given.values))
+            sent = SentRows(core.context, topic, len(given.values))
             for row, record in enumerate(records_of(topic, given)):
                 try:
                     sent.sent(row, await self._send_intercepted(self._interceptors, record, deadline))

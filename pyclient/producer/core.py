@@ -27,7 +27,7 @@ from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.callbacks import CallbackRunner
 from pyclient.producer.checks import serialized, whole_number
 from pyclient.producer.config import ProducerConfig
-from pyclient.producer.delivery import Delivery, DeliveryDesk
+from pyclient.producer.delivery import Delivery, DeliveryContext
 from pyclient.producer.futures import DeliveryFuture
 from pyclient.producer.lane import LaneKeeper
 from pyclient.producer.lock import producer_lock
@@ -67,12 +67,12 @@ class ProducerCore:
         self.closed = False  # no records are accepted
         self.ended = False  # all records are complete and all connections closed
         self._linger = config.linger_ms / 1000
-        self.desk = DeliveryDesk(callbacks, loop, clock)
-        self.desk.failures.may_log_now = lambda: not self.lock.locked()
-        self.desk.failures.log_later = lambda report: _call_soon(loop, report)
+        self.context = DeliveryContext(callbacks, loop, clock)
+        self.context.failures.may_log_now = lambda: not self.lock.locked()
+        self.context.failures.log_later = lambda report: _call_soon(loop, report)
         self.cluster = ClusterClient(config, clock=clock, rng=rng, connector=connector)
         self.accumulator = RecordAccumulator(
-            self.desk,
+            self.context,
             rng,
             batch_size=min(config.batch_size, config.max_request_size),
             buffer_memory=config.buffer_memory,
@@ -107,7 +107,7 @@ class ProducerCore:
 
     def open_lane(self) -> Any:
         """Create the fast path (`SendLane`) for a producer with a callback thread; None if there is none."""
-        self.keeper = LaneKeeper(self.loop, self.lock, self.desk, self.config)
+        self.keeper = LaneKeeper(self.loop, self.lock, self.context, self.config)
         return self.keeper.lane
 
     async def start(self) -> None:
@@ -349,14 +349,14 @@ class ProducerCore:
         """End all lingers and return the deliveries that are not complete."""
         with self.lock:
             self.accumulator.make_all_ready()
-            deliveries = [*map(_delivery_of, self.accumulator.incomplete), *self.desk.untold]
+            deliveries = [*map(_delivery_of, self.accumulator.incomplete), *self.context.unnotified]
         if deliveries:
             self.loop.wake()
         return deliveries
 
     def raise_unobserved(self) -> None:
         """Raise `DeliveryFailed` if records failed since the last call and their results were not observed."""
-        taken = self.desk.failures.take()
+        taken = self.context.failures.take()
         if taken is not None:
             raise DeliveryFailed(*taken)
 
@@ -380,7 +380,7 @@ class ProducerCore:
         """Fail all incomplete records, or with `on_wire=False` those that are not in flight."""
         with self.lock:
             settlements = self.sender.abort(error, on_wire=on_wire)
-        self.loop.tell_given_up(settlements)
+        self.loop.notify_failed(settlements)
         self.loop.wake()
 
     async def end_transaction(self, timeout: float | None) -> None:
@@ -390,7 +390,7 @@ class ProducerCore:
 
     async def shut_down(self) -> None:
         """Fail all incomplete records and close every connection."""
-        with self.desk.failures.in_one_line():
+        with self.context.failures.in_one_line():
             self.abort(self.closed_before())
             self.loop.stop()
             if self.keeper is not None:
@@ -427,7 +427,7 @@ def metrics_of(core: ProducerCore) -> dict[str, Any]:
         pool = core.accumulator.pool
         return {
             **core.sender.metrics.snapshot(core.clock.monotonic()),
-            "records_failed": core.desk.failures.records,
+            "records_failed": core.context.failures.records,
             "requests_in_flight": core.sender.total_in_flight,
             "connections_used": core.sender.connections,
             "batches_unconfirmed": len(core.accumulator.incomplete),

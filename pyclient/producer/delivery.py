@@ -1,6 +1,6 @@
 """Delivery: the outcome of a batch, shared by its records' futures and completed once for all of them.
 
-`DeliveryDesk` is the context that the deliveries of one producer share, `UnobservedFailures` the failed sends whose
+`DeliveryContext` is the context that the deliveries of one producer share, `UnobservedFailures` the failed sends whose
 results were not looked at: they are logged when their futures are freed, and raised by `flush` or `close`.
 """
 
@@ -160,10 +160,10 @@ def _report(unobserved: list[tuple[Failure, int]]) -> None:
 Wake = Callable[[], object]
 
 
-class DeliveryDesk:
+class DeliveryContext:
     """The context shared by all deliveries of one producer."""
 
-    __slots__ = ("_waiters", "callbacks", "clock", "failures", "lane", "lock", "loop", "pid", "untold")
+    __slots__ = ("_waiters", "callbacks", "clock", "failures", "lane", "lock", "loop", "pid", "unnotified")
 
     def __init__(self, callbacks: CallbackRunner, loop: asyncio.AbstractEventLoop | None, clock: Clock) -> None:
         self.callbacks = callbacks
@@ -175,39 +175,39 @@ class DeliveryDesk:
         self.pid = os.getpid()
         self.lane: Any = None
         """The producer's `SendLane`, from which a waiting thread may read its record's response itself."""
-        self.untold: dict[Delivery, None] = {}
+        self.unnotified: dict[Delivery, None] = {}
         """Deliveries whose outcome is decided, but whose futures and callbacks are not notified yet."""
         self._waiters: list[Wake] = []
 
-    def told(self, delivery: Delivery) -> None:
-        """Note that the futures of an `untold` delivery are notified, and wake waiters."""
-        self.untold.pop(delivery, None)
+    def notified(self, delivery: Delivery) -> None:
+        """Note that the futures of an `unnotified` delivery are notified, and wake waiters."""
+        self.unnotified.pop(delivery, None)
         while self._waiters:
             with suppress(IndexError):  # another thread popped it
                 self._waiters.pop()()
 
-    def wait_until_told(self, deliveries: Sequence[Delivery], timeout: float | None) -> bool:
+    def wait_until_notified(self, deliveries: Sequence[Delivery], timeout: float | None) -> bool:
         """Wait until the futures of all these, and of their parts, are notified.
 
         Return False after `timeout` seconds (None: no limit).
         """
         end = None if timeout is None else self.clock.monotonic() + timeout
-        while self._any_untold(deliveries):
+        while self._any_unnotified(deliveries):
             if self.must_not_block():
                 raise RuntimeError("futures were waited for on the event loop that completes them")
             latch = Latch()
             self._waiters.append(latch.open)
-            if not self._any_untold(deliveries):  # `told` may have run before the latch was in the list
+            if not self._any_unnotified(deliveries):  # `notified` may have run before the latch was in the list
                 break
             if not latch.wait(None if end is None else end - self.clock.monotonic()):
                 return False
         return True
 
-    def _any_untold(self, deliveries: Sequence[Delivery]) -> bool:
+    def _any_unnotified(self, deliveries: Sequence[Delivery]) -> bool:
         # loops instead of any(): an interrupt while a generator is closed is printed and lost
         for each in deliveries:
             for last in each.last_parts():
-                if last in self.untold:
+                if last in self.unnotified:
                     return True
         return False
 
@@ -270,7 +270,7 @@ class Delivery(BatchOutcome):
     __slots__ = ()
 
     count: int
-    desk: DeliveryDesk
+    context: DeliveryContext
     state: State
     error: BaseException | None
     record_errors: Mapping[int, BaseException]
@@ -279,9 +279,9 @@ class Delivery(BatchOutcome):
     starts: Sequence[int]
     _waiters: list[_Waiter] | None
 
-    def __init__(self, desk: DeliveryDesk, topic: str, partition: int, count: int = 0) -> None:
+    def __init__(self, context: DeliveryContext, topic: str, partition: int, count: int = 0) -> None:
         super().__init__()
-        self.desk = desk
+        self.context = context
         self.topic = topic
         self.partition = partition
         self.state = State.PENDING
@@ -304,7 +304,7 @@ class Delivery(BatchOutcome):
 
     def deliver(self, count: int, base_offset: int, log_append_time_ms: int = -1) -> bool:
         """Complete the batch as delivered; return False if it was completed before."""
-        with self.desk.lock:
+        with self.context.lock:
             if self.state is not State.PENDING:
                 return False
             self.count, self.base_offset, self.log_append_time_ms = count, base_offset, log_append_time_ms
@@ -320,14 +320,14 @@ class Delivery(BatchOutcome):
 
         Return False if it was completed before.
         """
-        with self.desk.lock:
+        with self.context.lock:
             if self.state is not State.PENDING:
                 return False
             self.record_errors = record_errors or {}  # before `error`, which `peek` checks first
             self.count, self.error = count, error
-            self.failure = Failure(self.desk.failures, self.topic, self.partition, count, error)
+            self.failure = Failure(self.context.failures, self.topic, self.partition, count, error)
             self.failure.reported = isinstance(error, TransactionAborted)  # the abort has its own caller
-            self.desk.failures.add(self.failure)
+            self.context.failures.add(self.failure)
             self.state = State.FAILED
             waiting = self._take()
         self._notify(*waiting)
@@ -335,7 +335,7 @@ class Delivery(BatchOutcome):
 
     def split(self, starts: Sequence[int], parts: Sequence[Delivery]) -> None:
         """Replace the batch by parts: the records from `starts[n]` are those of `parts[n]`. Waiters move there."""
-        with self.desk.lock:
+        with self.context.lock:
             self.parts, self.starts = parts, starts
             self.state = State.SPLIT
             waiters, callbacks = self._take()
@@ -354,7 +354,7 @@ class Delivery(BatchOutcome):
     def _notify(self, waiters: Sequence[_Waiter], callbacks: list[Any] | None) -> None:
         try:
             if callbacks:
-                self.desk.callbacks.submit(list(zip(callbacks[1::3], callbacks[2::3], strict=True)))
+                self.context.callbacks.submit(list(zip(callbacks[1::3], callbacks[2::3], strict=True)))
         finally:
             for _, wake in waiters:
                 wake()
@@ -387,7 +387,7 @@ class Delivery(BatchOutcome):
 
     def when_done(self, index: int, wake: Wake) -> None:
         """Call `wake` once the record is complete, at once if it is; `wake` must be quick and must not raise."""
-        with self.desk.lock:
+        with self.context.lock:
             if self.state is State.PENDING:
                 self._waiters = self._waiters or []
                 self._waiters.append((index, wake))
@@ -400,7 +400,7 @@ class Delivery(BatchOutcome):
 
     def forget(self, wake: Wake) -> None:
         """Remove a `wake` that was given to `when_done`."""
-        with self.desk.lock:
+        with self.context.lock:
             if self._waiters is not None:
                 self._waiters = list(filter(lambda waiter: waiter[1] is not wake, self._waiters))
         for part in self.parts:
@@ -408,7 +408,7 @@ class Delivery(BatchOutcome):
 
     def add_callback(self, index: int, callback: Callable[[Any], object], future: Any) -> None:
         """Call `callback(future)` once the record is complete, on the producer's callback thread or event loop."""
-        with self.desk.lock:
+        with self.context.lock:
             if self.state is State.PENDING:
                 self.callbacks = self.callbacks or []
                 self.callbacks += (index, callback, future)
@@ -417,7 +417,7 @@ class Delivery(BatchOutcome):
             part, inner = self.locate(index)
             part.add_callback(inner, callback, future)
         else:
-            self.desk.callbacks.submit([(callback, future)])
+            self.context.callbacks.submit([(callback, future)])
 
     def error_of(self, index: int) -> BaseException | None:
         """Return the record's error, None if it did not fail; marks it as observed.
@@ -452,7 +452,7 @@ class Settlement:
     record_errors: Mapping[int, BaseException] | None = None
 
     def __post_init__(self) -> None:
-        self.delivery.desk.untold[self.delivery] = None
+        self.delivery.context.unnotified[self.delivery] = None
 
     def notify(self) -> bool:
         """Complete the batch's futures; return False if they were completed before."""
@@ -461,4 +461,4 @@ class Settlement:
                 return self.delivery.fail(self.count, self.error, self.record_errors)
             return self.delivery.deliver(self.count, self.base_offset, self.log_append_time_ms)
         finally:
-            self.delivery.desk.told(self.delivery)
+            self.delivery.context.notified(self.delivery)

@@ -120,8 +120,8 @@ class Engine:
         """Wait until all are complete and their callbacks queued; raise `KafkaTimeout` at the deadline."""
         for delivery in deliveries:
             while (pending := delivery.pending()) is not None:
-                wait_until_done(self.core.desk, pending, 0, self.left(deadline))
-        if deliveries and not self.core.desk.wait_until_told(deliveries, self.left(deadline)):
+                wait_until_done(self.core.context, pending, 0, self.left(deadline))
+        if deliveries and not self.core.context.wait_until_notified(deliveries, self.left(deadline)):
             raise KafkaTimeout("all records have an outcome, but not all futures were completed in time")
 
     def callbacks_ran(self, deadline: float | None) -> bool:
@@ -272,6 +272,6 @@ class Engine:
 def _exit_deadline() -> float:
     """Return the time until which the interpreter's exit waits for producers; the first call flushes all of them."""
     for engine in list(_engines):
-        if not engine.ended and not engine.core.desk.foreign:
+        if not engine.ended and not engine.core.context.foreign:
             engine.core.begin_flush()
     return SYSTEM_CLOCK.monotonic() + EXIT_SECONDS

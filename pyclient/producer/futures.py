@@ -12,26 +12,26 @@ from typing import Any, NamedTuple, Protocol, cast, overload
 from pyclient.errors import DeliveryFailed, KafkaTimeout
 from pyclient.net.latch import Latch
 from pyclient.producer.checks import check_callback, check_seconds
-from pyclient.producer.delivery import Delivery, DeliveryDesk, State
+from pyclient.producer.delivery import Delivery, DeliveryContext, State
 from pyclient.records import OutcomeHandle
 from pyclient.types import RecordMetadata
 
 
-def wait_until_done(desk: DeliveryDesk, delivery: Delivery, index: int, timeout: float | None) -> None:
+def wait_until_done(context: DeliveryContext, delivery: Delivery, index: int, timeout: float | None) -> None:
     """Block until the record is complete; raise `KafkaTimeout` after `timeout` seconds (None: no limit)."""
-    desk.check_process()
+    context.check_process()
     if timeout is not None and timeout <= 0:
         raise _not_yet(delivery, "is not confirmed yet")
-    if desk.must_not_block():
+    if context.must_not_block():
         raise RuntimeError("a delivery future was waited for on the event loop that completes it: use `await future`")
     left = timeout
-    if desk.lane is not None:
-        begin = desk.clock.monotonic()
-        known = desk.lane.watch.for_outcome(delivery, -1 if timeout is None else timeout)
+    if context.lane is not None:
+        begin = context.clock.monotonic()
+        known = context.lane.watch.for_outcome(delivery, -1 if timeout is None else timeout)
         if known:
             return
         if known is not None and timeout is not None:
-            left = max(0.0, begin + timeout - desk.clock.monotonic())
+            left = max(0.0, begin + timeout - context.clock.monotonic())
     latch = Latch()
     wake = latch.open
     delivery.when_done(index, wake)
@@ -53,10 +53,10 @@ def _not_yet(delivery: Delivery, text: str) -> KafkaTimeout:
 
 async def await_done(delivery: Delivery, index: int) -> None:
     """Suspend the running task until the record is complete."""
-    delivery.desk.check_process()
+    delivery.context.check_process()
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
-    home = delivery.desk.loop
+    home = delivery.context.loop
 
     def resolve() -> None:
         if not waiter.done():
@@ -117,12 +117,12 @@ class DeliveryFuture(OutcomeHandle):
         check_seconds(timeout)
         delivery, index = self._delivery.locate(self.index)
         if delivery.state is State.PENDING:
-            wait_until_done(delivery.desk, delivery, index, timeout)
+            wait_until_done(delivery.context, delivery, index, timeout)
             delivery, index = self._delivery.locate(self.index)
         return delivery.error_of(index)
 
     def _add_done_callback(self, callback: Callable[[DeliveryFuture], object]) -> None:
-        self._delivery.desk.check_process()
+        self._delivery.context.check_process()
         self._delivery.add_callback(self.index, callback, self)
 
     def to_concurrent(self) -> concurrent.futures.Future[RecordMetadata]:
@@ -224,8 +224,8 @@ class BatchFuture:
     A record that was refused while others were accepted (too large, not bytes) is a failure like any other.
     """
 
-    def __init__(self, desk: DeliveryDesk, count: int, spans: Sequence[Span]) -> None:
-        self._desk = desk
+    def __init__(self, context: DeliveryContext, count: int, spans: Sequence[Span]) -> None:
+        self._context = context
         self._count = count
         self._spans = spans
         self._span_of: array[int] | None = None
@@ -312,12 +312,12 @@ class BatchFuture:
     def exception(self, timeout: float | None = None) -> DeliveryFailed | None:
         """Return `DeliveryFailed` if any record failed, None if all were delivered; wait like `result`."""
         check_seconds(timeout)
-        now = self._desk.clock.monotonic
+        now = self._context.clock.monotonic
         deadline = None if timeout is None else now() + timeout
         for delivery, index in self._pending():
             left = None if deadline is None else max(0.0, deadline - now())
             try:
-                wait_until_done(self._desk, delivery, index, left)
+                wait_until_done(self._context, delivery, index, left)
             except KafkaTimeout:
                 late = f"{delivery.topic}-{delivery.partition}"
                 text = f"{self!r}: not all records were confirmed within {timeout:g} s, one to {late} for example"
@@ -327,7 +327,7 @@ class BatchFuture:
     def add_done_callback(self, callback: Callable[[BatchFuture], object]) -> None:
         """Call `callback(future)` once every record is complete, on the client's callback thread or event loop."""
         check_callback(callback, "callback")
-        self._desk.check_process()
+        self._context.check_process()
         pending = self._pending()
 
         def go_on(_: object) -> None:
@@ -337,7 +337,7 @@ class BatchFuture:
             else:
                 callback(self)
 
-        self._desk.callbacks.submit([(go_on, None)])
+        self._context.callbacks.submit([(go_on, None)])
 
     def to_concurrent(self) -> concurrent.futures.Future[BatchMetadata]:
         """Return a `concurrent.futures.Future` with the same outcome; see `DeliveryFuture.to_concurrent`."""

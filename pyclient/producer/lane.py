@@ -15,7 +15,7 @@ from typing import Any, Final
 from pyclient.net.connection import Connection
 from pyclient.net.stream import FrameStream
 from pyclient.producer.config import ProducerConfig
-from pyclient.producer.delivery import Delivery, DeliveryDesk, State
+from pyclient.producer.delivery import Delivery, DeliveryContext, State
 from pyclient.producer.futures import DeliveryFuture
 from pyclient.producer.idempotence import Phase
 from pyclient.producer.lock import ProducerLock
@@ -38,7 +38,7 @@ class LaneKeeper:
     `lane` is None in pure Python, and with options that do not allow to send plain records at once.
     """
 
-    def __init__(self, loop: SenderLoop, lock: ProducerLock, desk: DeliveryDesk, config: ProducerConfig) -> None:
+    def __init__(self, loop: SenderLoop, lock: ProducerLock, context: DeliveryContext, config: ProducerConfig) -> None:
         self._loop = loop
         self._sender = loop.sender
         self._idempotent = config.idempotent
@@ -50,14 +50,14 @@ class LaneKeeper:
         wanted = config.linger_ms == 0 and config.acks != 0 and config.plain and config.compression_type == "none"
         if wanted and ATOMIC_APPEND and config.transactional_id is None:
             self.lane = compiled_only("SendLane")(
-                self, desk, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
+                self, context, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
                 idempotent=config.idempotent, delivery_timeout=self._timeout,
                 request_timeout=config.request_timeout_ms / 1000,
                 largest=min(config.max_request_size, config.buffer_memory, LARGEST),
                 depth=min(DEPTH, config.max_in_flight_requests_per_connection),
                 latency_bounds_ms=LATENCY_BOUNDS_MS,
             )  # fmt: skip
-            lock.lane, loop.when_at_rest, desk.lane = self.lane, self.open, self.lane
+            lock.lane, loop.when_at_rest, context.lane = self.lane, self.open, self.lane
 
     def open(self, queue: PartitionQueue, now: float) -> None:
         """Open the fast path for `queue`, of which a record was confirmed, if the producer is idle.

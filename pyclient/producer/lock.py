@@ -44,7 +44,7 @@ class Forkable(Protocol):
 _producers: weakref.WeakSet[Forkable] = weakref.WeakSet()
 
 
-def tell_after_fork(producer: Forkable) -> None:
+def call_after_fork(producer: Forkable) -> None:
     """Call `producer.after_fork()` in every child made by `fork`, while the producer exists."""
     _producers.add(producer)
 

@@ -196,7 +196,7 @@ def _part(
     batch: ProducerBatch, records: list[Record[bytes | None, bytes | None]], start: int, pool: BufferPool
 ) -> ProducerBatch:
     queue, old = batch.queue, batch.delivery
-    delivery = Delivery(old.desk, old.topic, old.partition, count=len(records))
+    delivery = Delivery(old.context, old.topic, old.partition, count=len(records))
     room = HEADER_SIZE + sum(record_size_bound(record.key, record.value, record.headers) for record in records)
     part = ProducerBatch(
         queue,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pyclient.clock import Rng
 from pyclient.producer.buffer_pool import BufferPool
-from pyclient.producer.delivery import Delivery, DeliveryDesk
+from pyclient.producer.delivery import Delivery, DeliveryContext
 from pyclient.producer.idempotence import EVERYTHING, PartitionSequence
 from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.partitioner import StickyPartitioner
@@ -167,7 +167,7 @@ class RecordAccumulator:
 
     def __init__(
         self,
-        desk: DeliveryDesk,
+        context: DeliveryContext,
         rng: Rng,
         *,
         batch_size: int,
@@ -183,7 +183,7 @@ class RecordAccumulator:
         self.pool = BufferPool(buffer_memory, self.batch_size)
         self.incomplete: OrderedDict[ProducerBatch, None] = OrderedDict()  # by age; their futures are pending
         self.stalled_nodes: Callable[[], set[int]] = set
-        self.desk = desk
+        self.context = context
         self._rng = rng
         self._linger = linger
         self._delivery_timeout = delivery_timeout
@@ -262,7 +262,7 @@ class RecordAccumulator:
     def new_batch(self, queue: PartitionQueue, buffer: bytearray, now: float) -> ProducerBatch:
         """Create a batch for a partition without an open one. It is not queued before `list_open` or `list_full`."""
         assert queue.open is None
-        delivery = Delivery(self.desk, queue.topic.name, queue.partition)
+        delivery = Delivery(self.context, queue.topic.name, queue.partition)
         return ProducerBatch(
             queue, delivery, buffer, position=queue.records, created=now, deadline=now + self._delivery_timeout
         )

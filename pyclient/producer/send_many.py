@@ -11,7 +11,7 @@ from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.checks import explain
 from pyclient.producer.columns import WRONG_ROW, Given, check_lengths, is_arrow, plain_headers, times_of
 from pyclient.producer.core import ProducerCore
-from pyclient.producer.delivery import Delivery, DeliveryDesk
+from pyclient.producer.delivery import Delivery, DeliveryContext
 from pyclient.producer.futures import BatchFuture, DeliveryFuture, Span
 from pyclient.producer.interceptors import ProducerRecord, as_pairs
 from pyclient.producer.lanes import Lane
@@ -93,10 +93,10 @@ class BulkAppend:
             first = self._refused[positions[0]]
             if not self._spans:
                 raise first
-            refused = Delivery(self._core.desk, self._topic, -1)
+            refused = Delivery(self._core.context, self._topic, -1)
             refused.fail(len(positions), first, {at: self._refused[place] for at, place in enumerate(positions)})
             self._spans.append(Span(refused, 0, positions, -1))
-        return BatchFuture(self._core.desk, self._count, self._spans)
+        return BatchFuture(self._core.context, self._count, self._spans)
 
     def _fill_batches(self, queues: TopicQueues, lane: Lane, waiter: Waiter) -> bool:
         """Fill a few batches under the producer's lock; return True if it must wait for memory.
@@ -215,8 +215,8 @@ def _listed(column: Any) -> list[Any] | None:
 class SentRows:
     """Collects the results of the rows of a `send_many` that are sent one by one."""
 
-    def __init__(self, desk: DeliveryDesk, topic: str, count: int) -> None:
-        self._desk = desk
+    def __init__(self, context: DeliveryContext, topic: str, count: int) -> None:
+        self._context = context
         self._topic = topic
         self._count = count
         self._sent: list[tuple[Delivery, int, list[int], list[int]]] = []  # batch, first index, rows, timestamps
@@ -243,7 +243,7 @@ class SentRows:
             first = next(iter(self._refused.values()))
             if not spans:
                 raise first
-            delivery = Delivery(self._desk, self._topic, -1)
+            delivery = Delivery(self._context, self._topic, -1)
             delivery.fail(len(self._refused), first, dict(enumerate(self._refused.values())))
             spans.append(Span(delivery, 0, list(self._refused), -1))
-        return BatchFuture(self._desk, self._count, spans)
+        return BatchFuture(self._context, self._count, spans)

@@ -18,7 +18,7 @@ from pyclient.net.connection import Connection
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Settlement
 from pyclient.producer.idempotence import ProducerIds
-from pyclient.producer.lock import ProducerLock, tell_after_fork
+from pyclient.producer.lock import ProducerLock, call_after_fork
 from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.produce_response import PartitionAnswer, answers_by_partition
 from pyclient.producer.producer_batch import ProducerBatch
@@ -247,7 +247,7 @@ class SenderLoop:
         self._grant_due = False
         self.idle_check_at = clock.monotonic() + _IDLE_CHECK_SECONDS
         self._stopped = False
-        tell_after_fork(self)
+        call_after_fork(self)
 
     def start(self) -> None:
         """Subscribe to metadata updates and, for an idempotent producer, request a producer id."""
@@ -271,12 +271,12 @@ class SenderLoop:
         The loop is not touched and no lock taken: a thread of the parent may have held it.
         """
         self._stopped = self.scheduled = True
-        desk = self.sender.accumulator.desk
+        context = self.sender.accumulator.context
         deliveries = [batch.delivery for batch in self.sender.accumulator.incomplete]
-        deliveries += desk.untold
-        if desk.lane is not None:
-            deliveries += [record.delivery for record in desk.lane.records]
-        desk.after_fork(deliveries)
+        deliveries += context.unnotified
+        if context.lane is not None:
+            deliveries += [record.delivery for record in context.lane.records]
+        context.after_fork(deliveries)
 
     def wake(self) -> None:
         """Schedule a round, from any thread."""
@@ -303,9 +303,9 @@ class SenderLoop:
         for settlement in settlements:
             self._complete(settlement)
 
-    def tell_given_up(self, settlements: list[Settlement]) -> None:
+    def notify_failed(self, settlements: list[Settlement]) -> None:
         """Complete futures that failed together; those that are not observed are logged in one line."""
-        with self.sender.accumulator.desk.failures.in_one_line():
+        with self.sender.accumulator.context.failures.in_one_line():
             settlements.reverse()
             while settlements:  # frees each one, and with it its futures, once it is completed
                 self._complete(settlements.pop())
@@ -360,7 +360,7 @@ class SenderLoop:
                 state.looked(sender.accumulator.ready_at(node))
             next_look = sender.next_look()
         if settlements:
-            self.tell_given_up(settlements)
+            self.notify_failed(settlements)
         for connection, works in requests:
             self._send_all(connection, works)
         self._follow_up(now, next_look)
@@ -547,7 +547,7 @@ class SenderLoop:
     def _no_producer_id(self, error: KafkaError) -> None:
         with self._lock:
             settlements = self.sender.no_producer_id(error)
-        self.tell_given_up(settlements)
+        self.notify_failed(settlements)
 
 
 def request_of(work: ProduceWork, sealed: list[memoryview], config: ProducerConfig) -> ProduceRequest:

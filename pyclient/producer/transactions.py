@@ -167,7 +167,7 @@ class Transactions:
             self._raise_failure()
         finally:
             if self.manager.state is not state:
-                self._sender.accumulator.desk.failures.take()  # this call has raised, or an abort was wanted
+                self._sender.accumulator.context.failures.take()  # this call has raised, or an abort was wanted
 
     async def _until_initialized(self, timeout: float | None, what: str) -> None:
         await self._until(lambda: self.manager.state not in _INITIALIZING, timeout, what)

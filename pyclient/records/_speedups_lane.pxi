@@ -16,7 +16,7 @@ cdef class SendLane:
     cdef public list records  # in flight, in order
     cdef Py_ssize_t _depth
     cdef public object owner
-    cdef object _handle_type, _delivery_type, _desk, _desk_locked, _callbacks, _pending, _delivered
+    cdef object _handle_type, _delivery_type, _context, _context_locked, _callbacks, _pending, _delivered
     cdef double _delivery_timeout, _request_timeout, _until, _next_look
     cdef bint _idempotent
     cdef object _topic, _partition, _request, _version, _read
@@ -39,13 +39,13 @@ cdef class SendLane:
     cdef readonly LaneWatch watch
 
     def __init__(
-        self, owner, desk, handle_type, delivery_type, pending, delivered, *, idempotent, delivery_timeout,
+        self, owner, context, handle_type, delivery_type, pending, delivered, *, idempotent, delivery_timeout,
         request_timeout, largest, depth, latency_bounds_ms,
     ):
         self.owner = owner
         self.records, self._depth = [], depth
         self._handle_type, self._delivery_type = handle_type, delivery_type
-        self._desk, self._desk_locked, self._callbacks = desk, desk.lock.locked, desk.callbacks
+        self._context, self._context_locked, self._callbacks = context, context.lock.locked, context.callbacks
         self._pending, self._delivered = pending, delivered
         self._idempotent = idempotent
         self._delivery_timeout, self._request_timeout = delivery_timeout, request_timeout
@@ -186,7 +186,7 @@ cdef class SendLane:
         delivery = <BatchOutcome>(
             (<PyTypeObject*>self._delivery_type).tp_new(<type>self._delivery_type, <PyObject*>NO_ARGUMENTS, NULL)
         )
-        delivery.topic, delivery.partition, delivery.desk = self._topic, self._partition, self._desk
+        delivery.topic, delivery.partition, delivery.context = self._topic, self._partition, self._context
         delivery._state = self._pending
         delivery.base_offset = delivery.log_append_time_ms = -1
         delivery.parts = delivery.starts = NO_ARGUMENTS
@@ -341,7 +341,7 @@ cdef class SendLane:
         """Return True if completing the records in flight runs no Python code but `wake`: Ctrl-C may interrupt any."""
         cdef LaneRecord record
         cdef BatchOutcome delivery
-        if self._desk_locked():
+        if self._context_locked():
             return False
         for record in self.records:
             delivery = <BatchOutcome>record.delivery
@@ -364,13 +364,13 @@ cdef class SendLane:
         cdef object waiters = None
         cdef bint collects
         # Another thread is adding a callback or a waiter, or the callback thread is not running yet.
-        if self._desk_locked() or (delivery.callbacks and self._callbacks.post is None):
-            self._desk.untold[delivery] = None
+        if self._context_locked() or (delivery.callbacks and self._callbacks.post is None):
+            self._context.unnotified[delivery] = None
             self.taken_off(record, now)
             try:
                 delivery.deliver(1, base_offset, log_append_time_ms)
             finally:
-                self._desk.told(delivery)
+                self._context.notified(delivery)
             return 0
         collects = PyGC_Disable()
         try:

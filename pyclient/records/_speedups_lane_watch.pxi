@@ -127,7 +127,7 @@ cdef class LaneWatch:
         cdef int64_t turn
         cdef bint collects = PyGC_Disable()
         try:
-            if not self.is_possible() or self._lane._desk_locked():
+            if not self.is_possible() or self._lane._context_locked():
                 return None
             for record in self._lane.records:
                 if record.delivery is outcome:

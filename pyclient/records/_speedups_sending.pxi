@@ -197,7 +197,7 @@ cdef class BatchOutcome:
     cdef public int64_t base_offset
     cdef public int64_t log_append_time_ms
     cdef public Py_ssize_t count
-    cdef public object desk, error, record_errors, failure, parts, starts, _waiters
+    cdef public object context, error, record_errors, failure, parts, starts, _waiters
     cdef public list callbacks  # three items each: record index, callback, its argument; None once taken
     cdef object _state
     cdef bint _delivered

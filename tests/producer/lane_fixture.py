@@ -13,7 +13,7 @@ from typing import Any
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.callbacks import CallbackThread
-from pyclient.producer.delivery import Delivery, DeliveryDesk, State
+from pyclient.producer.delivery import Delivery, DeliveryContext, State
 from pyclient.producer.futures import DeliveryFuture
 from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.metrics import LATENCY_BOUNDS_MS
@@ -45,9 +45,9 @@ class LaneFixture:
         self.far.settimeout(30)
         self.events: list[Any] = []
         callbacks = CallbackThread("test")
-        self.desk = DeliveryDesk(callbacks, None, SYSTEM_CLOCK)
+        self.context = DeliveryContext(callbacks, None, SYSTEM_CLOCK)
         self.lane = compiled_only("SendLane")(
-            self, self.desk, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
+            self, self.context, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
             idempotent=idempotent, delivery_timeout=120.0, request_timeout=30.0, largest=largest, depth=3,
             latency_bounds_ms=LATENCY_BOUNDS_MS,
         )  # fmt: skip

@@ -8,7 +8,7 @@ import uuid
 from pyclient import errors
 from pyclient.backoff import Backoff
 from pyclient.clock import SYSTEM_CLOCK
-from pyclient.producer.delivery import DeliveryDesk
+from pyclient.producer.delivery import DeliveryContext
 from pyclient.producer.produce_response import PartitionAnswer
 from pyclient.producer.record_accumulator import RecordAccumulator
 from pyclient.producer.sender import Sender, SenderConfig
@@ -22,9 +22,9 @@ class SenderFixture:
 
     def __init__(self, leaders=(1,), **options):
         self.now = 100.0
-        desk = DeliveryDesk(None, None, SYSTEM_CLOCK)
+        context = DeliveryContext(None, None, SYSTEM_CLOCK)
         self.accumulator = RecordAccumulator(
-            desk, random.Random(1), batch_size=1000, buffer_memory=100_000, linger=0.0, delivery_timeout=60.0
+            context, random.Random(1), batch_size=1000, buffer_memory=100_000, linger=0.0, delivery_timeout=60.0
         )
         given = {
             "idempotent": True, "max_in_flight": 5, "max_request_size": 10_000, "retries": 1000,

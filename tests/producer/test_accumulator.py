@@ -9,7 +9,7 @@ import pytest
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.buffer_pool import Waiter
-from pyclient.producer.delivery import DeliveryDesk
+from pyclient.producer.delivery import DeliveryContext
 from pyclient.producer.record_accumulator import NEVER, NO_LEADER, RecordAccumulator
 
 TOPIC_ID = uuid.UUID(int=1)
@@ -20,9 +20,9 @@ class AccumulatorFixture:
 
     def __init__(self, **options):
         self.now = 100.0
-        desk = DeliveryDesk(None, None, SYSTEM_CLOCK)
+        context = DeliveryContext(None, None, SYSTEM_CLOCK)
         given = {"batch_size": 200, "buffer_memory": 10_000, "linger": 1.0, "delivery_timeout": 60.0} | options
-        self.accumulator = RecordAccumulator(desk, random.Random(1), **given)
+        self.accumulator = RecordAccumulator(context, random.Random(1), **given)
         self.lead([1, 1, 2])
 
     def lead(self, leaders, topic_id=TOPIC_ID):

@@ -8,7 +8,7 @@ import pytest
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.callbacks import CallbackThread
-from pyclient.producer.delivery import Delivery, DeliveryDesk, State
+from pyclient.producer.delivery import Delivery, DeliveryContext, State
 
 
 def test_the_callback_thread_starts_late_keeps_order_and_ends():
@@ -27,12 +27,12 @@ def test_the_callback_thread_starts_late_keeps_order_and_ends():
 
 
 def test_waiters_are_woken_without_a_callback_thread(monkeypatch):
-    desk = DeliveryDesk(CallbackThread("test"), None, SYSTEM_CLOCK)
+    context = DeliveryContext(CallbackThread("test"), None, SYSTEM_CLOCK)
 
     def none_left(*_):
         raise RuntimeError("can't start new thread")
 
-    first, second = Delivery(desk, "t", 0), Delivery(desk, "t", 0)
+    first, second = Delivery(context, "t", 0), Delivery(context, "t", 0)
     told, ran = [], []
     first.add_callback(0, ran.append, "first")
     first.when_done(0, lambda: told.append(first.state))
@@ -43,7 +43,7 @@ def test_waiters_are_woken_without_a_callback_thread(monkeypatch):
     assert told == [State.DELIVERED] and ran == []
     second.add_callback(0, ran.append, "second")
     second.deliver(1, 1)
-    assert desk.callbacks.wait(30) and ran == ["first", "second"] and desk.callbacks.stop(30)
+    assert context.callbacks.wait(30) and ran == ["first", "second"] and context.callbacks.stop(30)
 
 
 def test_callbacks_without_a_thread_run_at_close(monkeypatch):

@@ -6,7 +6,7 @@ import threading
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.callbacks import CallbackThread
-from pyclient.producer.delivery import Delivery, DeliveryDesk
+from pyclient.producer.delivery import Delivery, DeliveryContext
 from pyclient.producer.futures import DeliveryFuture
 
 BATCHES = 300
@@ -15,8 +15,8 @@ THREADS = 4
 
 def test_callbacks_added_while_batches_are_completed_are_each_called_once(switching):
     runner = CallbackThread("test-callbacks")
-    desk = DeliveryDesk(runner, None, SYSTEM_CLOCK)
-    deliveries = [Delivery(desk, "t", 0) for _ in range(BATCHES)]
+    context = DeliveryContext(runner, None, SYSTEM_CLOCK)
+    deliveries = [Delivery(context, "t", 0) for _ in range(BATCHES)]
     ready, called, wrong = threading.Barrier(THREADS + 1), [], []
 
     def add(thread):

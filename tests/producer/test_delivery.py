@@ -13,7 +13,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.clock import SYSTEM_CLOCK
-from pyclient.producer.delivery import Delivery, DeliveryDesk, State
+from pyclient.producer.delivery import Delivery, DeliveryContext, State
 from pyclient.producer.futures import BatchFuture, DeliveryFuture, Span
 from pyclient.types import RecordMetadata
 from tests.producer.parts import waiters_of
@@ -29,16 +29,16 @@ class Immediately:
 
 
 @pytest.fixture
-def desk():
-    return DeliveryDesk(Immediately(), None, SYSTEM_CLOCK)
+def context():
+    return DeliveryContext(Immediately(), None, SYSTEM_CLOCK)
 
 
 def futures(delivery, count):
     return [DeliveryFuture(delivery, index, 1000 + index) for index in range(count)]
 
 
-def test_a_delivered_batch_gives_each_future_its_own_place(desk):
-    delivery = Delivery(desk, "t", 3)
+def test_a_delivered_batch_gives_each_future_its_own_place(context):
+    delivery = Delivery(context, "t", 3)
     first, second = futures(delivery, 2)
     assert not first.done() and repr(first) == "<DeliveryFuture t-3 pending>"
     assert delivery.deliver(2, 40)
@@ -46,28 +46,28 @@ def test_a_delivered_batch_gives_each_future_its_own_place(desk):
     assert repr(second) == "<DeliveryFuture t-3 offset=41>"
 
 
-def test_log_append_time_replaces_the_records_timestamp(desk):
-    delivery = Delivery(desk, "t", 0)
+def test_log_append_time_replaces_the_records_timestamp(context):
+    delivery = Delivery(context, "t", 0)
     delivery.deliver(1, 5, 9999)
     assert futures(delivery, 1)[0].result(0).timestamp_ms == 9999
 
 
-def test_an_unknown_offset_stays_unknown(desk):
-    delivery = Delivery(desk, "t", 0)
+def test_an_unknown_offset_stays_unknown(context):
+    delivery = Delivery(context, "t", 0)
     delivery.deliver(2, -1)
     assert futures(delivery, 2)[1].result(0).offset == -1
 
 
-def test_a_batch_completes_once(desk):
-    delivery = Delivery(desk, "t", 0)
+def test_a_batch_completes_once(context):
+    delivery = Delivery(context, "t", 0)
     assert delivery.fail(1, errors.DeliveryTimeout("late"))
     assert not delivery.deliver(1, 5) and not delivery.fail(1, errors.ClosedError("again"))
     with pytest.raises(errors.DeliveryTimeout):
         futures(delivery, 1)[0].result(0)
 
 
-def test_error_is_copied_each_time_with_its_attributes(desk):
-    delivery = Delivery(desk, "t", 0)
+def test_error_is_copied_each_time_with_its_attributes(context):
+    delivery = Delivery(context, "t", 0)
     original = errors.NotLeaderOrFollower("moved")
     original.maybe_persisted = True
     original.__cause__ = ValueError("why")
@@ -78,22 +78,22 @@ def test_error_is_copied_each_time_with_its_attributes(desk):
     assert type(first) is errors.NotLeaderOrFollower and first.__cause__ is original.__cause__
 
 
-def test_records_may_fail_each_for_its_own_reason(desk):
-    delivery = Delivery(desk, "t", 0)
+def test_records_may_fail_each_for_its_own_reason(context):
+    delivery = Delivery(context, "t", 0)
     delivery.fail(3, errors.InvalidRecord("the batch"), {1: errors.InvalidRecord("this one")})
     assert [str(future.exception(0)) for future in futures(delivery, 3)] == ["the batch", "this one", "the batch"]
 
 
 @pytest.mark.parametrize("use", [pickle.dumps, copy.deepcopy])
-def test_future_cannot_be_pickled(desk, use):
-    delivery = Delivery(desk, "t", 0)
-    for future in (DeliveryFuture(delivery, 0, 5), BatchFuture(desk, 1, [Span(delivery, 0, [0], 5)])):
+def test_future_cannot_be_pickled(context, use):
+    delivery = Delivery(context, "t", 0)
+    for future in (DeliveryFuture(delivery, 0, 5), BatchFuture(context, 1, [Span(delivery, 0, [0], 5)])):
         with pytest.raises(TypeError, match=r"its future cannot be pickled: pass on what result\(\) returns"):
             use(future)
 
 
-def test_wait_ends_after_its_timeout(desk):
-    (future,) = futures(Delivery(desk, "t", 0), 1)
+def test_wait_ends_after_its_timeout(context):
+    (future,) = futures(Delivery(context, "t", 0), 1)
     for timeout, told in ((0, "is not confirmed yet"), (0.01, "was not .* 0.01 s")):
         with pytest.raises(
             errors.KafkaTimeout, match=rf"t-0: the record {told}; .* wait longer, or check .* health\(\)"
@@ -102,8 +102,8 @@ def test_wait_ends_after_its_timeout(desk):
     assert not waiters_of(future.batch)
 
 
-def test_many_threads_wait_for_one_batch(desk):
-    delivery = Delivery(desk, "t", 0)
+def test_many_threads_wait_for_one_batch(context):
+    delivery = Delivery(context, "t", 0)
     results = []
     threads = [threading.Thread(target=lambda f=f: results.append(f.result(20))) for f in futures(delivery, 8)]
     for thread in threads:
@@ -114,8 +114,8 @@ def test_many_threads_wait_for_one_batch(desk):
     assert sorted(result.offset for result in results) == list(range(100, 108))
 
 
-def test_future_can_be_awaited_on_any_loop(desk):
-    delivery = Delivery(desk, "t", 0)
+def test_future_can_be_awaited_on_any_loop(context):
+    delivery = Delivery(context, "t", 0)
 
     async def main():
         waiting = [asyncio.ensure_future(_await(future)) for future in futures(delivery, 3)]
@@ -135,8 +135,8 @@ async def _await(future):
     return await future
 
 
-def test_cancelled_await_removes_its_waiter(desk):
-    delivery = Delivery(desk, "t", 0)
+def test_cancelled_await_removes_its_waiter(context):
+    delivery = Delivery(context, "t", 0)
 
     async def main():
         with pytest.raises(TimeoutError):
@@ -150,15 +150,15 @@ def test_cancelled_await_removes_its_waiter(desk):
 
 def test_blocking_the_loop_that_delivers_is_an_error_and_no_deadlock():
     async def main():
-        desk = DeliveryDesk(Immediately(), asyncio.get_running_loop(), SYSTEM_CLOCK)
+        context = DeliveryContext(Immediately(), asyncio.get_running_loop(), SYSTEM_CLOCK)
         with pytest.raises(RuntimeError, match="use `await future`"):
-            futures(Delivery(desk, "t", 0), 1)[0].result()
+            futures(Delivery(context, "t", 0), 1)[0].result()
 
     asyncio.run(main())
 
 
-def test_a_concurrent_future_has_the_same_outcome(desk):
-    good, bad = Delivery(desk, "t", 0), Delivery(desk, "t", 0)
+def test_a_concurrent_future_has_the_same_outcome(context):
+    good, bad = Delivery(context, "t", 0), Delivery(context, "t", 0)
     first = futures(good, 1)[0].to_concurrent()
     second = futures(bad, 1)[0].to_concurrent()
     good.deliver(1, 4)
@@ -167,8 +167,8 @@ def test_a_concurrent_future_has_the_same_outcome(desk):
     assert futures(good, 1)[0].to_concurrent().result(0).offset == 4
 
 
-def test_callbacks_get_their_future_before_and_after_the_outcome(desk):
-    delivery, seen = Delivery(desk, "t", 0), []
+def test_callbacks_get_their_future_before_and_after_the_outcome(context):
+    delivery, seen = Delivery(context, "t", 0), []
     first, second = futures(delivery, 2)
     first.add_done_callback(seen.append)
     assert seen == []
@@ -180,17 +180,17 @@ def test_callbacks_get_their_future_before_and_after_the_outcome(desk):
 # -- splits
 
 
-def test_split_batch_completes_with_its_parts(desk):
-    whole = Delivery(desk, "t", 0)
+def test_split_batch_completes_with_its_parts(context):
+    whole = Delivery(context, "t", 0)
     every, seen = futures(whole, 5), []
     for future in every:
         future.add_done_callback(lambda future: seen.append(future.index))
-    left, right = Delivery(desk, "t", 0, 2), Delivery(desk, "t", 0, 3)
+    left, right = Delivery(context, "t", 0, 2), Delivery(context, "t", 0, 3)
     whole.split([0, 2], [left, right])
     assert whole.state is State.SPLIT and whole.pending() is left
     right.deliver(3, 70)
     assert seen == [2, 3, 4] and whole.pending() is left
-    a, b = Delivery(desk, "t", 0, 1), Delivery(desk, "t", 0, 1)
+    a, b = Delivery(context, "t", 0, 1), Delivery(context, "t", 0, 1)
     left.split([0, 1], [a, b])
     a.deliver(1, 60)
     b.fail(1, errors.MessageTooLarge("too large"))
@@ -198,13 +198,13 @@ def test_split_batch_completes_with_its_parts(desk):
     assert [(future.exception(0) and "x") or future.result(0).offset for future in every] == [60, "x", 70, 71, 72]
 
 
-def test_waiter_of_a_split_batch_waits_for_its_part(desk):
-    whole, results = Delivery(desk, "t", 0), []
+def test_waiter_of_a_split_batch_waits_for_its_part(context):
+    whole, results = Delivery(context, "t", 0), []
     future = futures(whole, 4)[3]
     thread = threading.Thread(target=lambda: results.append(future.result(20)))
     thread.start()
     until(lambda: waiters_of(whole))
-    left, right = Delivery(desk, "t", 0, 2), Delivery(desk, "t", 0, 2)
+    left, right = Delivery(context, "t", 0, 2), Delivery(context, "t", 0, 2)
     whole.split([0, 2], [left, right])
     left.deliver(2, 0)
     assert not results
@@ -216,22 +216,22 @@ def test_waiter_of_a_split_batch_waits_for_its_part(desk):
 # -- unobserved failures
 
 
-def test_failures_count_until_they_are_observed(desk):
-    delivery = Delivery(desk, "t", 0)
+def test_failures_count_until_they_are_observed(context):
+    delivery = Delivery(context, "t", 0)
     every = futures(delivery, 5)
     delivery.fail(5, errors.DeliveryTimeout("late"))
     every[1].exception(0)
     with pytest.raises(errors.DeliveryTimeout):
         every[3].result(0)
-    count, first = desk.failures.take()
+    count, first = context.failures.take()
     assert count == 3 and isinstance(first, errors.DeliveryTimeout)
-    assert desk.failures.take() is None
+    assert context.failures.take() is None
 
 
-def test_last_future_of_a_batch_logs_unobserved_failures(desk, caplog):
+def test_last_future_of_a_batch_logs_unobserved_failures(context, caplog):
     every = []
     for number in range(3):
-        delivery = Delivery(desk, "t", number)
+        delivery = Delivery(context, "t", number)
         every.append(futures(delivery, 2))
         delivery.fail(2, errors.DeliveryTimeout(f"late {number}"))
     del delivery
@@ -247,15 +247,15 @@ def test_last_future_of_a_batch_logs_unobserved_failures(desk, caplog):
         "2 records were",
     ]
     assert "t-0" in caplog.text and "late 0" in caplog.text
-    count, first = desk.failures.take()
+    count, first = context.failures.take()
     assert count == 3 and str(first) == "late 0"
 
 
-def test_batches_failed_together_are_logged_in_one_line(desk, caplog):
-    with caplog.at_level(logging.ERROR), desk.failures.in_one_line():
+def test_batches_failed_together_are_logged_in_one_line(context, caplog):
+    with caplog.at_level(logging.ERROR), context.failures.in_one_line():
         for number in (2, 0, 1, 0):
-            with desk.failures.in_one_line():  # the outermost context logs
-                every = futures(delivery := Delivery(desk, "t", number), 2)
+            with context.failures.in_one_line():  # the outermost context logs
+                every = futures(delivery := Delivery(context, "t", number), 2)
                 delivery.fail(2, errors.DeliveryTimeout(f"late {number}"))
                 del every, delivery
         gc.collect()
@@ -263,10 +263,10 @@ def test_batches_failed_together_are_logged_in_one_line(desk, caplog):
     (line,) = caplog.messages
     assert line.startswith("8 records were not delivered to t-2 and 2 other partitions, and the result was not checked")
     assert line.endswith("the first error: DeliveryTimeout('late 2')")
-    count, first = desk.failures.take()
+    count, first = context.failures.take()
     assert count == 8 and str(first) == "late 2"
     with caplog.at_level(logging.ERROR):
-        delivery = Delivery(desk, "t", 5)
+        delivery = Delivery(context, "t", 5)
         delivery.fail(1, errors.DeliveryTimeout("late again"))
         del delivery
         gc.collect()
@@ -275,11 +275,11 @@ def test_batches_failed_together_are_logged_in_one_line(desk, caplog):
     ]
 
 
-def test_failures_raised_by_flush_are_not_logged_again(desk, caplog):
-    delivery = Delivery(desk, "t", 0)
+def test_failures_raised_by_flush_are_not_logged_again(context, caplog):
+    delivery = Delivery(context, "t", 0)
     every = futures(delivery, 1)
     delivery.fail(1, errors.DeliveryTimeout("late"))
-    assert desk.failures.take() is not None
+    assert context.failures.take() is not None
     del every, delivery
     gc.collect()
     assert not caplog.records
@@ -288,10 +288,10 @@ def test_failures_raised_by_flush_are_not_logged_again(desk, caplog):
 # -- one future for many
 
 
-def test_batch_future_is_indexed_by_position(desk):
-    first, second, third = (Delivery(desk, "t", number) for number in range(3))
+def test_batch_future_is_indexed_by_position(context):
+    first, second, third = (Delivery(context, "t", number) for number in range(3))
     outcome = BatchFuture(
-        desk,
+        context,
         6,
         [Span(first, 10, [0, 2, 5], [0, 20, 50]), Span(second, 0, [1, 3], 7), Span(third, 0, [4], 8)],
     )
@@ -310,10 +310,10 @@ def test_batch_future_is_indexed_by_position(desk):
         outcome[6]
 
 
-def test_a_batch_future_follows_splits(desk):
-    whole = Delivery(desk, "t", 0)
-    outcome = BatchFuture(desk, 4, [Span(whole, 1, range(4), 0)])
-    left, right = Delivery(desk, "t", 0, 3), Delivery(desk, "t", 0, 2)
+def test_a_batch_future_follows_splits(context):
+    whole = Delivery(context, "t", 0)
+    outcome = BatchFuture(context, 4, [Span(whole, 1, range(4), 0)])
+    left, right = Delivery(context, "t", 0, 3), Delivery(context, "t", 0, 2)
     whole.split([0, 3], [left, right])
     right.deliver(2, 50)
     assert (outcome.delivered, outcome.done()) == (2, False)
@@ -321,9 +321,9 @@ def test_a_batch_future_follows_splits(desk):
     assert outcome.offsets == [41, 42, 50, 51] and len(outcome.result(0)) == 4
 
 
-def test_a_batch_future_waits_calls_back_and_is_awaited(desk):
-    first, second = Delivery(desk, "t", 0), Delivery(desk, "t", 1)
-    outcome = BatchFuture(desk, 4, [Span(first, 0, range(2), 0), Span(second, 0, range(2, 4), 0)])
+def test_a_batch_future_waits_calls_back_and_is_awaited(context):
+    first, second = Delivery(context, "t", 0), Delivery(context, "t", 1)
+    outcome = BatchFuture(context, 4, [Span(first, 0, range(2), 0), Span(second, 0, range(2, 4), 0)])
     seen, concurrent = [], outcome.to_concurrent()
     outcome.add_done_callback(seen.append)
     with pytest.raises(errors.KafkaTimeout, match="2 delivered, 0 failed, 2 pending"):

@@ -21,7 +21,7 @@ def test_flush_waits_for_deliveries_not_yet_notified(
     cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch, linger_ms: int
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=linger_ms) as producer:
-        desk, submit = core_of(producer).desk, CallbackThread.submit
+        context, submit = core_of(producer).context, CallbackThread.submit
         for _ in range(3):  # with linger 0, the last one of these finds everything at rest
             producer.send(topic, b"first", partition=0).result(60)
         called: list[Any] = []
@@ -42,8 +42,8 @@ def test_flush_waits_for_deliveries_not_yet_notified(
         waiting = threading.Thread(target=flush)
         waiting.start()
         try:
-            until(lambda: waiters_of(desk) or not waiting.is_alive())
+            until(lambda: waiters_of(context) or not waiting.is_alive())
         finally:
             go_on.set()
             waiting.join(60)
-        assert seen == [True] and not desk.untold
+        assert seen == [True] and not context.unnotified

@@ -46,7 +46,7 @@ def test_flush_with_timeout_0_raises_while_a_callback_runs(cluster: EmbeddedClus
         future = producer.send(topic, b"x", partition=0, on_delivery=lambda _: (entered.set(), go_on.wait(PATIENCE)))
         try:
             assert entered.wait(PATIENCE)
-            until(lambda: not core_of(producer).desk.untold)
+            until(lambda: not core_of(producer).context.unnotified)
             with pytest.raises(errors.KafkaTimeout, match="callbacks took longer than 0 s"):
                 producer.flush(0)
         finally:

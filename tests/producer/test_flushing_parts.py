@@ -51,7 +51,7 @@ def test_late_flush_waits_for_the_callbacks_of_the_last_part(
         with cluster.faults.fail("Produce", errors.MessageTooLarge, topic=topic, times=1):
             flushing.start()
             try:
-                until(lambda: waiters_of(core.desk) or not flushing.is_alive())
+                until(lambda: waiters_of(core.context) or not flushing.is_alive())
             finally:
                 go_on.set()
                 flushing.join(PATIENCE)
@@ -60,12 +60,12 @@ def test_late_flush_waits_for_the_callbacks_of_the_last_part(
 
 
 def test_callbacks_of_all_parts_have_run_when_flush_returns(make: Any, cluster: EmbeddedCluster, topic: str) -> None:
-    face = make(linger_ms=60_000)
-    face.send(topic, b"first", partition=0)
-    face.flush()
+    client = make(linger_ms=60_000)
+    client.send(topic, b"first", partition=0)
+    client.flush()
     called: list[Any] = []
-    futures = [face.send(topic, b"x", partition=0, on_delivery=called.append) for _ in range(8)]
+    futures = [client.send(topic, b"x", partition=0, on_delivery=called.append) for _ in range(8)]
     with cluster.faults.fail("Produce", errors.MessageTooLarge, topic=topic, times=3):
-        face.flush()
+        client.flush()
         assert called == futures
-    assert face.metrics()["batches_split"] == 3
+    assert client.metrics()["batches_split"] == 3

@@ -61,7 +61,7 @@ def test_plain_response_completes_the_record_and_its_callback() -> None:
         fixture.lane.stop()
         [(_, number, size, last, longest, buckets)] = fixture.events
         assert (number, size, sum(buckets)) == (1, 61 + 8, 1) and 0 <= longest < last
-        fixture.desk.callbacks.stop(30)  # type: ignore[attr-defined]
+        fixture.context.callbacks.stop(30)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def collected_all_the_time() -> Iterator[None]:
 @contextmanager
 def watching(fixture: LaneFixture, calls: queue.SimpleQueue[Any]) -> Iterator[threading.Thread]:
     """A thread waits at the socket as the one does that runs callbacks, whose queue `calls` is."""
-    fixture.desk.callbacks.post = calls.put  # type: ignore[attr-defined]
+    fixture.context.callbacks.post = calls.put  # type: ignore[attr-defined]
     with at_the_socket(fixture, lambda: fixture.lane.watch.for_calls(calls)) as thread:
         yield thread
 

@@ -39,7 +39,7 @@ def waiting(fixture: LaneFixture, work: Callable[[], Any]) -> Iterator[list[Any]
 def callbacks_go_to(fixture: LaneFixture) -> queue.SimpleQueue[Any]:
     """Queue the callbacks of the lane's records here, as if the callback thread had started."""
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    fixture.desk.callbacks.post = calls.put  # type: ignore[attr-defined]
+    fixture.context.callbacks.post = calls.put  # type: ignore[attr-defined]
     return calls
 
 
@@ -176,7 +176,7 @@ def test_callbacks_are_queued_and_the_reading_thread_runs_them(fixture: LaneFixt
 
 
 BUSY = {
-    "somebody registers": lambda fixture, other: fixture.desk.lock.acquire(),
+    "somebody registers": lambda fixture, other: fixture.context.lock.acquire(),
     "another thread waits": lambda fixture, other: other.batch.when_done(0, lambda: None),
     "a first callback": lambda fixture, other: other.add_done_callback(fixture.events.append),
 }
@@ -191,8 +191,8 @@ def test_main_thread_leaves_python_code_to_the_loop(
         busy(fixture, other)
         fixture.far.sendall(fixture.answer())
         assert loop_is_told(fixture, PATIENCE)
-        if fixture.desk.lock.locked():
-            fixture.desk.lock.release()
+        if fixture.context.lock.locked():
+            fixture.context.lock.release()
         until(lambda: returned)
     assert returned == [False] and not other.done()
     fixture.reader()

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pyclient import errors
 from pyclient.backoff import Backoff
 from pyclient.clock import SYSTEM_CLOCK
-from pyclient.producer.delivery import DeliveryDesk, Settlement, State
+from pyclient.producer.delivery import DeliveryContext, Settlement, State
 from pyclient.producer.futures import DeliveryFuture
 from pyclient.producer.produce_response import PartitionAnswer
 from pyclient.producer.record_accumulator import RecordAccumulator
@@ -34,9 +34,9 @@ class Immediately:
             callback(argument)
 
 
-def make(desk, *, idempotent, timeout, max_in_flight=5, memory=8192):
+def make(context, *, idempotent, timeout, max_in_flight=5, memory=8192):
     accumulator = RecordAccumulator(
-        desk, random.Random(1), batch_size=BATCH_SIZE, buffer_memory=memory, linger=0.1, delivery_timeout=timeout
+        context, random.Random(1), batch_size=BATCH_SIZE, buffer_memory=memory, linger=0.1, delivery_timeout=timeout
     )
     sender = Sender(
         accumulator,
@@ -68,9 +68,9 @@ class ProducerMachine(RuleBasedStateMachine):
     @initialize(sequence=st.sampled_from([0, 2**31 - 3]), epoch=st.sampled_from([0, 32_766]))
     def begin(self, sequence, epoch):
         self.now = 100.0
-        self.desk = DeliveryDesk(Immediately(), None, SYSTEM_CLOCK)
+        self.context = DeliveryContext(Immediately(), None, SYSTEM_CLOCK)
         self.accumulator, self.sender = make(
-            self.desk, idempotent=self.idempotent, timeout=self.timeout, max_in_flight=self.max_in_flight
+            self.context, idempotent=self.idempotent, timeout=self.timeout, max_in_flight=self.max_in_flight
         )
         self.total = self.accumulator.pool.available
         self.replicas = [Replica() for _ in range(PARTITIONS)]
@@ -327,7 +327,7 @@ class ProducerMachine(RuleBasedStateMachine):
                 order = {one[0]: number for number, one in enumerate(sent) if self._keeps_its_place(one)}
                 first_places = [order[value] for value in dict.fromkeys(log) if value in order]
                 assert first_places == sorted(first_places), "the log keeps the order of the calls"
-        self.desk.failures.take()
+        self.context.failures.take()
 
     def _keeps_its_place(self, sent):
         """Return True if a record in the log must be at the place of its call."""

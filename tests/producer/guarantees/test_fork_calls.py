@@ -55,7 +55,7 @@ def outcome(call):
     return repr(result)
 
 def in_a_child(producer):
-    with core_of(producer).lock, core_of(producer).desk.lock:  # as by threads that the child does not have
+    with core_of(producer).lock, core_of(producer).context.lock:  # as by threads that the child does not have
         child = os.fork()
         if not child:
             signal.alarm(30)  # what waits for ever fails
@@ -75,8 +75,8 @@ async def with_async():
         in_a_child(producer)
         await producer.send(topic, b"1", partition=0)
 
-servers, topic, face = sys.argv[1:]
-with_sync() if face == "sync" else asyncio.run(with_async())
+servers, topic, client = sys.argv[1:]
+with_sync() if client == "sync" else asyncio.run(with_async())
 """
 
 REFUSED = (
@@ -85,41 +85,41 @@ REFUSED = (
     "init_transactions", "begin_transaction", "commit_transaction", "abort_transaction", "send_offsets_to_transaction",
     "transaction", "send after close",
 )  # fmt: skip
-FACES = {"sync": Producer, "async": AsyncProducer}
-CALLS = [(face, call) for face in FACES for call in REFUSED] + [("async", "start")]
+CLIENTS = {"sync": Producer, "async": AsyncProducer}
+CALLS = [(client, call) for client in CLIENTS for call in REFUSED] + [("async", "start")]
 
 
 @pytest.fixture(scope="module")
 def outcomes(cluster):
-    """`outcomes(face)` returns the outcome of each call in a forked child; only the parent's records are in the log."""
+    """`outcomes(client)` returns the outcome of each call in a forked child; only the parent's records are in the log."""
     known = {}
 
-    def of(face):
-        if face not in known:
-            topic = f"forked-{face}"
-            known[face] = json.loads(run(CHILD, cluster.bootstrap_servers, topic, face, said=""))
+    def of(client):
+        if client not in known:
+            topic = f"forked-{client}"
+            known[client] = json.loads(run(CHILD, cluster.bootstrap_servers, topic, client, said=""))
             assert [record.value for record in read_log(cluster.bootstrap_servers, topic)[0]] == [b"0", b"1"]
-        return known[face]
+        return known[client]
 
     return of
 
 
-@pytest.mark.parametrize(("face", "call"), CALLS, ids=lambda part: part.replace(" ", "_"))
-def test_a_call_in_a_child_is_refused(outcomes, face, call):
+@pytest.mark.parametrize(("client", "call"), CALLS, ids=lambda part: part.replace(" ", "_"))
+def test_a_call_in_a_child_is_refused(outcomes, client, call):
     """Also with locks held by the parent's threads; a coroutine is refused before it first waits."""
-    assert outcomes(face)[call] == "ForkError"
+    assert outcomes(client)[call] == "ForkError"
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_close_in_a_child_does_nothing(outcomes, face):
-    assert outcomes(face)["close"] == "None"
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_close_in_a_child_does_nothing(outcomes, client):
+    assert outcomes(client)["close"] == "None"
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_fork_calls_cover_every_public_method(face):
-    kind = FACES[face]
+@pytest.mark.parametrize("client", CLIENTS)
+def test_fork_calls_cover_every_public_method(client):
+    kind = CLIENTS[client]
     public = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
-    assert public - {call for of, call in CALLS if of == face} == {"after_fork", "close"}
+    assert public - {call for of, call in CALLS if of == client} == {"after_fork", "close"}
 
 
 def test_exit_of_a_child_leaves_its_parents_producer_open(cluster, topic, log):

@@ -188,7 +188,7 @@ def refused(*futures):
 
 def in_a_child(producer, *futures):
     futures[-1].add_done_callback(lambda future: None)
-    with core_of(producer).desk.lock, core_of(producer).lock:  # as by threads that the child does not have
+    with core_of(producer).context.lock, core_of(producer).lock:  # as by threads that the child does not have
         child = os.fork()
         if not child:
             refused(*futures)
