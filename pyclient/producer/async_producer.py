@@ -31,8 +31,8 @@ from pyclient.producer.core import ProducerCore
 from pyclient.producer.engine import EXIT_SECONDS
 from pyclient.producer.futures import BatchFuture, DeliveryFuture
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
-from pyclient.producer.lanes import lanes_of
 from pyclient.producer.lock import call_after_fork
+from pyclient.producer.partition_slices import slices_of
 from pyclient.producer.record_accumulator import ATOMIC_APPEND, TopicQueues
 from pyclient.producer.send_many import TOPIC_UNKNOWN, BulkAppend, SentRows, records_of
 from pyclient.producer.transactions import Transactions, group_of, offsets_of
@@ -229,7 +229,7 @@ class AsyncProducer(RecordAppender):
             return sent.future()
         rows = columns_of(core, topic, given)
         queues = await self._learn(topic, given.highest_partition, deadline)
-        bulk = BulkAppend(core, topic, lanes_of(core, queues, given, rows), len(rows), engine.keep_pace)
+        bulk = BulkAppend(core, topic, slices_of(core, queues, given, rows), len(rows), engine.keep_pace)
         try:
             while (left := await engine.until(bulk.advance, deadline)) is TOPIC_UNKNOWN:
                 await self._learn(topic, bulk.partition, deadline)

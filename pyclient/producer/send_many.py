@@ -14,7 +14,7 @@ from pyclient.producer.core import ProducerCore
 from pyclient.producer.delivery import Delivery, DeliveryContext
 from pyclient.producer.futures import BatchFuture, DeliveryFuture, Span
 from pyclient.producer.interceptors import ProducerRecord, as_pairs
-from pyclient.producer.lanes import Lane
+from pyclient.producer.partition_slices import PartitionSlice
 from pyclient.producer.producer_batch import ProducerBatch
 from pyclient.producer.record_accumulator import PartitionQueue, TopicQueues
 
@@ -34,15 +34,15 @@ class BulkAppend:
         self,
         core: ProducerCore,
         topic: str,
-        lanes: Iterator[Lane],
+        slices: Iterator[PartitionSlice],
         count: int,
         keep_pace: Callable[[], None] | None = None,
     ) -> None:
         self._core = core
         self._keep_pace = keep_pace
         self._topic = topic
-        self._lanes = lanes
-        self._lane = next(lanes, None)
+        self._slices = slices
+        self._current = next(slices, None)
         self._count = count
         self._spans: list[Span] = []
         self._refused: dict[int, BaseException] = {}
@@ -51,7 +51,7 @@ class BulkAppend:
     @property
     def partition(self) -> int | None:
         """The partition of the next rows; None for the sticky one."""
-        return None if self._lane is None else self._lane.partition
+        return None if self._current is None else self._current.partition
 
     def advance(self, waiter: Waiter) -> object:
         """Append rows; return None when all are done, or the `waiter` if it waits for memory: call again when woken.
@@ -59,14 +59,14 @@ class BulkAppend:
         Return `TOPIC_UNKNOWN` if the topic was forgotten as idle meanwhile: fetch its metadata and call again.
         """
         core = self._core
-        while (lane := self._lane) is not None:
-            while lane.next < lane.count:
+        while (part := self._current) is not None:
+            while part.next < part.count:
                 with core.lock:
                     core.check_accepting()
                     queues = core.topics.get(self._topic)
-                    if queues is None or (lane.partition is not None and lane.partition >= len(queues.queues)):
+                    if queues is None or (part.partition is not None and part.partition >= len(queues.queues)):
                         return TOPIC_UNKNOWN
-                    waiting = self._fill_batches(queues, lane, waiter)
+                    waiting = self._fill_batches(queues, part, waiter)
                 if self._sender_waits:  # outside the lock, which the sender acquires first
                     self._sender_waits = False
                     core.loop.wake()
@@ -74,17 +74,17 @@ class BulkAppend:
                     return waiter
                 if self._keep_pace is not None:
                     self._keep_pace()
-            self._lane = next(self._lanes, None)
+            self._current = next(self._slices, None)
         return None
 
     def give_up(self, error: KafkaError) -> None:
         """Fail the rows that are not appended yet; raise `error` if none was appended."""
         if not self._spans:
             raise error
-        while (lane := self._lane) is not None:
-            for number in range(lane.next, lane.count):
-                self._refused[lane.positions[number]] = error
-            self._lane = next(self._lanes, None)
+        while (part := self._current) is not None:
+            for number in range(part.next, part.count):
+                self._refused[part.positions[number]] = error
+            self._current = next(self._slices, None)
 
     def future(self) -> BatchFuture:
         """Return the future of all rows, appended or refused; raise the first error if none was appended."""
@@ -98,67 +98,67 @@ class BulkAppend:
             self._spans.append(Span(refused, 0, positions, -1))
         return BatchFuture(self._core.context, self._count, self._spans)
 
-    def _fill_batches(self, queues: TopicQueues, lane: Lane, waiter: Waiter) -> bool:
+    def _fill_batches(self, queues: TopicQueues, part: PartitionSlice, waiter: Waiter) -> bool:
         """Fill a few batches under the producer's lock; return True if it must wait for memory.
 
         With one batch at a time both threads would wait for each other at every batch (docs/measurements.md,
         "send_many").
         """
         for _ in range(_TURN):
-            if lane.next == lane.count:
+            if part.next == part.count:
                 break
-            queue = queues.sticky if lane.partition is None else queues.queues[lane.partition]
+            queue = queues.sticky if part.partition is None else queues.queues[part.partition]
             try:
-                if not self._fill_batch(lane, queue, waiter):
+                if not self._fill_batch(part, queue, waiter):
                     return True
             except BaseException as error:
                 self._core.cut_short(queue, error)
                 if not isinstance(error, WRONG_ROW):
                     raise
-                self._refuse(lane, error)
+                self._refuse(part, error)
         return False
 
-    def _fill_batch(self, lane: Lane, queue: PartitionQueue, waiter: Waiter) -> bool:
+    def _fill_batch(self, part: PartitionSlice, queue: PartitionQueue, waiter: Waiter) -> bool:
         """Fill the partition's open batch or a new one, under the lock; return False if it must wait for memory."""
         core = self._core
         if queue.open is not None:
-            self._fill_open(lane, queue, queue.open)
+            self._fill_open(part, queue, queue.open)
             return True
         size = core.accumulator.batch_size
         buffer = core.take_buffer(size, waiter)
-        if buffer is not None and not self._fill_new(lane, queue, buffer):
+        if buffer is not None and not self._fill_new(part, queue, buffer):
             core.accumulator.pool.take_back()  # not even one row fits: it needs a larger buffer
-            size = core.room_for(queue, lane.rows.bound(lane.next))
+            size = core.room_for(queue, part.rows.bound(part.next))
             buffer = core.take_buffer(size, waiter)
             if buffer is not None:
-                self._fill_new(lane, queue, buffer)
+                self._fill_new(part, queue, buffer)
         if buffer is None:
             core.wait_for_buffer(size, waiter)
             return False
         return True
 
-    def _fill_open(self, lane: Lane, queue: PartitionQueue, batch: ProducerBatch) -> None:
+    def _fill_open(self, part: PartitionSlice, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Append rows to the open batch, and close it if it is full then."""
-        builder, lanes = batch.builder, queue.topic.lanes
-        lanes.close(queue.partition)  # blocks other appends, so that the rows are contiguous
+        builder, open_batches = batch.builder, queue.topic.lanes
+        open_batches.close(queue.partition)  # blocks other appends, so that the rows are contiguous
         try:
             first = builder.count
-            went = lane.rows.append_to(builder, lane.next, lane.count)
+            went = part.rows.append_to(builder, part.next, part.count)
         finally:
-            lanes.open(queue.partition, builder)
+            open_batches.open(queue.partition, builder)
         if went:
-            self._appended(lane, batch, first, went)
+            self._appended(part, batch, first, went)
         if builder.full:
             self._core.accumulator.close_open(queue)
             self._sender_waits = True
 
-    def _fill_new(self, lane: Lane, queue: PartitionQueue, buffer: bytearray) -> bool:
+    def _fill_new(self, part: PartitionSlice, queue: PartitionQueue, buffer: bytearray) -> bool:
         """Append rows to a new batch and queue it; return False, with no batch queued, if no row fits."""
-        core, start = self._core, lane.next
+        core, start = self._core, part.next
         accumulator = core.accumulator
         batch = accumulator.new_batch(queue, buffer, core.clock.monotonic())
         builder = batch.builder
-        went = lane.rows.append_to(builder, start, start + 1 if accumulator.alone else lane.count)
+        went = part.rows.append_to(builder, start, start + 1 if accumulator.alone else part.count)
         if not went:
             return False
         if builder.full or accumulator.alone:
@@ -167,20 +167,20 @@ class BulkAppend:
         else:
             accumulator.list_open(batch)
             core.wake_for(queue)
-        self._appended(lane, batch, 0, went)
+        self._appended(part, batch, 0, went)
         return True
 
-    def _appended(self, lane: Lane, batch: ProducerBatch, first: int, count: int) -> None:
+    def _appended(self, part: PartitionSlice, batch: ProducerBatch, first: int, count: int) -> None:
         """Note that the next `count` rows are in the batch, from index `first`."""
-        start, stop = lane.next, lane.next + count
-        lane.next = stop
-        self._spans.append(Span(batch.delivery, first, lane.positions[start:stop], lane.rows.times(start, stop)))
+        start, stop = part.next, part.next + count
+        part.next = stop
+        self._spans.append(Span(batch.delivery, first, part.positions[start:stop], part.rows.times(start, stop)))
 
-    def _refuse(self, lane: Lane, error: Exception) -> None:
-        position = lane.positions[lane.next]
-        key, value, _ = lane.rows.row(lane.next)
+    def _refuse(self, part: PartitionSlice, error: Exception) -> None:
+        position = part.positions[part.next]
+        key, value, _ = part.rows.row(part.next)
         self._refused[position] = error if isinstance(error, KafkaError) else explain(self._topic, key, value, error)
-        lane.next += 1
+        part.next += 1
 
 
 def records_of(topic: str, given: Given) -> list[ProducerRecord]:

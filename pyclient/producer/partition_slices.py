@@ -16,7 +16,7 @@ Rows = ListColumns | BinaryColumns
 Choose = Callable[[Any], int]
 
 
-class Lane:
+class PartitionSlice:
     """Rows of a call for one partition (None: the sticky one); `positions` are their indexes in the call."""
 
     __slots__ = ("count", "next", "partition", "positions", "rows")
@@ -29,42 +29,42 @@ class Lane:
         self.next = 0
 
 
-def lanes_of(core: ProducerCore, queues: TopicQueues, given: Given, rows: Rows) -> Iterator[Lane]:
+def slices_of(core: ProducerCore, queues: TopicQueues, given: Given, rows: Rows) -> Iterator[PartitionSlice]:
     """Yield the rows by partition; the rows of a partition keep their order, also with and without keys.
 
     Take the next only when one is appended: the sticky partition depends on it.
     """
     if given.rows is not None:
-        return _lanes(rows, given.rows)
+        return _slices(rows, given.rows)
     if given.partition is not None:
-        return iter([Lane(given.partition, rows, range(rows.count))])
+        return iter([PartitionSlice(given.partition, rows, range(rows.count))])
     if core.config.partitioner is not None:
-        return _lanes(rows, _by_partitioner(rows, lambda key: core.ask_partitioner(queues.name, key, queues.count)))
+        return _slices(rows, _by_partitioner(rows, lambda key: core.ask_partitioner(queues.name, key, queues.count)))
     column = None if core.config.partitioner_ignore_keys else rows.key_column()
     if column is None:
-        return iter([Lane(None, rows, range(rows.count))])
+        return iter([PartitionSlice(None, rows, range(rows.count))])
     if queues.count == 1:
-        return iter([Lane(0, rows, range(rows.count))])
+        return iter([PartitionSlice(0, rows, range(rows.count))])
     by_partition = rows_by_partition(column, queues.count)
     keyless = by_partition.pop(-1, None)
     if keyless is None:
-        return _lanes(rows, by_partition)
+        return _slices(rows, by_partition)
     if not by_partition:
-        return iter([Lane(None, rows, range(rows.count))])
+        return iter([PartitionSlice(None, rows, range(rows.count))])
     return _with_and_without_keys(rows, keyless, by_partition, queues, core.accumulator.batch_size)
 
 
-def _lanes(rows: Rows, by_partition: Mapping[int, memoryview]) -> Iterator[Lane]:
+def _slices(rows: Rows, by_partition: Mapping[int, memoryview]) -> Iterator[PartitionSlice]:
     if len(by_partition) == 1:
-        yield Lane(next(iter(by_partition)), rows, range(rows.count))
+        yield PartitionSlice(next(iter(by_partition)), rows, range(rows.count))
         return
     for partition, positions in by_partition.items():
-        yield Lane(partition, rows.take(positions), positions)
+        yield PartitionSlice(partition, rows.take(positions), positions)
 
 
 def _with_and_without_keys(
     rows: Rows, keyless: memoryview, keyed: Mapping[int, memoryview], queues: TopicQueues, batch_size: int
-) -> Iterator[Lane]:
+) -> Iterator[PartitionSlice]:
     """Yield about a batch of rows without keys at a time, merged with the rows whose keys belong to their partition.
 
     The next sticky partition is known only when it is switched to, so rows with keys wait for those without.
@@ -80,11 +80,11 @@ def _with_and_without_keys(
         if own is not None:
             first, done[partition] = done[partition], bisect_left(own, positions[-1], done[partition])
             positions = memoryview(array("i", sorted([*own[first : done[partition]], *positions])))
-        yield Lane(partition, rows.take(positions), positions)
+        yield PartitionSlice(partition, rows.take(positions), positions)
     for partition, own in keyed.items():
         left = own[done[partition] :]
         if len(left):
-            yield Lane(partition, rows.take(left), left)
+            yield PartitionSlice(partition, rows.take(left), left)
 
 
 def _rows_in(rows: Rows, number: int, size: int) -> int:
