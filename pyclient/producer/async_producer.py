@@ -88,7 +88,7 @@ class AsyncProducer(RecordAppender):
         """Let `_append` and `_learn` find the open batches and the topics of the core."""
         self._core, self._topics = core, core.topics
         self._append_lock = None if ATOMIC_APPEND else core.lock
-        self._lanes = core.accumulator.lanes
+        self._open_batches = core.accumulator.open_batches
 
     # -- sending
 
@@ -371,7 +371,7 @@ class AsyncProducer(RecordAppender):
         if self._forked:
             return
         check_seconds(timeout)
-        self._topics, self._lanes = {}, {}
+        self._topics, self._open_batches = {}, {}
         await self._engine.close(timeout)
 
     async def __aenter__(self) -> Self:
@@ -435,7 +435,7 @@ class AsyncProducer(RecordAppender):
     def after_fork(self) -> None:
         """Refuse all further use in a forked child; not for users."""
         self._forked = True
-        self._topics, self._lanes = {}, {}
+        self._topics, self._open_batches = {}, {}
 
     def _check_process(self) -> None:
         if self._forked:

@@ -373,7 +373,7 @@ class ProducerCore:
         with self.lock:
             self.closed = True
             self.topics = {}
-            self.accumulator.lanes.clear()
+            self.accumulator.open_batches.clear()
             self.accumulator.pool.wake_all()
 
     def abort(self, error: KafkaError, *, on_wire: bool = True) -> None:

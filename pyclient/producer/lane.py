@@ -71,7 +71,7 @@ class LaneKeeper:
             or connection is None or connection.version_used(ProduceRequest) != lone.version
             or node.throttled_until > now or loop.scheduled or self._sender.accumulator.pool.waiting
             or (self._idempotent and (sequence.phase is not Phase.STEADY or sequence.may_still_arrive))
-            or queue.topic.name not in self._sender.accumulator.lanes
+            or queue.topic.name not in self._sender.accumulator.open_batches
         ):  # fmt: skip
             return
         stream = connection.stream

@@ -14,7 +14,7 @@ from pyclient.producer.idempotence import EVERYTHING, PartitionSequence
 from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.partitioner import StickyPartitioner
 from pyclient.producer.producer_batch import BatchState, ProducerBatch
-from pyclient.records import HEADER_SIZE, TopicLanes, compiled_only, partition_for_key
+from pyclient.records import HEADER_SIZE, OpenBatches, compiled_only, partition_for_key
 
 NO_LEADER = -1
 
@@ -35,7 +35,7 @@ def refuse(timestamp_ms: int, key: object, value: object, headers: object) -> No
 class PartitionQueue:
     """The waiting batches of one partition, oldest first; the last one may be open.
 
-    `append` is that of the open batch, for callers that hold the producer's lock; the topic's lanes call it, too.
+    `append` is that of the open batch, for callers that hold the producer's lock; `OpenBatches` calls it, too.
     """
 
     __slots__ = (
@@ -76,7 +76,7 @@ class PartitionQueue:
         self.append = refuse
         self.open = None
         self.records += count
-        self.topic.lanes.close(self.partition)
+        self.topic.open_batches.close(self.partition)
         return batch
 
     def begin_anew(self) -> None:
@@ -111,12 +111,13 @@ class TopicQueues:
     """A topic's partitions by the last metadata, and the sticky one for records without a key."""
 
     __slots__ = (
-        "available", "count", "lanes", "last_used", "name", "partitioner", "queues", "sticky", "topic_id", "unused",
+        "available", "count", "last_used", "name", "open_batches", "partitioner", "queues", "sticky", "topic_id",
+        "unused",
     )  # fmt: skip
 
     def __init__(self, name: str, partitioner: StickyPartitioner) -> None:
         self.name = name
-        self.lanes = TopicLanes()
+        self.open_batches = OpenBatches()
         self.partitioner = partitioner
         self.topic_id = uuid.UUID(int=0)
         self.count = 0
@@ -133,13 +134,13 @@ class TopicQueues:
             self.queues.append(PartitionQueue(self, partition))
             self.unused += 1
         self.count = count
-        self.lanes.resize(count)
+        self.open_batches.resize(count)
 
     def stick_to(self, queue: PartitionQueue) -> None:
         """Set the partition of records without a key."""
         if queue is not self.sticky:
             self.sticky = queue
-            self.lanes.stick_to(queue.partition)
+            self.open_batches.stick_to(queue.partition)
 
     @property
     def idle(self) -> bool:
@@ -177,7 +178,7 @@ class RecordAccumulator:
         adaptive: bool = True,
     ) -> None:
         self.topics: dict[str, TopicQueues] = {}
-        self.lanes: dict[str, TopicLanes] = {}  # by topic: the open batches, for appends without the lock
+        self.open_batches: dict[str, OpenBatches] = {}  # by topic: the open batches, for appends without the lock
         self.batch_size = min(max(batch_size, HEADER_SIZE + 1), buffer_memory)
         self.alone = batch_size == 0  # each record gets its own batch
         self.pool = BufferPool(buffer_memory, self.batch_size)
@@ -205,7 +206,7 @@ class RecordAccumulator:
         if topic is None:
             partitioner = StickyPartitioner(self._rng, self.batch_size, adaptive=self._adaptive)
             topic = self.topics[name] = TopicQueues(name, partitioner)
-            self.lanes[name] = topic.lanes
+            self.open_batches[name] = topic.open_batches
             topic.last_used = now
         if topic.topic_id != topic_id:
             if topic.queues:
@@ -228,7 +229,7 @@ class RecordAccumulator:
             return []
         idle = [topic for topic in self.topics.values() if topic.last_used < before and topic.idle]
         for topic in idle:
-            del self.topics[topic.name], self.lanes[topic.name]
+            del self.topics[topic.name], self.open_batches[topic.name]
         return idle
 
     def _move(self, queue: PartitionQueue, leader: int) -> None:
@@ -282,7 +283,7 @@ class RecordAccumulator:
             queue.open, queue.append = batch, batch.builder.append
             pool.unowned = self.incomplete[batch] = None
             queue.waiting.append(batch)
-            queue.topic.lanes.open(queue.partition, batch.builder)
+            queue.topic.open_batches.open(queue.partition, batch.builder)
             if self._linger == 0 or pool.waiting:
                 self.make_ready(batch)
             else:

@@ -139,7 +139,7 @@ class BulkAppend:
 
     def _fill_open(self, part: PartitionSlice, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Append rows to the open batch, and close it if it is full then."""
-        builder, open_batches = batch.builder, queue.topic.lanes
+        builder, open_batches = batch.builder, queue.topic.open_batches
         open_batches.close(queue.partition)  # blocks other appends, so that the rows are contiguous
         try:
             first = builder.count

@@ -21,7 +21,7 @@ cdef class SendLane:
     cdef bint _idempotent
     cdef object _topic, _partition, _request, _version, _read
     cdef Py_ssize_t _number
-    cdef TopicLanes _lanes
+    cdef OpenBatches _open_batches
     cdef object _queue, _sequence, _connection, _stream, _frames, _gate, _gate_free, _gate_owned
     cdef LaneReader _reader
     cdef int _fd
@@ -67,7 +67,7 @@ cdef class SendLane:
         self._frames = stream.frames
         self._fd = reader.fd
         self._aims += 1
-        self._topic, self._partition, self._lanes = queue.topic.name, queue.partition, queue.topic.lanes
+        self._topic, self._partition, self._open_batches = queue.topic.name, queue.partition, queue.topic.open_batches
         self._number = queue.partition
         self._request, self._version, self._read = request, lone.version, lone.answer
         self._prefix, self._tail, self._compact = lone.prefix, lone.tail, lone.compact
@@ -110,10 +110,10 @@ cdef class SendLane:
             return None
         if partition is None:
             if key is None:
-                if self._lanes._sticky_partition != self._number:
+                if self._open_batches._sticky_partition != self._number:
                     return None
-            elif type(key) is not bytes or not self._lanes.count or (
-                (hash_object(key) & 0x7FFFFFFF) % <uint32_t>self._lanes.count != self._number
+            elif type(key) is not bytes or not self._open_batches.count or (
+                (hash_object(key) & 0x7FFFFFFF) % <uint32_t>self._open_batches.count != self._number
             ):
                 return None
         elif type(partition) is not int or partition != self._partition:

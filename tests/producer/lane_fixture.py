@@ -24,7 +24,7 @@ from pyclient.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from pyclient.records import RecordSender, TopicLanes, compiled_only
+from pyclient.records import OpenBatches, RecordSender, compiled_only
 from tests.waiting import PATIENCE, until
 
 FAR = 1e18
@@ -51,12 +51,12 @@ class LaneFixture:
             idempotent=idempotent, delivery_timeout=120.0, request_timeout=30.0, largest=largest, depth=3,
             latency_bounds_ms=LATENCY_BOUNDS_MS,
         )  # fmt: skip
-        lanes = TopicLanes()
-        lanes.resize(5)
-        lanes.stick_to(partition)
+        open_batches = OpenBatches()
+        open_batches.resize(5)
+        open_batches.stick_to(partition)
         self.lone = LoneBatch("topic", partition, version, client_id="me", acks=-1, timeout_ms=30_000)
         self.sequence = SimpleNamespace(producer_id=2**40 + 7, epoch=3, next=2**31 - 1)
-        topic = SimpleNamespace(name="topic", lanes=lanes)
+        topic = SimpleNamespace(name="topic", open_batches=open_batches)
         self.queue = SimpleNamespace(topic=topic, partition=partition, sequence=self.sequence, records=5)
         self.connection: Any = SimpleNamespace(
             _cause=None, _waiting=deque(), _held=[], _timer=object(), _timer_at=0.0,

@@ -38,28 +38,28 @@ def builder(twin: Any, partition: int, room: int = 200) -> Any:
     return twin.BatchBuilder(bytearray(room), f"batch of {partition}")
 
 
-def lanes_of(twin: Any, *open_partitions: int, sticky: int = 0) -> Any:
-    lanes = twin.module.TopicLanes()
-    lanes.resize(PARTITIONS)
-    lanes.stick_to(sticky)
+def open_batches_of(twin: Any, *open_partitions: int, sticky: int = 0) -> Any:
+    open_batches = twin.module.OpenBatches()
+    open_batches.resize(PARTITIONS)
+    open_batches.stick_to(sticky)
     for partition in open_partitions:
-        lanes.open(partition, builder(twin, partition))
-    return lanes
+        open_batches.open(partition, builder(twin, partition))
+    return open_batches
 
 
 def replay(twin: Any, changes: list[Any]) -> list[Any]:
     """Return the position of each record of a run as (batch, index), or None."""
-    lanes = lanes_of(twin)
+    open_batches = open_batches_of(twin)
     seen = []
     for change, *arguments in changes:
         if change == "append":
             partition, key = arguments
-            handle = lanes.append(5, key, b"value", None, partition)
+            handle = open_batches.append(5, key, b"value", None, partition)
             seen.append(None if handle is None else (handle.batch, handle.index))
         elif change == "open":
-            lanes.open(arguments[0], builder(twin, arguments[0]))
+            open_batches.open(arguments[0], builder(twin, arguments[0]))
         else:
-            getattr(lanes, change)(arguments[0])
+            getattr(open_batches, change)(arguments[0])
     return seen
 
 
@@ -70,21 +70,21 @@ def test_both_twins_append_record_to_same_batch(twins: tuple[Any, Any], changes:
 
 
 def test_record_is_appended_by_partition_key_or_sticky_partition(twin: Any) -> None:
-    lanes = lanes_of(twin, 0, 1, 2, sticky=2)
-    assert lanes.append(1, None, b"v", None, 1).batch == "batch of 1"
-    assert lanes.append(1, None, b"v", None, None).batch == "batch of 2"
+    open_batches = open_batches_of(twin, 0, 1, 2, sticky=2)
+    assert open_batches.append(1, None, b"v", None, 1).batch == "batch of 1"
+    assert open_batches.append(1, None, b"v", None, None).batch == "batch of 2"
     expected = twin.module.partition_for_key(b"a key", PARTITIONS)
-    assert lanes.append(1, b"a key", b"v", None, None).batch == f"batch of {expected}"
+    assert open_batches.append(1, b"a key", b"v", None, None).batch == f"batch of {expected}"
 
 
 def test_append_returns_none_without_open_batch_or_partition(twin: Any) -> None:
-    lanes = lanes_of(twin, 1)
+    open_batches = open_batches_of(twin, 1)
     for partition in (0, 2, PARTITIONS, -1, True, "1"):
-        assert lanes.append(1, None, b"v", None, partition) is None
-    assert lanes.append(1, None, b"v", None, None) is None
-    lanes.close(1)
-    assert lanes.append(1, None, b"v", None, 1) is None
-    assert twin.module.TopicLanes().append(1, b"key", b"v", None, None) is None
+        assert open_batches.append(1, None, b"v", None, partition) is None
+    assert open_batches.append(1, None, b"v", None, None) is None
+    open_batches.close(1)
+    assert open_batches.append(1, None, b"v", None, 1) is None
+    assert twin.module.OpenBatches().append(1, b"key", b"v", None, None) is None
 
 
 def sender(twin: Any, clock: Any = SYSTEM_CLOCK, *, direct: bool = True) -> Any:
@@ -106,7 +106,7 @@ def sender(twin: Any, clock: Any = SYSTEM_CLOCK, *, direct: bool = True) -> Any:
 
 def test_send_appends_to_open_batch_and_delegates_the_rest(twin: Any) -> None:
     one = sender(twin, ManualClock(epoch_ms=1234))
-    one._lanes["orders"] = lanes_of(twin, 0)
+    one._open_batches["orders"] = open_batches_of(twin, 0)
     handle = one.send("orders", b"value")
     assert (handle.batch, handle.index, handle.timestamp_ms) == ("batch of 0", 0, 1234)
     others: list[Any] = [
@@ -129,17 +129,17 @@ def test_send_appends_to_open_batch_and_delegates_the_rest(twin: Any) -> None:
 @pytest.mark.parametrize("headers", [{"a": b"1", "b": None}, [("a", b"1"), ("b", None)], (("a", b"1"), ("b", None))])
 def test_headers_and_timestamp_are_written_as_given(twin: Any, headers: Any) -> None:
     one = sender(twin)
-    lanes = one._lanes["orders"] = twin.module.TopicLanes()
-    lanes.resize(1)
+    open_batches = one._open_batches["orders"] = twin.module.OpenBatches()
+    open_batches.resize(1)
     batch = builder(twin, 0)
-    lanes.open(0, batch)
+    open_batches.open(0, batch)
     assert one.send("orders", b"value", partition=0, headers=headers, timestamp_ms=77).timestamp_ms == 77
     assert twin.rows(batch.seal()) == [(77, None, b"value", (("a", b"1"), ("b", None)))]
 
 
 def test_send_delegates_when_records_need_serializer_or_partitioner(twin: Any) -> None:
     one = sender(twin, direct=False)
-    one._lanes["orders"] = lanes_of(twin, 0)
+    one._open_batches["orders"] = open_batches_of(twin, 0)
     called: list[object] = []
     assert one.send("orders", b"value", on_delivery=called.append) is one
     assert (len(one.others), called) == (1, ["called"])
@@ -147,7 +147,7 @@ def test_send_delegates_when_records_need_serializer_or_partitioner(twin: Any) -
 
 def test_records_are_stamped_with_system_time(twin: Any) -> None:
     one = sender(twin)
-    one._lanes["orders"] = lanes_of(twin, 0)
+    one._open_batches["orders"] = open_batches_of(twin, 0)
     before = SYSTEM_CLOCK.time_ms()
     stamp = one.send("orders", b"value").timestamp_ms
     assert before <= stamp <= SYSTEM_CLOCK.time_ms()
@@ -156,9 +156,9 @@ def test_records_are_stamped_with_system_time(twin: Any) -> None:
 def test_concurrent_sends_get_distinct_positions(twin: Any) -> None:
     one = sender(twin)
     one._append_lock = None if is_atomic(twin) else threading.Lock()
-    lanes = lanes_of(twin)
-    lanes.open(0, twin.BatchBuilder(bytearray(HEADER_SIZE + 8_000 * 20), "batch"))
-    one._lanes["orders"] = lanes
+    open_batches = open_batches_of(twin)
+    open_batches.open(0, twin.BatchBuilder(bytearray(HEADER_SIZE + 8_000 * 20), "batch"))
+    one._open_batches["orders"] = open_batches
     places: list[list[int]] = [[] for _ in range(8)]
 
     def work(mine: list[int]) -> None:

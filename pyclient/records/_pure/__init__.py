@@ -12,7 +12,7 @@ from pyclient.records._pure.hashing import murmur2, partition_for_key, rows_by_p
 from pyclient.records._pure.placing import PlacedBatch, find_batches
 from pyclient.records._pure.reading import RecordChain, decode_batch, decode_payload
 from pyclient.records._pure.record import Record, RecordHandle
-from pyclient.records._pure.sending import BatchOutcome, OutcomeHandle, RecordAppender, RecordSender, TopicLanes
+from pyclient.records._pure.sending import BatchOutcome, OpenBatches, OutcomeHandle, RecordAppender, RecordSender
 from pyclient.records._pure.validating import check_rows, count_intact, validate_records
 from pyclient.records.varints import decode_varint, encode_varint
 
@@ -23,6 +23,7 @@ __all__ = [
     "BatchBuilder",
     "BatchOutcome",
     "ColumnsBuilder",
+    "OpenBatches",
     "OutcomeHandle",
     "PlacedBatch",
     "Record",
@@ -30,7 +31,6 @@ __all__ = [
     "RecordChain",
     "RecordHandle",
     "RecordSender",
-    "TopicLanes",
     "check_rows",
     "count_intact",
     "decode_batch",

@@ -14,7 +14,7 @@ from pyclient.types import RecordMetadata
 H = TypeVar("H")
 
 
-class TopicLanes:
+class OpenBatches:
     """The open batch of each partition of one topic, and the partition for records without a key.
 
     Not thread-safe.
@@ -72,13 +72,13 @@ class TopicLanes:
 class RecordAppender:
     """Base of the producers: open batches by topic, and the clock for timestamps."""
 
-    _lanes: dict[str, TopicLanes]
+    _open_batches: dict[str, OpenBatches]
     _append_lock: AbstractContextManager[Any] | None
     _clock_ms: Callable[[], int]
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         appender = super().__new__(cls)
-        appender._lanes = {}
+        appender._open_batches = {}
         appender._append_lock = None
         return appender
 
@@ -93,15 +93,15 @@ class RecordAppender:
 
         `timestamp_ms` None means now. Raise the codec's errors for an invalid record.
         """
-        lanes = self._lanes.get(topic) if type(topic) is str else None
-        if lanes is None:
+        open_batches = self._open_batches.get(topic) if type(topic) is str else None
+        if open_batches is None:
             return None
         if timestamp_ms is None:
             timestamp_ms = self._clock_ms()
         if self._append_lock is None:
-            return lanes.append(timestamp_ms, key, value, headers, partition)
+            return open_batches.append(timestamp_ms, key, value, headers, partition)
         with self._append_lock:
-            return lanes.append(timestamp_ms, key, value, headers, partition)
+            return open_batches.append(timestamp_ms, key, value, headers, partition)
 
 
 class RecordSender(RecordAppender, Generic[H]):
