@@ -65,10 +65,10 @@ class LaneKeeper:
         Called in the loop's thread, with the producer's lock held.
         """
         loop, number, sequence = self._loop, queue.leader, queue.sequence
-        node, connection, lone = self._sender.nodes.get(number), loop.links.get(number), queue.lone
+        node, connection, template = self._sender.nodes.get(number), loop.links.get(number), queue.template
         if (
-            queue.waiting or queue.outstanding or queue.on_wire or lone is None or node is None or node.in_flight
-            or connection is None or connection.version_used(ProduceRequest) != lone.version
+            queue.waiting or queue.outstanding or queue.on_wire or template is None or node is None or node.in_flight
+            or connection is None or connection.version_used(ProduceRequest) != template.version
             or node.throttled_until > now or loop.scheduled or self._sender.accumulator.pool.waiting
             or (self._idempotent and (sequence.phase is not Phase.STEADY or sequence.may_still_arrive))
             or queue.topic.name not in self._sender.accumulator.open_batches
@@ -89,7 +89,7 @@ class LaneKeeper:
         if queue is topic.sticky and topic.count > 1:
             bytes_left = topic.partitioner.bytes_left
         self.lane.aim(
-            queue, connection, stream, reader, ProduceRequest, lone,
+            queue, connection, stream, reader, ProduceRequest, template,
             until=loop.idle_check_at, next_look=loop.next_look, bytes_left=bytes_left,
         )  # fmt: skip
 

@@ -11,8 +11,8 @@ from pyclient.clock import Rng
 from pyclient.producer.buffer_pool import BufferPool
 from pyclient.producer.delivery import Delivery, DeliveryContext
 from pyclient.producer.idempotence import EVERYTHING, PartitionSequence
-from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.partitioner import StickyPartitioner
+from pyclient.producer.produce_template import ProduceTemplate
 from pyclient.producer.producer_batch import BatchState, ProducerBatch
 from pyclient.records import HEADER_SIZE, OpenBatches, compiled_only, partition_for_key
 
@@ -39,8 +39,8 @@ class PartitionQueue:
     """
 
     __slots__ = (
-        "append", "leader", "lone", "name", "on_wire", "open", "outstanding", "partition", "records",
-        "sequence", "topic", "turn", "undecided", "waiting", "wire_link", "wire_node",
+        "append", "leader", "name", "on_wire", "open", "outstanding", "partition", "records", "sequence", "template",
+        "topic", "turn", "undecided", "waiting", "wire_link", "wire_node",
     )  # fmt: skip
 
     def __init__(self, topic: TopicQueues, partition: int) -> None:
@@ -59,7 +59,7 @@ class PartitionQueue:
         self.outstanding: list[ProducerBatch] = []  # batches with sequence numbers and without an outcome, in order
         self.undecided: list[ProducerBatch] = []  # the first of those, if a later one decides whether they are written
         self.sequence = PartitionSequence()
-        self.lone: LoneBatch | None = None  # created for the first batch that is sent alone
+        self.template: ProduceTemplate | None = None  # created for the first batch that is sent alone
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.name} leader={self.leader} waiting={len(self.waiting)} on_wire={self.on_wire}>"

@@ -19,8 +19,8 @@ from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Settlement
 from pyclient.producer.idempotence import ProducerIds
 from pyclient.producer.lock import ProducerLock, call_after_fork
-from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.produce_response import PartitionAnswer, answers_by_partition
+from pyclient.producer.produce_template import ProduceTemplate
 from pyclient.producer.producer_batch import ProducerBatch
 from pyclient.producer.record_accumulator import NEVER, NO_LEADER, PartitionQueue
 from pyclient.producer.sender import ProduceWork, Sender
@@ -451,9 +451,9 @@ class SenderLoop:
                 return
             version = self._version(connection)
             if len(sealed) == 1:
-                lone = self._lone(work.batches[0].queue, version)
-                make, answered = partial(lone.request, sealed[0]), partial(self.answered_plainly, work)
-                connection.send_prepared(ProduceRequest, version, make, lone.answer, answered)
+                template = self._template(work.batches[0].queue, version)
+                make, answered = partial(template.request, sealed[0]), partial(self.answered_plainly, work)
+                connection.send_prepared(ProduceRequest, version, make, template.answer, answered)
             else:
                 request = request_of(work, sealed, self._config)
                 connection.send(request, partial(self._answered, work), version=version)
@@ -466,16 +466,16 @@ class SenderLoop:
             return connection.version_for(ProduceRequest)
         return connection.version_for(ProduceRequest, _ADDS_PARTITIONS)
 
-    def _lone(self, queue: PartitionQueue, version: int) -> LoneBatch:
-        lone = queue.lone
-        if lone is None or lone.version != version:
+    def _template(self, queue: PartitionQueue, version: int) -> ProduceTemplate:
+        template = queue.template
+        if template is None or template.version != version:
             config = self._config
-            lone = queue.lone = LoneBatch(
+            template = queue.template = ProduceTemplate(
                 queue.topic.name, queue.partition, version,
                 client_id=config.client_id, acks=config.acks, timeout_ms=config.request_timeout_ms,
                 transactional_id=config.transactional_id,
             )  # fmt: skip
-        return lone
+        return template
 
     def answered_plainly(self, work: ProduceWork, answer: Any, error: BaseException | None) -> None:
         """Handle the response to a request with one batch: a `PartitionAnswer` if it was written without an error."""

@@ -52,7 +52,7 @@ cdef class SendLane:
         self._memory = bytearray(<int64_t?>largest)
         self._notes, self.watch = LaneNotes(latency_bounds_ms), LaneWatch(self)
 
-    def aim(self, queue, connection, stream, LaneReader reader not None, request, lone, *, until, next_look, bytes_left):
+    def aim(self, queue, connection, stream, LaneReader reader not None, request, template, *, until, next_look, bytes_left):
         """Send records of the queue's partition from now on; the caller holds the producer's lock.
 
         `until` and `next_look` are monotonic seconds: when other work is due, and when the loop checks for expired
@@ -69,9 +69,9 @@ cdef class SendLane:
         self._aims += 1
         self._topic, self._partition, self._open_batches = queue.topic.name, queue.partition, queue.topic.open_batches
         self._number = queue.partition
-        self._request, self._version, self._read = request, lone.version, lone.answer
-        self._prefix, self._tail, self._compact = lone.prefix, lone.tail, lone.compact
-        self._answer, self._numbers, self._behind = lone.sample, lone.numbers, lone.behind_numbers
+        self._request, self._version, self._read = request, template.version, template.answer
+        self._prefix, self._tail, self._compact = template.prefix, template.tail, template.compact
+        self._answer, self._numbers, self._behind = template.sample, template.numbers, template.after_numbers
         self._producer_id = sequence.producer_id if self._idempotent else -1
         self._epoch = sequence.epoch if self._idempotent else -1
         self._until, self._next_look, self._bytes_left = until, next_look, bytes_left

@@ -15,7 +15,7 @@ from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.callbacks import CallbackThread
 from pyclient.producer.delivery import Delivery, DeliveryContext, State
 from pyclient.producer.futures import DeliveryFuture
-from pyclient.producer.lone_batch import LoneBatch
+from pyclient.producer.produce_template import ProduceTemplate
 from pyclient.producer.metrics import LATENCY_BOUNDS_MS
 from pyclient.protocol.framing import encode_response
 from pyclient.protocol.messages.produce import (
@@ -31,14 +31,14 @@ FAR = 1e18
 
 
 class Sender(RecordSender[DeliveryFuture]):
-    """Return the lane's future, None if it refuses the record."""
+    """Return the fast path's future, None if it refuses the record."""
 
     def _send(self, topic: str, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any) -> Any:
         return None
 
 
-class LaneFixture:
-    """A lane aimed at a partition of `topic`; `far` is the broker's end, `events` are the calls of the lane."""
+class FastPathFixture:
+    """A fast path aimed at a partition of `topic`; `far` is the broker's end, `events` are the calls of the fast path."""
 
     def __init__(self, version: int = 9, *, idempotent: bool = True, partition: int = 2, largest: int = 4096) -> None:
         self.near, self.far = socket.socketpair()
@@ -46,7 +46,7 @@ class LaneFixture:
         self.events: list[Any] = []
         callbacks = CallbackThread("test")
         self.context = DeliveryContext(callbacks, None, SYSTEM_CLOCK)
-        self.lane = compiled_only("SendLane")(
+        self.fast_path = compiled_only("FastPath")(
             self, self.context, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
             idempotent=idempotent, delivery_timeout=120.0, request_timeout=30.0, largest=largest, depth=3,
             latency_bounds_ms=LATENCY_BOUNDS_MS,
@@ -54,7 +54,7 @@ class LaneFixture:
         open_batches = OpenBatches()
         open_batches.resize(5)
         open_batches.stick_to(partition)
-        self.lone = LoneBatch("topic", partition, version, client_id="me", acks=-1, timeout_ms=30_000)
+        self.template = ProduceTemplate("topic", partition, version, client_id="me", acks=-1, timeout_ms=30_000)
         self.sequence = SimpleNamespace(producer_id=2**40 + 7, epoch=3, next=2**31 - 1)
         topic = SimpleNamespace(name="topic", open_batches=open_batches)
         self.queue = SimpleNamespace(topic=topic, partition=partition, sequence=self.sequence, records=5)
@@ -68,14 +68,14 @@ class LaneFixture:
             left_here=self.events.append, lost_here=self.events.append,
         )  # fmt: skip
         self.usual: Callable[[], object] = partial(self.events.append, "usual")
-        self.reader = compiled_only("LaneReader")(self.lane, lambda: self.usual(), self.hand_over, self.near.fileno())
+        self.reader = compiled_only("FastPathReader")(self.fast_path, lambda: self.usual(), self.hand_over, self.near.fileno())
         self.sender = Sender()
-        self.sender._lane, self.sender._direct = self.lane, True
-        self.aim()
+        self.sender._fast_path, self.sender._direct = self.fast_path, True
+        self.start()
 
     def aim(self, **changed: Any) -> None:
-        limits = {"until": FAR, "next_look": 0.0, "bytes_left": 2**40} | changed
-        self.lane.aim(self.queue, self.connection, self.stream, self.reader, ProduceRequest, self.lone, **limits)
+        limits = {"until": FAR, "next_round": 0.0, "bytes_left": 2**40} | changed
+        self.fast_path.start(self.queue, self.connection, self.stream, self.reader, ProduceRequest, self.template, **limits)
 
     @property
     def waiting(self) -> deque[Any]:
@@ -97,15 +97,15 @@ class LaneFixture:
         self.near.close()
         self.far.close()
 
-    def __enter__(self) -> LaneFixture:
+    def __enter__(self) -> FastPathFixture:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def adopt(self, record: Any) -> None:
-        self.events.append(("adopt", record))
-        self.lane.records = self.lane.records[1:]
+        self.events.append(("take_over", record))
+        self.fast_path.records = self.fast_path.records[1:]
 
     def hand_over(self, reader: Any, data: bytes, on_loop: bool) -> None:
         self.events.append(data)
@@ -121,7 +121,7 @@ class LaneFixture:
     def answer(self, **fields: Any) -> bytes:
         answer = PartitionProduceResponse(**{"index": self.queue.partition, "error_code": 0, "base_offset": 7} | fields)
         message = ProduceResponse(responses=[TopicProduceResponse(name="topic", partition_responses=[answer])])
-        frame = encode_response(message, self.lone.version, self.waiting[0].correlation_id)
+        frame = encode_response(message, self.template.version, self.waiting[0].correlation_id)
         return b"".join(bytes(part) for part in frame)  # type: ignore[arg-type]
 
 
@@ -132,14 +132,14 @@ def is_owned(gate: Any) -> bool:
 
 
 @contextmanager
-def at_the_socket(fixture: LaneFixture, work: Callable[[], object]) -> Iterator[threading.Thread]:
+def at_the_socket(fixture: FastPathFixture, work: Callable[[], object]) -> Iterator[threading.Thread]:
     """Run `work` in a thread that waits at the socket during the block; wake and join it at the end."""
     thread = threading.Thread(target=work, name="watcher")
     thread.start()
     try:
-        until(lambda: fixture.lane.watch.active)
+        until(lambda: fixture.fast_path.waiter.active)
         yield thread
     finally:
-        fixture.lane.watch.wake()
+        fixture.fast_path.waiter.wake()
         thread.join(PATIENCE)
     assert not thread.is_alive()

@@ -39,7 +39,7 @@ def test_fast_path_request_equals_that_of_a_batch(
         builder.append(timestamp_ms, key, value, None)
         numbers = (2**40 + 7, 3, 2**31 - 1) if idempotent else (-1, -1, NO_SEQUENCE)
         sealed = builder.seal(producer_id=numbers[0], producer_epoch=numbers[1], base_sequence=numbers[2])
-        wanted = b"".join(bytes(part) for part in fixture.lone.request(sealed, 0))  # type: ignore[arg-type]
+        wanted = b"".join(bytes(part) for part in fixture.template.request(sealed, 0))  # type: ignore[arg-type]
         assert fixture.far.recv(8192) == wanted
         [waiting] = fixture.waiting
         assert (fixture.correlation_id, fixture.queue.records) == (0, 6)

@@ -122,7 +122,7 @@ def test_waiter_returns_if_the_lane_moves_or_the_stream_ends(fixture: LaneFixtur
         other.reader = compiled_only("LaneReader")(fixture.lane, print, print, other.near.fileno())
         with waiting(fixture, lambda: fixture.lane.watch.for_calls(calls)) as returned:
             fixture.lane.aim(
-                fixture.queue, fixture.connection, other.stream, other.reader, object, fixture.lone,
+                fixture.queue, fixture.connection, other.stream, other.reader, object, fixture.template,
                 until=1e18, next_look=0.0, bytes_left=1000,
             )  # fmt: skip
             until(lambda: returned)

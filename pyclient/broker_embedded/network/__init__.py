@@ -3,6 +3,6 @@
 `Listener` accepts, `BrokerConnection` reads requests and writes answers in order. `Admission` counts connections and
 turns some away, `UnknownClients` those of an address before authentication, `Descriptors` keeps files in reserve,
 `ByteQuotas` and `MutationQuotas` delay clients above a quota. `NodeChannels` are the connections from this node to
-others of its cluster. `AnswerCache` keeps encoded Metadata answers; `LoneProduces` is the short way of a request with
-one batch.
+others of its cluster. `AnswerCache` keeps encoded Metadata answers; `ProduceTemplates` serves requests with one batch
+faster.
 """

@@ -36,7 +36,7 @@ LATE_MODULES: Final = (
     *(
         f"pyclient.broker_embedded.{name}"
         for name in (
-            "faults.error_answers", "groups.coordinator", "groups.broker_runtime", "network.lone_produce",
+            "faults.error_answers", "groups.coordinator", "groups.broker_runtime", "network.produce_template",
         )
     ),
     "difflib", "hashlib", "hmac", "ipaddress", "shutil",

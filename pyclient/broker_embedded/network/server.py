@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.dispatch import Route
     from pyclient.broker_embedded.network.listeners import BoundListener
-    from pyclient.broker_embedded.network.lone_produce import LoneProduces
+    from pyclient.broker_embedded.network.produce_template import ProduceTemplates
     from pyclient.broker_embedded.scheduling.timers import Timer
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.fields import Part, Request, Response
@@ -92,7 +92,7 @@ class BrokerConnection:
         self._principal: str | None = None
         self.token_authenticated = False
         """True if the client logged in by a delegation token."""
-        self._lones: LoneProduces | None = None
+        self._templates: ProduceTemplates | None = None
         self._waiting: asyncio.Future[Any] | None = None
         self._on_answer: Callable[[asyncio.Future[Any]], None] | None = None  # what `_waiting` calls
         self._sliced: SlicedRequest | None = None
@@ -202,7 +202,7 @@ class BrokerConnection:
     @property
     def produce_templates(self) -> int:
         """Return the number of kinds of single-batch Produce requests that are kept for the connection."""
-        return 0 if self._lones is None else len(self._lones)
+        return 0 if self._templates is None else len(self._templates)
 
     @property
     def muted_until(self) -> float | None:
@@ -249,8 +249,8 @@ class BrokerConnection:
         self.last_active = services.loop.time()
         began = perf_counter() if services.image.client_quotas and self._of_client else 0.0
         plain = services.interceptor is None and not began and self._is_simple
-        lones = self._lones
-        if lones is not None and plain and (known := lones.answer(services, frame)) is not None:
+        templates = self._templates
+        if templates is not None and plain and (known := templates.answer(services, frame)) is not None:
             self.stream.send([known])
             return
         cache = self._cache if plain else None
@@ -432,12 +432,12 @@ class BrokerConnection:
 
     def _keep(self, frame: memoryview, header: framing.RequestHeader, request: Request[Any]) -> None:
         """Prepare the fast path for Produce requests like this one."""
-        lones = self._lones
-        if lones is None:
-            from pyclient.broker_embedded.network.lone_produce import LoneProduces
+        templates = self._templates
+        if templates is None:
+            from pyclient.broker_embedded.network.produce_template import ProduceTemplates
 
-            lones = self._lones = LoneProduces()
-        lones.keep(frame, header, request)  # type: ignore[arg-type]  # a ProduceRequest
+            templates = self._templates = ProduceTemplates()
+        templates.keep(frame, header, request)  # type: ignore[arg-type]  # a ProduceRequest
 
     def _charge(self, answer: Response, route: Route, header: framing.RequestHeader) -> None:
         """Count the time that a handler took, and mute a client that is above its request quota (KIP-124).

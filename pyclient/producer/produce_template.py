@@ -1,4 +1,4 @@
-"""LoneBatch: a template for Produce requests with one batch, and for their responses without an error.
+"""ProduceTemplate: a template for Produce requests with one batch, and for their responses without an error.
 
 Two such requests to a partition differ only in the correlation id, the batch and its length; two responses without an
 error only in the correlation id, the offset and two more numbers. At linger 0 a record is often sent alone, and then
@@ -31,13 +31,13 @@ _MARKED_OFFSET: Final = 0x5A5A5A5A5A5A5A5A
 _LOG_START_SINCE: Final = 5
 
 
-class LoneBatch:
+class ProduceTemplate:
     """The requests and plain responses of one partition in one version of Produce.
 
     Both are cut out of samples that the codec encodes, so that there is one declaration of the messages.
     """
 
-    __slots__ = ("behind_numbers", "compact", "name", "numbers", "prefix", "sample", "tail", "version")
+    __slots__ = ("after_numbers", "compact", "name", "numbers", "prefix", "sample", "tail", "version")
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class LoneBatch:
         self.tail = _joined(tail)
         self.sample = _joined(encode_response(_response(topic, partition), version, 0))[4:]
         self.numbers = self.sample.index(_OFFSET_AND_TIME.pack(_MARKED_OFFSET, -1))
-        self.behind_numbers = self.numbers + _OFFSET_AND_TIME.size + (8 if version >= _LOG_START_SINCE else 0)
+        self.after_numbers = self.numbers + _OFFSET_AND_TIME.size + (8 if version >= _LOG_START_SINCE else 0)
 
     def __repr__(self) -> str:
-        return f"<LoneBatch {self.name[0]}-{self.name[1]} v{self.version}>"
+        return f"<ProduceTemplate {self.name[0]}-{self.name[1]} v{self.version}>"
 
     def request(self, batch: memoryview, correlation_id: int) -> list[Part]:
         """Return the frame with its length, equal to that of `framing.encode_request` for the same request."""
@@ -75,7 +75,7 @@ class LoneBatch:
 
     def answer(self, frame: memoryview) -> PartitionAnswer | None:
         """Decode a response that only confirms the batch; return None if it must be decoded as a whole."""
-        sample, numbers, behind = self.sample, self.numbers, self.behind_numbers
+        sample, numbers, behind = self.sample, self.numbers, self.after_numbers
         if len(frame) != len(sample) or frame[4:numbers] != sample[4:numbers] or frame[behind:] != sample[behind:]:
             return None
         return PartitionAnswer(0, *_OFFSET_AND_TIME.unpack_from(frame, numbers))

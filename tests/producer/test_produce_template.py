@@ -1,4 +1,4 @@
-"""LoneBatch: its requests and responses equal those of the general codec, byte for byte."""
+"""ProduceTemplate: its requests and responses equal those of the general codec, byte for byte."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient.producer.lone_batch import LoneBatch
 from pyclient.producer.produce_response import PartitionAnswer
+from pyclient.producer.produce_template import ProduceTemplate
 from pyclient.protocol.framing import decode_response, encode_request, encode_response
 from pyclient.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -31,8 +31,8 @@ partitions = st.integers(0, 2**31 - 1)
 numbers = st.integers(-(2**63), 2**63 - 1)
 
 
-def lone(topic: str, partition: int, version: int, **given: Any) -> LoneBatch:
-    return LoneBatch(topic, partition, version, **{"client_id": "c", "acks": -1, "timeout_ms": 30_000} | given)
+def template(topic: str, partition: int, version: int, **given: Any) -> ProduceTemplate:
+    return ProduceTemplate(topic, partition, version, **{"client_id": "c", "acks": -1, "timeout_ms": 30_000} | given)
 
 
 def joined(parts: list[Any]) -> bytes:
@@ -63,7 +63,7 @@ def test_request_equals_that_of_the_codec(
     correlation_id: int,
 ) -> None:  # fmt: skip
     batch = memoryview(bytes(size))
-    made = lone(topic, partition, version, client_id=client_id, acks=acks, timeout_ms=timeout_ms)
+    made = template(topic, partition, version, client_id=client_id, acks=acks, timeout_ms=timeout_ms)
     data = PartitionProduceData(index=partition, records=batch)
     request = ProduceRequest(
         acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
@@ -84,7 +84,7 @@ def test_plain_response_is_decoded_as_by_the_codec(
     plain = response(topic, partition, base_offset=base, log_append_time_ms=time, log_start_offset=start)
     frame = framed(plain, version, correlation_id)
     [read] = decode_response(ProduceResponse, version, frame)[1].responses[0].partition_responses
-    answer = lone(topic, partition, version).answer(frame)
+    answer = template(topic, partition, version).answer(frame)
     assert answer == PartitionAnswer(0, read.base_offset, read.log_append_time_ms)
 
 
@@ -111,7 +111,7 @@ def not_plain(version: int) -> dict[str, ProduceResponse]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_other_responses_are_left_to_the_codec(version: int) -> None:
-    made = lone("t", 3, version)
+    made = template("t", 3, version)
     assert made.answer(framed(response("t", 3), version)) == PartitionAnswer(0, 7, -1)
     for name, message in not_plain(version).items():
         assert made.answer(framed(message, version)) is None, name
@@ -119,7 +119,7 @@ def test_other_responses_are_left_to_the_codec(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_shortened_or_extended_responses_are_left_to_the_codec(version: int) -> None:
-    made = lone("t", 3, version)
+    made = template("t", 3, version)
     whole = framed(response("t", 3), version)
     for size in range(len(whole)):
         assert made.answer(whole[:size]) is None
@@ -128,7 +128,7 @@ def test_shortened_or_extended_responses_are_left_to_the_codec(version: int) -> 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_changed_byte_is_noticed_or_changes_a_number_only(version: int) -> None:
-    made = lone("t", 3, version)
+    made = template("t", 3, version)
     whole = bytes(framed(response("t", 3), version))
     for index in range(4, len(whole)):  # the connection has compared the correlation id
         changed = memoryview(whole[:index] + bytes([whole[index] ^ 1]) + whole[index + 1 :])

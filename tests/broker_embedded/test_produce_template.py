@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyclient import errors
-from pyclient.broker_embedded.network.lone_produce import LoneProduce, LoneProduces
+from pyclient.broker_embedded.network.produce_template import ProduceTemplate, ProduceTemplates
 from pyclient.protocol import framing
 from pyclient.protocol.codec import decode
 from pyclient.protocol.fields import ZERO_UUID
@@ -153,15 +153,15 @@ def read(frame: memoryview) -> tuple[framing.RequestHeader, ProduceRequest]:
     return header, decode(ProduceRequest, header.api_version, frame, header.body_offset)
 
 
-def lone_of(frame: memoryview) -> LoneProduce:
-    return LoneProduce(frame, *read(frame))
+def template_of(frame: memoryview) -> ProduceTemplate:
+    return ProduceTemplate(frame, *read(frame))
 
 
 @pytest.mark.parametrize("version", [5, 8, 9, 13])
 @pytest.mark.parametrize("size", [1, 126, 127, 128, 16_382, 16_383, 70_000])
 def test_the_batch_is_found_whatever_its_size(version: int, size: int) -> None:
-    lone = lone_of(frame_of(request_of("t" if version < 13 else "", b"the first"), version))
-    found = lone.records(frame_of(request_of("t" if version < 13 else "", b"x" * size), version, 9))
+    template = template_of(frame_of(request_of("t" if version < 13 else "", b"the first"), version))
+    found = template.records(frame_of(request_of("t" if version < 13 else "", b"x" * size), version, 9))
     assert found is not None
     assert bytes(found) == b"x" * size
 
@@ -169,12 +169,12 @@ def test_the_batch_is_found_whatever_its_size(version: int, size: int) -> None:
 @pytest.mark.parametrize("version", [8, 11])
 def test_cut_or_overlong_request_is_not_taken_for_a_whole_one(version: int) -> None:
     frame = frame_of(request_of("t", b"some records"), version)
-    lone = lone_of(frame)
-    assert lone.records(frame) == b"some records"
-    for end in range(len(lone.front), len(frame)):
-        assert lone.records(frame[:end]) is None
+    template = template_of(frame)
+    assert template.records(frame) == b"some records"
+    for end in range(len(template.front), len(frame)):
+        assert template.records(frame[:end]) is None
     for more in (b"\0", b"\0\0\0\0"):
-        assert lone.records(memoryview(bytes(frame) + more)) is None
+        assert template.records(memoryview(bytes(frame) + more)) is None
 
 
 @pytest.mark.parametrize(
@@ -182,29 +182,29 @@ def test_cut_or_overlong_request_is_not_taken_for_a_whole_one(version: int) -> N
 )
 def test_impossible_length_is_left_to_the_general_path(length: bytes) -> None:
     frame = frame_of(request_of("t", b"some records"), 9)
-    lone = lone_of(frame)
-    assert lone.records(memoryview(lone.front + length + b"some records\0\0\0")) is None
+    template = template_of(frame)
+    assert template.records(memoryview(template.front + length + b"some records\0\0\0")) is None
 
 
 def test_tagged_fields_that_are_unknown_keep_a_request_from_being_kept() -> None:
     frame = frame_of(request_of("t", b"some records"), 9)
     tagged = memoryview(bytes(frame[:-1]) + b"\x01\x63\x01x")
     header, request = read(tagged)
-    lones = LoneProduces()
+    templates = ProduceTemplates()
     for _ in range(3):
-        lones.keep(tagged, header, request)
-    assert len(lones) == 0
-    lones.keep(frame, header, request)
-    assert len(lones) == 1
+        templates.keep(tagged, header, request)
+    assert len(templates) == 0
+    templates.keep(frame, header, request)
+    assert len(templates) == 1
 
 
 def test_requests_of_many_topics_make_each_other_room_after_a_while() -> None:
-    lones = LoneProduces()
+    templates = ProduceTemplates()
     sizes = []
     for name in ("a", "b", "c", *["longer"] * 40, "d"):
         frame = frame_of(request_of(name, b"some records"), 9)
-        lones.keep(frame, *read(frame))
-        sizes.append(len(lones))
+        templates.keep(frame, *read(frame))
+        sizes.append(len(templates))
     assert sizes[:4] == [0, 1, 2, 2]
     assert sizes[-2:] == [1, 1]
 
@@ -212,9 +212,9 @@ def test_requests_of_many_topics_make_each_other_room_after_a_while() -> None:
 def test_no_batch_is_held_by_what_is_kept() -> None:
     data = bytearray(frame_of(request_of("t", b"some records"), 9))
     frame = memoryview(data)
-    lones = LoneProduces()
+    templates = ProduceTemplates()
     for _ in range(3):
-        lones.keep(frame, *read(frame))
-    assert len(lones) == 1
+        templates.keep(frame, *read(frame))
+    assert len(templates) == 1
     frame.release()
     data.append(0)  # a BufferError while anybody has a view

@@ -42,7 +42,7 @@ _LONGEST_FRONT: Final = 1000  # bytes: a longer one, with a long client id, is n
 _PATIENCE: Final = 16  # requests with a front of another length after which the kept ones are dropped
 
 
-class LoneProduce:
+class ProduceTemplate:
     """Templates of the requests and error-free answers of one partition and client id, in one version.
 
     Both are cut out of an encoded sample, so that the messages are described only by the codec.
@@ -74,7 +74,7 @@ class LoneProduce:
         self._epoch = -1
 
     def __repr__(self) -> str:
-        return f"<LoneProduce {self._name or self._topic_id}-{self.index} v{self._version}>"
+        return f"<ProduceTemplate {self._name or self._topic_id}-{self.index} v{self._version}>"
 
     def answer(self, services: BrokerServices, frame: memoryview) -> bytes | None:
         """Append the batch of a request that begins with `front`. Return the frame of the answer.
@@ -138,13 +138,13 @@ class LoneProduce:
         return ProduceResponse(responses=[answer])
 
 
-class LoneProduces:
+class ProduceTemplates:
     """The templates of one connection."""
 
     __slots__ = ("_known", "_length", "_others")
 
     def __init__(self) -> None:
-        self._known: dict[bytes, LoneProduce] = {}  # by fronts without the correlation id
+        self._known: dict[bytes, ProduceTemplate] = {}  # by fronts without the correlation id
         self._length = 0  # length of the kept fronts
         self._others = 0
 
@@ -154,24 +154,24 @@ class LoneProduces:
     def answer(self, services: BrokerServices, frame: memoryview) -> bytes | None:
         """Serve a request that fits a kept template. Return the frame of the answer; None, with nothing done, else."""
         front = frame[: self._length].tobytes()
-        lone = self._known.get(front[:_ID_AT] + front[_ID_END:])
-        return None if lone is None else lone.answer(services, frame)
+        template = self._known.get(front[:_ID_AT] + front[_ID_END:])
+        return None if template is None else template.answer(services, frame)
 
     def keep(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
         """Keep the template of a served request, except for the first: many connections send only one.
 
         Fronts of one length are kept, usually those of one topic's partitions; many others in a row replace them.
         """
-        if not _is_lone(header, request):
+        if not _has_one_batch(header, request):
             return
         self._others += 1
         if self._others == 1:
             return
-        lone = LoneProduce(frame, header, request)
-        front = frame[: len(lone.front)].tobytes()
+        template = ProduceTemplate(frame, header, request)
+        front = frame[: len(template.front)].tobytes()
         if len(front) > _LONGEST_FRONT:
             return
-        if front != lone.front or lone.records(frame) is None:  # the client's encoding differs from ours
+        if front != template.front or template.records(frame) is None:  # the client's encoding differs from ours
             return
         if len(front) != self._length:
             if self._known and self._others < _PATIENCE:
@@ -180,10 +180,10 @@ class LoneProduces:
             self._length = len(front)
         self._others = 1
         if len(self._known) < _MOST_KEPT:
-            self._known[front[:_ID_AT] + front[_ID_END:]] = lone
+            self._known[front[:_ID_AT] + front[_ID_END:]] = template
 
 
-def _is_lone(header: RequestHeader, request: ProduceRequest) -> bool:
+def _has_one_batch(header: RequestHeader, request: ProduceRequest) -> bool:
     return (
         header.api_version >= _SINCE
         and request.acks in (-1, 1)
