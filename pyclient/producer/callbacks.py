@@ -61,8 +61,8 @@ class CallbackThread:
         self._stopped = False
         self.post: Callable[[list[Call]], None] | None = None
         """`submit` without checks, set while the thread is started and not stopped."""
-        self.lane: Any = None
-        """The producer's `SendLane`, from which the thread reads responses itself; a new call wakes it there."""
+        self.fast_path: Any = None
+        """The producer's `FastPath`, from which the thread reads responses itself; a new call wakes it there."""
 
     @property
     def runs_here(self) -> bool:
@@ -137,13 +137,13 @@ class CallbackThread:
 
     def _put(self, calls: list[Call]) -> None:
         self._calls.put(calls)
-        if self.lane is not None:
-            self.lane.watch.wake()
+        if self.fast_path is not None:
+            self.fast_path.waiter.wake()
 
     def _next(self) -> list[Call]:
         """Return the next calls. Reads responses meanwhile: a wake-up for each would double the time for one."""
-        if self.lane is not None:
-            self.lane.watch.for_calls(self._calls)
+        if self.fast_path is not None:
+            self.fast_path.waiter.for_calls(self._calls)
         return self._calls.get()
 
     def _run(self) -> None:

@@ -28,8 +28,8 @@ from pyclient.producer.callbacks import CallbackRunner
 from pyclient.producer.checks import serialized, whole_number
 from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Delivery, DeliveryContext
+from pyclient.producer.fast_path import FastPathOwner
 from pyclient.producer.futures import DeliveryFuture
-from pyclient.producer.lane import LaneKeeper
 from pyclient.producer.lock import producer_lock
 from pyclient.producer.producer_batch import BatchState
 from pyclient.producer.record_accumulator import NO_LEADER, PartitionQueue, RecordAccumulator, TopicQueues, choose_queue
@@ -101,14 +101,14 @@ class ProducerCore:
             self.transactions = Transactions(
                 self.sender, self.loop, self.cluster, self.lock, config=config, clock=clock, rng=rng
             )
-        self.keeper: LaneKeeper | None = None
+        self.fast_path_owner: FastPathOwner | None = None
         self.topics = self.accumulator.topics
         """The topics known to `send`; empty once the producer is closed."""
 
-    def open_lane(self) -> Any:
-        """Create the fast path (`SendLane`) for a producer with a callback thread; None if there is none."""
-        self.keeper = LaneKeeper(self.loop, self.lock, self.context, self.config)
-        return self.keeper.lane
+    def open_fast_path(self) -> Any:
+        """Create the fast path (`FastPath`) for a producer with a callback thread; None if there is none."""
+        self.fast_path_owner = FastPathOwner(self.loop, self.lock, self.context, self.config)
+        return self.fast_path_owner.fast_path
 
     async def start(self) -> None:
         """Start to connect to the cluster, in the background."""
@@ -393,8 +393,8 @@ class ProducerCore:
         with self.context.failures.in_one_line():
             self.abort(self.closed_before())
             self.loop.stop()
-            if self.keeper is not None:
-                self.keeper.close()
+            if self.fast_path_owner is not None:
+                self.fast_path_owner.close()
             await self.cluster.close()
         self.ended = True
 

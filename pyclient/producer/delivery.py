@@ -163,7 +163,7 @@ Wake = Callable[[], object]
 class DeliveryContext:
     """The context shared by all deliveries of one producer."""
 
-    __slots__ = ("_waiters", "callbacks", "clock", "failures", "lane", "lock", "loop", "pid", "unnotified")
+    __slots__ = ("_waiters", "callbacks", "clock", "failures", "fast_path", "lock", "loop", "pid", "unnotified")
 
     def __init__(self, callbacks: CallbackRunner, loop: asyncio.AbstractEventLoop | None, clock: Clock) -> None:
         self.callbacks = callbacks
@@ -173,8 +173,8 @@ class DeliveryContext:
         self.loop = loop
         """The loop that completes deliveries; its thread must not block for one."""
         self.pid = os.getpid()
-        self.lane: Any = None
-        """The producer's `SendLane`, from which a waiting thread may read its record's response itself."""
+        self.fast_path: Any = None
+        """The producer's `FastPath`, from which a waiting thread may read its record's response itself."""
         self.unnotified: dict[Delivery, None] = {}
         """Deliveries whose outcome is decided, but whose futures and callbacks are not notified yet."""
         self._waiters: list[Wake] = []

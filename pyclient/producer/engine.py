@@ -50,7 +50,7 @@ class Engine:
         except BaseException:
             self.thread.stop(_END_SECONDS)
             raise
-        self.lane = self.callbacks.lane = self.core.open_lane()
+        self.fast_path = self.callbacks.fast_path = self.core.open_fast_path()
         _engines.add(self)
 
     def started(self) -> ProducerCore:

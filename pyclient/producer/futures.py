@@ -25,9 +25,9 @@ def wait_until_done(context: DeliveryContext, delivery: Delivery, index: int, ti
     if context.must_not_block():
         raise RuntimeError("a delivery future was waited for on the event loop that completes it: use `await future`")
     left = timeout
-    if context.lane is not None:
+    if context.fast_path is not None:
         begin = context.clock.monotonic()
-        known = context.lane.watch.for_outcome(delivery, -1 if timeout is None else timeout)
+        known = context.fast_path.waiter.for_outcome(delivery, -1 if timeout is None else timeout)
         if known:
             return
         if known is not None and timeout is not None:

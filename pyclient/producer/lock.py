@@ -12,9 +12,9 @@ from pyclient.records import compiled_only
 
 
 class ProducerLock(Protocol):
-    """The lock's interface. Acquiring it first stops the `lane`, if there is one, and takes over its records."""
+    """The lock's interface. Acquiring it first stops the `fast_path`, if there is one, and takes over its records."""
 
-    lane: Any
+    fast_path: Any
 
     def __enter__(self) -> bool: ...
 
@@ -28,9 +28,9 @@ class ProducerLock(Protocol):
 
 
 def producer_lock() -> ProducerLock:
-    """Return a new lock, without a lane at first; in pure Python a `threading.Lock`."""
-    lane_lock = compiled_only("LaneLock")
-    return cast(ProducerLock, threading.Lock() if lane_lock is None else lane_lock(threading.Lock()))
+    """Return a new lock, without a fast path at first; in pure Python a `threading.Lock`."""
+    fast_path_lock = compiled_only("FastPathLock")
+    return cast(ProducerLock, threading.Lock() if fast_path_lock is None else fast_path_lock(threading.Lock()))
 
 
 class Forkable(Protocol):

@@ -85,7 +85,7 @@ class Producer(RecordSender[DeliveryFuture]):
         """Let `_append` and `_learn` find the open batches and the topics of the core."""
         self._core, self._topics = core, core.topics
         self._append_lock = None if ATOMIC_APPEND else core.lock
-        self._lane, self._open_batches = self._engine.lane, core.accumulator.open_batches
+        self._fast_path, self._open_batches = self._engine.fast_path, core.accumulator.open_batches
 
     # -- sending
 
@@ -343,7 +343,7 @@ class Producer(RecordSender[DeliveryFuture]):
         if self._forked:
             return
         check_seconds(timeout)
-        self._topics, self._open_batches, self._lane = {}, {}, None
+        self._topics, self._open_batches, self._fast_path = {}, {}, None
         self._engine.close(timeout)
 
     def __enter__(self) -> Self:
@@ -405,7 +405,7 @@ class Producer(RecordSender[DeliveryFuture]):
     def after_fork(self) -> None:
         """Refuse all further use in a forked child; not for users."""
         self._forked = True
-        self._topics, self._open_batches, self._lane = {}, {}, None
+        self._topics, self._open_batches, self._fast_path = {}, {}, None
 
     def _check_process(self) -> None:
         if self._forked:

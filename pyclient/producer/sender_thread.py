@@ -274,8 +274,8 @@ class SenderLoop:
         context = self.sender.accumulator.context
         deliveries = [batch.delivery for batch in self.sender.accumulator.incomplete]
         deliveries += context.unnotified
-        if context.lane is not None:
-            deliveries += [record.delivery for record in context.lane.records]
+        if context.fast_path is not None:
+            deliveries += [record.delivery for record in context.fast_path.records]
         context.after_fork(deliveries)
 
     def wake(self) -> None:
@@ -494,9 +494,9 @@ class SenderLoop:
         if more:  # a round that finds nothing to do takes as long as sending a record
             self.nudge()
 
-    def adopted(self, record: Any, answer: Any, error: BaseException | None) -> None:
-        """Handle the end of a request of the fast path (`LaneKeeper`)."""
-        with self._lock:  # acquiring it makes `LaneKeeper` take over the record
+    def fast_path_ended(self, record: Any, answer: Any, error: BaseException | None) -> None:
+        """Handle the end of a request of the fast path (`FastPathOwner`)."""
+        with self._lock:  # acquiring it makes `FastPathOwner` take over the record
             work = record.work
         self.answered_plainly(work, answer, error)
 

@@ -136,12 +136,12 @@ cdef class RecordAppender:
 
 
 cdef class RecordSender(RecordAppender):
-    """The fast path of `send`; the subclass's `_send` handles all other cases."""
+    """`send` for records that fit an open batch; the subclass's `_send` handles all other cases."""
 
     __class_getitem__ = classmethod(types.GenericAlias)
 
     cdef public bint _direct  # records need no serializer, partitioner or interceptor
-    cdef public SendLane _lane  # sends a record immediately if nothing is queued; or None
+    cdef public FastPath _fast_path  # sends a record immediately if nothing is queued; or None
 
     def send(
         self, topic, value=None, *, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
@@ -169,8 +169,8 @@ cdef class RecordSender(RecordAppender):
             try:
                 if headers is None or type(headers) is list or type(headers) is tuple:
                     handle = self.try_append(topic, timestamp_ms, key, value, headers, partition)
-                    if handle is None and self._lane is not None and self._lane.armed and not headers:
-                        handle = self._lane.send(topic, key, value, partition, timestamp_ms, on_delivery)
+                    if handle is None and self._fast_path is not None and self._fast_path.armed and not headers:
+                        handle = self._fast_path.send(topic, key, value, partition, timestamp_ms, on_delivery)
                         if handle is not None:
                             return handle
             except (TypeError, UnicodeEncodeError, OverflowError):

@@ -18,8 +18,8 @@ from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.records import partition_for_key
 from tests.kafka import topics
 from tests.kafka.topics import wait_until
-from tests.producer.faces import AsyncFace, SyncFace
-from tests.producer.parts import lane_of
+from tests.producer.producer_clients import AsyncClient, SyncClient
+from tests.producer.parts import fast_path_of
 
 PARTITIONS: Final = 3
 BURST: Final = 30
@@ -68,14 +68,14 @@ class Load:
     partitions = PARTITIONS
     options: dict[str, Any] = {}
 
-    def __init__(self, face: Any, topic: str, name: str, *, may_fail: bool = False) -> None:
-        self.face, self.topic, self.name, self.may_fail = face, topic, name, may_fail
+    def __init__(self, client: Any, topic: str, name: str, *, may_fail: bool = False) -> None:
+        self.client, self.topic, self.name, self.may_fail = client, topic, name, may_fail
         self.sent: list[Any] = []
         self.confirmed_at: list[float] = []
         self.raised: list[BaseException] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        face.partitions_for(topic)
+        client.partitions_for(topic)
         self._thread.start()
 
     def _run(self) -> None:
@@ -86,7 +86,7 @@ class Load:
                 self._send_some(range(len(self.sent), len(self.sent) + BURST))
                 if burst % 10 == 0:
                     self._flush()
-                self.face.exception(self.sent[max(0, len(self.sent) - 4 * BURST)], PATIENCE)
+                self.client.exception(self.sent[max(0, len(self.sent) - 4 * BURST)], PATIENCE)
                 self._stop.wait(0.002)
         except BaseException as error:
             self.raised.append(error)
@@ -97,7 +97,7 @@ class Load:
 
     def _send(self, number: int) -> Any:
         value, partition = b"%d" % number, self._partition_of(number)
-        future = self.face.send(self.topic, value, partition=partition, on_delivery=self._note)
+        future = self.client.send(self.topic, value, partition=partition, on_delivery=self._note)
         self.sent.append(future)
         return future
 
@@ -109,7 +109,7 @@ class Load:
 
     def _flush(self) -> None:
         try:
-            self.face.flush(PATIENCE)
+            self.client.flush(PATIENCE)
         except errors.DeliveryFailed:
             if not self.may_fail:
                 raise
@@ -140,7 +140,7 @@ class Load:
 
     def wait_until_it_goes_its_way(self) -> None:
         """Until records went the way that the load is for, so that a fault meets them there."""
-        wait_until(lambda: self.goes_its_way or bool(self.raised), f"{self.topic}: {self.face.metrics()}", PATIENCE)
+        wait_until(lambda: self.goes_its_way or bool(self.raised), f"{self.topic}: {self.client.metrics()}", PATIENCE)
 
     def check_all_delivered(self, kafka: Serving) -> None:
         """Every record was confirmed, and is in the log once, in the order of the calls, where its future says."""
@@ -174,25 +174,25 @@ class Load:
 
 
 class SingleLoad(Load):
-    """One record after the other that does not linger: in the synchronous face, most take the compiled lane."""
+    """One record after the other that does not linger: in the synchronous client, most take the compiled fast path."""
 
     run = 20
     options = {"linger_ms": 0, "batch_size": 16_384}
-    on_lane = 0
+    on_fast_path = 0
 
     def _send_some(self, numbers: range) -> None:
-        lane = lane_of(self.face.producer)
+        fast_path = fast_path_of(self.client.producer)
         for number in numbers:
             future = self._send(number)
-            if lane is not None:  # one that was answered already is not seen, and not counted
-                self.on_lane += any(record.delivery is future.batch for record in list(lane.records))
+            if fast_path is not None:  # one that was answered already is not seen, and not counted
+                self.on_fast_path += any(record.delivery is future.batch for record in list(fast_path.records))
             if number % 7:  # else the next one is on its way together with it
-                self.face.exception(future, PATIENCE)
+                self.client.exception(future, PATIENCE)
             self._stop.wait(0.0005)
 
     @property
     def goes_its_way(self) -> bool:
-        return self.on_lane >= BURST or not ATOMIC_APPEND
+        return self.on_fast_path >= BURST or not ATOMIC_APPEND
 
 
 class ColumnLoad(Load):
@@ -206,7 +206,7 @@ class ColumnLoad(Load):
     def _send_some(self, numbers: range) -> None:
         column = range(numbers.start, numbers.start + 5 * len(numbers))
         keys = [self.keys[self._partition_of(number)] for number in column]
-        outcome = self.face.send_many(self.topic, [b"%d" % number for number in column], keys)
+        outcome = self.client.send_many(self.topic, [b"%d" % number for number in column], keys)
         outcome.add_done_callback(self._note)
         self.sent += [outcome[position] for position in range(len(column))]
 
@@ -221,7 +221,7 @@ class SpreadLoad(Load):
     def _send_some(self, numbers: range) -> None:
         for start in range(numbers.start, numbers.start + 20 * len(numbers), len(numbers)):
             super()._send_some(range(start, start + len(numbers)))
-            self.widest = max(self.widest, self.face.metrics()["connections_used"])
+            self.widest = max(self.widest, self.client.metrics()["connections_used"])
 
     @property
     def goes_its_way(self) -> bool:
@@ -229,11 +229,11 @@ class SpreadLoad(Load):
 
 
 KINDS: Final = {
-    "sync": (SyncFace, Load),
-    "async": (AsyncFace, Load),
-    "single": (SyncFace, SingleLoad),
-    "columns": (SyncFace, ColumnLoad),
-    "spread": (SyncFace, SpreadLoad),
+    "sync": (SyncClient, Load),
+    "async": (AsyncClient, Load),
+    "single": (SyncClient, SingleLoad),
+    "columns": (SyncClient, ColumnLoad),
+    "spread": (SyncClient, SpreadLoad),
 }
 """The loads that run at the same time, by name."""
 
@@ -251,9 +251,9 @@ def loads(kafka: Serving, topic: str, *, may_fail: bool = False, **options: Any)
         running = []
         for name, (make, kind) in KINDS.items():
             create(kafka, f"{topic}-{name}", kind.partitions)
-            face: Any = make(kafka.bootstrap_servers, **given | kind.options)
-            stack.callback(face.end)
-            running.append(kind(face, f"{topic}-{name}", name, may_fail=may_fail))
+            client: Any = make(kafka.bootstrap_servers, **given | kind.options)
+            stack.callback(client.end)
+            running.append(kind(client, f"{topic}-{name}", name, may_fail=may_fail))
         for load in running:
             load.wait_for()
             load.wait_until_it_goes_its_way()

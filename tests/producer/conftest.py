@@ -14,7 +14,7 @@ from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.cluster import connection_pool
 from tests.producer.faces import FACES
-from tests.producer.lane_fixture import LaneFixture
+from tests.producer.fast_path_fixture import FastPathFixture
 from tests.producer.log import read_log
 from tests.producer.network import FaultyNetwork
 
@@ -68,11 +68,11 @@ def log(cluster: EmbeddedCluster, topic: str) -> Callable[[], dict[int, list[Any
 
 
 @pytest.fixture
-def fixture() -> Iterator[LaneFixture]:
+def fixture() -> Iterator[FastPathFixture]:
     """A compiled fast path over a pair of sockets."""
     if sys.platform != "linux":
         pytest.skip("only Linux has what keeps the loop from a socket")
-    with LaneFixture() as fixture:
+    with FastPathFixture() as fixture:
         assert fixture.reader.fileno() != fixture.near.fileno(), "the loop is not kept from the socket"
         yield fixture
 

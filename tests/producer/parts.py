@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyclient.producer.delivery import Delivery, DeliveryDesk
+from pyclient.producer.delivery import Delivery, DeliveryContext
 
 
 def core_of(producer: Any) -> Any:
@@ -17,9 +17,9 @@ def engine_of(producer: Any) -> Any:
     return producer._engine
 
 
-def lane_of(producer: Any) -> Any:
+def fast_path_of(producer: Any) -> Any:
     """Return the compiled fast path of a `Producer`, None without one."""
-    return producer._lane
+    return producer._fast_path
 
 
 def is_closing(producer: Any) -> bool:
@@ -30,11 +30,11 @@ def is_closing(producer: Any) -> bool:
     return not free
 
 
-def waiters_of(waited_for: Delivery | DeliveryDesk) -> Any:
+def waiters_of(waited_for: Delivery | DeliveryContext) -> Any:
     """Return those who wait for records of a batch, or for the callbacks of any; a false value if nobody does."""
     return waited_for._waiters
 
 
 def failures_lock_of(producer: Any) -> Any:
     """Return the lock of the failures that nobody has observed yet."""
-    return core_of(producer).desk.failures._lock
+    return core_of(producer).context.failures._lock

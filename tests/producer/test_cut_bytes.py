@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.producer.lane import DEPTH
+from pyclient.producer.fast_path import DEPTH
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from tests.producer.faces import SyncFace
-from tests.producer.parts import lane_of
+from tests.producer.parts import fast_path_of
 from tests.producer.proxy import ANSWER, REQUEST, Proxy, through_a_proxy
-from tests.producer.test_lane_in_a_producer import open_lane
+from tests.producer.test_fast_path_in_a_producer import open_fast_path
 
 PLACES = (0, 1, 3, 4, 5, 13, 0.5, 0.9, -1, 1.0)
 """Before, in and after the length, in the header, in the middle, and one byte before the end; at last the whole."""
@@ -42,10 +42,11 @@ def send_while_cut(face: Any, proxy: Proxy, topic: str, side: str, where: int | 
     """Send these; return how many were on the fast path before the connection ended."""
     with proxy.cutting(side, where):
         futures = [face.send(topic, value, key=b"k", partition=0) for value in values]
-        on_lane = len(lane_of(face.producer).records) if face.name == "sync" and lane_of(face.producer) else 0
+        fast_path = fast_path_of(face.producer) if face.name == "sync" else None
+        on_fast_path = 0 if fast_path is None else len(fast_path.records)
     offsets = [face.result(future).offset for future in futures]
     assert offsets == list(range(offsets[0], offsets[0] + len(values)))
-    return on_lane
+    return on_fast_path
 
 
 @pytest.mark.parametrize("side", [REQUEST, ANSWER])
@@ -68,17 +69,17 @@ def test_records_cut_by_a_connection_arrive_once_and_in_order(
 @pytest.mark.parametrize("side", [REQUEST, ANSWER])
 @pytest.mark.parametrize("count", [1, DEPTH])
 @pytest.mark.compiled
-@pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")
+@pytest.mark.skipif(not ATOMIC_APPEND, reason="the fast path is compiled")
 def test_records_cut_on_the_fast_path_arrive_once_and_in_order(
     cluster: EmbeddedCluster, proxy: Proxy, topic: str, log: Callable[[], Any], side: str, count: int
 ) -> None:
     sent: list[bytes] = []
     with closing(SyncFace(cluster.bootstrap_servers, linger_ms=0, **OPTIONS)) as face:
         for where in PLACES:
-            on_lane = 0
-            while on_lane < count:  # the sender may look around just then, and the record goes the usual way
-                open_lane(face.producer, topic)
+            on_fast_path = 0
+            while on_fast_path < count:  # the sender may look around just then, and the record goes the usual way
+                open_fast_path(face.producer, topic)
                 values = [b"%d" % (len(sent) + number) for number in range(count)]
-                on_lane = send_while_cut(face, proxy, topic, side, where, values)
+                on_fast_path = send_while_cut(face, proxy, topic, side, where, values)
                 sent += values
     assert [record.value for record in log()[0] if record.key == b"k"] == sent

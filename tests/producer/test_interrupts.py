@@ -20,10 +20,10 @@ from tests.net.connections import lose_the_timer
 from tests.producer.parts import core_of, engine_of
 
 BATCH = 500
-OFF_THE_LANE = {"h": b"v"}  # see test_lane.py for what is on it
+OFF_THE_FAST_PATH = {"h": b"v"}  # see test_fast_path.py for what is on it
 PLACES = (
     "core.py", "record_accumulator.py", "buffer_pool.py", "producer_batch.py", "delivery.py", "send_many.py",
-    "lane.py", "sender_thread.py", "connection.py", "stream.py", "idempotence.py",
+    "fast_path.py", "sender_thread.py", "connection.py", "stream.py", "idempotence.py",
     "engine.py", "loop_thread.py",
 )  # fmt: skip
 
@@ -71,9 +71,9 @@ def interrupted(number: int, work: Callable[[], object], places: tuple[str, ...]
 
 
 WORKS: dict[str, Callable[[Producer, str], object]] = {
-    "a new batch": lambda producer, topic: producer.send(topic, b"x", headers=OFF_THE_LANE, partition=0),
+    "a new batch": lambda producer, topic: producer.send(topic, b"x", headers=OFF_THE_FAST_PATH, partition=0),
     "a record larger than a batch": lambda producer, topic: producer.send(
-        topic, bytes(3 * BATCH), headers=OFF_THE_LANE, partition=0
+        topic, bytes(3 * BATCH), headers=OFF_THE_FAST_PATH, partition=0
     ),
     "many": lambda producer, topic: producer.send_many(topic, [bytes(200)] * 5, partition=0),
 }

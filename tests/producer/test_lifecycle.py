@@ -16,13 +16,13 @@ from tests.producer.programs import run
 
 
 def test_many_threads_may_send_flush_and_wait(make, topic, log):
-    face = make(batch_size=2000)
+    client = make(batch_size=2000)
     failures = []
 
     def work(number):
         try:
-            futures = [face.send(topic, b"%d %d" % (number, n), key=b"%d" % number) for n in range(300)]
-            face.flush()
+            futures = [client.send(topic, b"%d %d" % (number, n), key=b"%d" % number) for n in range(300)]
+            client.flush()
             assert all(future.done() for future in futures)
         except BaseException as error:
             failures.append(error)
@@ -219,17 +219,17 @@ def test_a_callback_may_flush_and_even_close(cluster, topic):
 
 
 def test_repr_and_health_show_the_state(make, cluster, topic):
-    face = make()
+    client = make()
     assert (
-        repr(face.producer)
-        == f"<{type(face.producer).__name__} {cluster.bootstrap_servers} open, 0 batches unconfirmed>"
+        repr(client.producer)
+        == f"<{type(client.producer).__name__} {cluster.bootstrap_servers} open, 0 batches unconfirmed>"
     )
-    face.result(face.send(topic, b""))
-    health = face.health()
+    client.result(client.send(topic, b""))
+    health = client.health()
     assert health["state"] == "open" and health["connected_nodes"] == [cluster.bootstrap_servers]
     assert health["topics"] == [topic] and health["buffer_bytes_used"] == 0 and health["producer_id"] >= 0
-    face.close()
-    assert "closed" in repr(face.producer)
+    client.close()
+    assert "closed" in repr(client.producer)
 
 
 def test_signal_handlers_are_left_alone(cluster):

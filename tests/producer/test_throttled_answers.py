@@ -13,9 +13,9 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.protocol.messages.produce import ProduceResponse
 from tests.producer.faces import SyncFace
-from tests.producer.parts import lane_of
+from tests.producer.parts import fast_path_of
 from tests.producer.proxy import Proxy, through_a_proxy
-from tests.producer.test_lane_in_a_producer import open_lane
+from tests.producer.test_fast_path_in_a_producer import open_fast_path
 
 FOR_LONG = 1_000_000  # ms
 SHORTLY = 5
@@ -61,22 +61,22 @@ def test_requests_after_a_throttled_response_wait(
 
 
 @pytest.mark.compiled
-@pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")
+@pytest.mark.skipif(not ATOMIC_APPEND, reason="the fast path is compiled")
 def test_fast_path_after_a_throttled_response_waits(
     cluster: EmbeddedCluster, proxy: Proxy, topic: str, log: Callable[[], Any]
 ) -> None:
     with closing(SyncFace(cluster.bootstrap_servers, linger_ms=0)) as face:
-        lane = lane_of(face.producer)
+        fast_path = fast_path_of(face.producer)
         while True:  # the sender may look around just then, and the record goes the usual way
-            open_lane(face.producer, topic)
+            open_fast_path(face.producer, topic)
             with cluster.faults.hold("Produce", topic=topic) as held:
                 last = face.send(topic, b"throttled", partition=0)
-                if lane.records:
+                if fast_path.records:
                     throttle(proxy, FOR_LONG)
                     held.release()
                     break
         check_next_request_waits(face, topic, log, last)
-        assert not lane.armed
+        assert not fast_path.armed
 
 
 @pytest.mark.parametrize("linger_ms", [0, 2])
@@ -90,4 +90,4 @@ def test_records_after_the_throttle_time_keep_their_order(
     assert [record.value for record in log()[0]] == [b"%d" % number for number in range(60)]
     proxy.change = None
     if linger_ms == 0 and face.name == "sync" and ATOMIC_APPEND:
-        open_lane(face.producer, topic)  # which is open again
+        open_fast_path(face.producer, topic)  # which is open again

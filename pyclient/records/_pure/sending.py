@@ -105,10 +105,10 @@ class RecordAppender:
 
 
 class RecordSender(RecordAppender, Generic[H]):
-    """The fast path of `send`; the subclass's `_send` handles all other cases."""
+    """`send` for records that fit an open batch; the subclass's `_send` handles all other cases."""
 
     _direct: bool = False  # records need no serializer, partitioner or interceptor
-    _lane: Any = None  # only compiled
+    _fast_path: Any = None  # only compiled
 
     if TYPE_CHECKING:
 

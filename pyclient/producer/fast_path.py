@@ -1,8 +1,8 @@
-"""LaneKeeper: opens the compiled fast path (`SendLane`) for single records, and takes over what it cannot finish.
+"""FastPathOwner: starts the compiled fast path of single records (`FastPath`), and takes over what it cannot finish.
 
 At linger 0 and a moderate rate a record finds the producer idle, and its response has nothing but its offset. Python's
 calls for both, with the processor's caches cold, are then half of the client's time (docs/measurements.md, "Latency
-at linger 0"). So `SendLane` handles such a record alone, from `send` to its future.
+at linger 0"). So `FastPath` handles such a record alone, from `send` to its future.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ DEPTH: Final = 3  # records in flight on the fast path: more are sent faster in 
 _NO_LIMIT: Final = 2**62
 
 
-class LaneKeeper:
-    """Opens the fast path `lane` whenever a response leaves the producer idle, and takes over its records if needed.
+class FastPathOwner:
+    """Starts `fast_path` whenever a response leaves the producer idle, and takes over its records if needed.
 
-    `lane` is None in pure Python, and with options that do not allow to send plain records at once.
+    `fast_path` is None in pure Python, and with options that do not allow to send plain records at once.
     """
 
     def __init__(self, loop: SenderLoop, lock: ProducerLock, context: DeliveryContext, config: ProducerConfig) -> None:
@@ -46,10 +46,10 @@ class LaneKeeper:
         self._queue: PartitionQueue | None = None
         self._connection: Connection | None = None
         self._readers: dict[FrameStream, Any] = {}
-        self.lane: Any = None
+        self.fast_path: Any = None
         wanted = config.linger_ms == 0 and config.acks != 0 and config.plain and config.compression_type == "none"
         if wanted and ATOMIC_APPEND and config.transactional_id is None:
-            self.lane = compiled_only("SendLane")(
+            self.fast_path = compiled_only("FastPath")(
                 self, context, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
                 idempotent=config.idempotent, delivery_timeout=self._timeout,
                 request_timeout=config.request_timeout_ms / 1000,
@@ -57,10 +57,10 @@ class LaneKeeper:
                 depth=min(DEPTH, config.max_in_flight_requests_per_connection),
                 latency_bounds_ms=LATENCY_BOUNDS_MS,
             )  # fmt: skip
-            lock.lane, loop.when_at_rest, context.lane = self.lane, self.open, self.lane
+            lock.fast_path, loop.when_at_rest, context.fast_path = self.fast_path, self.open, self.fast_path
 
     def open(self, queue: PartitionQueue, now: float) -> None:
-        """Open the fast path for `queue`, of which a record was confirmed, if the producer is idle.
+        """Start the fast path for `queue`, of which a record was confirmed, if the producer is idle.
 
         Called in the loop's thread, with the producer's lock held.
         """
@@ -80,7 +80,7 @@ class LaneKeeper:
         reader = self._readers.get(stream)
         if reader is None:
             hand_over = partial(self._hand_over, stream)
-            reader = compiled_only("LaneReader")(self.lane, stream.on_readable, hand_over, stream.fileno())
+            reader = compiled_only("FastPathReader")(self.fast_path, stream.on_readable, hand_over, stream.fileno())
             self._readers = {each: kept for each, kept in self._readers.items() if not each.closed}
             self._readers[stream] = reader
             stream.read_with(reader)
@@ -88,12 +88,12 @@ class LaneKeeper:
         topic, bytes_left = queue.topic, _NO_LIMIT
         if queue is topic.sticky and topic.count > 1:
             bytes_left = topic.partitioner.bytes_left
-        self.lane.aim(
+        self.fast_path.start(
             queue, connection, stream, reader, ProduceRequest, template,
             until=loop.idle_check_at, next_look=loop.next_look, bytes_left=bytes_left,
         )  # fmt: skip
 
-    def adopt(self, record: Any) -> None:
+    def take_over(self, record: Any) -> None:
         """Turn the first record on the fast path into a batch in flight; the producer's lock is held."""
         queue, sender = self._queue, self._sender
         assert queue is not None
@@ -110,7 +110,7 @@ class LaneKeeper:
             batch.become(BatchState.CLOSED)
             batch.become(BatchState.IN_FLIGHT)
             work = ProduceWork(number, [batch], batch.builder.size)
-            outstanding, left = [*queue.outstanding, batch], self.lane.records[1:]
+            outstanding, left = [*queue.outstanding, batch], self.fast_path.records[1:]
             # No calls in these lines: an interrupt comes before or after all of them.
             if self._idempotent:
                 batch.producer_id, batch.producer_epoch = queue.sequence.producer_id, queue.sequence.epoch
@@ -122,7 +122,7 @@ class LaneKeeper:
             queue.on_wire += 1
             node.in_flight += 1
             sender.metrics.requests += 1
-            record.work, self.lane.records = work, left
+            record.work, self.fast_path.records = work, left
         except BaseException:
             pool.take_back()
             raise
@@ -130,7 +130,7 @@ class LaneKeeper:
 
     def answered(self, record: Any, answer: Any, error: BaseException | None) -> None:
         """Complete a record of the fast path when its request has ended."""
-        self._loop.adopted(record, answer, error)
+        self._loop.fast_path_ended(record, answer, error)
 
     def lost(self, record: Any, error: BaseException) -> None:
         """Fail a record of the fast path in the loop's next iteration, when the connection's state is consistent."""
@@ -155,8 +155,8 @@ class LaneKeeper:
         else:
             self._call_soon(take)
 
-    def rest(self) -> None:
-        """Schedule a `note` on the loop, after which the fast path is opened again."""
+    def report_soon(self) -> None:
+        """Schedule a `count_delivered` on the loop, after which the fast path is started again."""
         if self._queue is not None:
             self._call_soon(self._loop.look_around, partial(self.open, self._queue))
 
@@ -164,7 +164,7 @@ class LaneKeeper:
         with suppress(RuntimeError):  # the loop is closed
             self._loop.loop.call_soon_threadsafe(function, *arguments)
 
-    def note(self, count: int, size: int, last: float, longest: float, buckets: Sequence[int]) -> None:
+    def count_delivered(self, count: int, size: int, last: float, longest: float, buckets: Sequence[int]) -> None:
         """Count delivered records; the producer's lock is held."""
         queue, connection, metrics = self._queue, self._connection, self._sender.metrics
         assert queue is not None
@@ -177,5 +177,5 @@ class LaneKeeper:
 
     def close(self) -> None:
         """Close the fast path for good."""
-        if self.lane is not None:
-            self.lane.close()
+        if self.fast_path is not None:
+            self.fast_path.close()

@@ -13,28 +13,28 @@ import pytest
 
 from pyclient import Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.producer.lane import DEPTH
+from pyclient.producer.fast_path import DEPTH
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
-from tests.producer.parts import core_of, engine_of, lane_of
+from tests.producer.parts import core_of, engine_of, fast_path_of
 from tests.producer.test_interrupts import interrupted
 from tests.waiting import until
 
-pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
+pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the fast path is compiled")]
 
 
 def is_on_it(producer: Producer) -> bool:
-    return bool(lane_of(producer).records)
+    return bool(fast_path_of(producer).records)
 
 
 @contextmanager
-def busy_lane(producer: Producer, topic: str) -> Iterator[None]:
-    """The lane is open, and the sender's thread waits for the end of the block."""
+def busy_fast_path(producer: Producer, topic: str) -> Iterator[None]:
+    """The fast path is open, and the sender's thread waits for the end of the block."""
     while True:
-        open_lane(producer, topic)
+        open_fast_path(producer, topic)
         busy, go_on = threading.Event(), threading.Event()
         engine_of(producer).thread.call_soon(lambda busy=busy, go_on=go_on: (busy.set(), go_on.wait(60)))
         assert busy.wait(60)
-        if lane_of(producer).armed:
+        if fast_path_of(producer).armed:
             break
         go_on.set()
     try:
@@ -43,25 +43,25 @@ def busy_lane(producer: Producer, topic: str) -> Iterator[None]:
         go_on.set()
 
 
-def open_lane(producer: Producer, topic: str, partition: int = 0) -> None:
+def open_fast_path(producer: Producer, topic: str, partition: int = 0) -> None:
     """Send until the next record finds the producer idle."""
 
     def is_open() -> bool:
-        if lane_of(producer).armed and not lane_of(producer).records:
+        if fast_path_of(producer).armed and not fast_path_of(producer).records:
             return True
         producer.send(topic, b"first", partition=partition).result(60)
         return False
 
-    until(is_open, "the lane is not opened")
+    until(is_open, "the fast path is not opened")
 
 
 def test_single_records_take_the_fast_path_and_are_counted(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
-        open_lane(producer, topic)
+        open_fast_path(producer, topic)
         before = producer.metrics()
         sent, seen = 0, []
         for number in range(300):
-            open_lane(producer, topic)
+            open_fast_path(producer, topic)
             first = producer.send(topic, b"%d" % number, key=b"k", partition=0, on_delivery=seen.append)
             sent += 1
             assert first.result(60).topic == topic
@@ -84,7 +84,7 @@ def test_failed_fast_path_records_are_retried_once_and_in_order(
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0, retry_backoff_ms=1) as producer:
         for number in range(5):
-            open_lane(producer, topic)
+            open_fast_path(producer, topic)
             if kind == "fail":
                 fault = cluster.faults.fail("Produce", errors.NotLeaderOrFollower, topic=topic, when=when)
             else:
@@ -100,7 +100,7 @@ def test_failed_fast_path_records_are_retried_once_and_in_order(
 
 def test_a_refused_record_fails_and_the_next_one_arrives(cluster: EmbeddedCluster, topic: str) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
-        open_lane(producer, topic)
+        open_fast_path(producer, topic)
         with cluster.faults.fail("Produce", errors.TopicAuthorizationFailed, topic=topic):
             future = producer.send(topic, b"x", partition=0)
             with pytest.raises(errors.TopicAuthorizationFailed) as failed:
@@ -111,7 +111,7 @@ def test_a_refused_record_fails_and_the_next_one_arrives(cluster: EmbeddedCluste
 
 def test_flush_close_and_purge_include_fast_path_records(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
-        open_lane(producer, topic)
+        open_fast_path(producer, topic)
         with cluster.faults.hold("Produce", topic=topic) as fault:
             future = producer.send(topic, b"flushed", partition=0)
             assert is_on_it(producer)
@@ -123,7 +123,7 @@ def test_flush_close_and_purge_include_fast_path_records(cluster: EmbeddedCluste
             assert producer.health()["batches_unconfirmed"] == 1 and not future.done()
             fault.release()
             assert future.result(60).partition == 0
-        with busy_lane(producer, topic):
+        with busy_fast_path(producer, topic):
             last = producer.send(topic, b"last", partition=0)
             assert is_on_it(producer)
     assert last.result(0).partition == 0
@@ -136,7 +136,7 @@ def test_fast_path_record_without_response_fails_in_time(topic: str) -> None:
         EmbeddedCluster(config={"num.partitions": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, **options) as producer,  # type: ignore[arg-type]
     ):
-        open_lane(producer, topic)
+        open_fast_path(producer, topic)
         with cluster.faults.drop("Produce", topic=topic, times=None):
             future = producer.send(topic, b"x", partition=0)
             assert is_on_it(producer)
@@ -150,12 +150,12 @@ def test_interrupt_during_adoption_neither_loses_nor_repeats_a_record(
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         for number in count():
-            with busy_lane(producer, topic):
+            with busy_fast_path(producer, topic):
                 for each in range(DEPTH):
                     producer.send(topic, b"%d" % (number * DEPTH + each), key=b"k", partition=0)
-                assert len(lane_of(producer).records) == DEPTH
+                assert len(fast_path_of(producer).records) == DEPTH
                 went_on = interrupted(number, producer.metrics)
-                assert len(lane_of(producer).records) + len(core_of(producer).accumulator.incomplete) == DEPTH
+                assert len(fast_path_of(producer).records) + len(core_of(producer).accumulator.incomplete) == DEPTH
             producer.flush(60)
             health = producer.health()
             assert (health["buffer_bytes_used"], health["batches_unconfirmed"]) == (0, 0), f"moment {number}"
@@ -168,7 +168,7 @@ def test_interrupt_during_adoption_neither_loses_nor_repeats_a_record(
 
 def test_concurrent_threads_on_the_fast_path_keep_their_order(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
-        open_lane(producer, topic)
+        open_fast_path(producer, topic)
 
         def send(name: int) -> None:
             for number in range(400):
@@ -192,12 +192,12 @@ def test_concurrent_threads_on_the_fast_path_keep_their_order(cluster: EmbeddedC
 
 def test_slow_callback_delays_no_other_fast_path_record(cluster: EmbeddedCluster, topic: str) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
-        open_lane(producer, topic)
+        open_fast_path(producer, topic)
         go_on, begun, seen = threading.Event(), threading.Event(), []
         for number in range(20):
-            open_lane(producer, topic)
+            open_fast_path(producer, topic)
             producer.send(topic, b"%d" % number, partition=0, on_delivery=seen.append)
-        until(lambda: len(seen) == 20 and (lane_of(producer).watch.active or not lane_of(producer).armed))
+        until(lambda: len(seen) == 20 and (fast_path_of(producer).waiter.active or not fast_path_of(producer).armed))
         slow = producer.send(topic, b"slow", partition=0, on_delivery=lambda _: (begun.set(), go_on.wait(60)))
         assert begun.wait(60) and slow.done()
         for number in range(20):
@@ -209,13 +209,13 @@ def test_slow_callback_delays_no_other_fast_path_record(cluster: EmbeddedCluster
 
 def test_ctrl_c_reaches_a_thread_that_waits_at_the_socket(cluster: EmbeddedCluster, topic: str, log: Any) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
-        open_lane(producer, topic)
+        open_fast_path(producer, topic)
         with cluster.faults.hold("Produce", topic=topic) as fault:
             future = producer.send(topic, b"x", partition=0)
             assert is_on_it(producer)
 
             def interrupt() -> None:
-                until(lambda: lane_of(producer).watch.active)
+                until(lambda: fast_path_of(producer).waiter.active)
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
             thread = threading.Thread(target=interrupt)
@@ -231,26 +231,26 @@ def test_ctrl_c_reaches_a_thread_that_waits_at_the_socket(cluster: EmbeddedClust
     assert [record.value for record in log()[0]][-1] == b"x"
 
 
-@pytest.mark.parametrize("at_rest", [False, True], ids=["at once", "when the lane is open again"])
+@pytest.mark.parametrize("at_rest", [False, True], ids=["at once", "when the fast path is open again"])
 def test_a_signals_handler_may_wait_for_a_record_of_its_own(
     cluster: EmbeddedCluster, topic: str, at_rest: bool
 ) -> None:
     """In the thread that waits at the socket, which meanwhile does not look at it."""
     seen: list[int] = []
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
-        open_lane(producer, topic)
+        open_fast_path(producer, topic)
         with cluster.faults.hold("Produce", topic=topic) as fault:
 
             def handle(number: int, frame: Any) -> None:
                 if at_rest:
                     fault.release()
-                    until(lambda: future.done() and lane_of(producer).armed)
+                    until(lambda: future.done() and fast_path_of(producer).armed)
                 second = producer.send(topic, b"from the handler", partition=0)
                 fault.release()
                 seen.append(second.result(20).offset)
 
             def interrupt() -> None:
-                until(lambda: lane_of(producer).watch.active)
+                until(lambda: fast_path_of(producer).waiter.active)
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
 
             before = signal.signal(signal.SIGUSR1, handle)
@@ -269,7 +269,7 @@ def test_a_signals_handler_may_wait_for_a_record_of_its_own(
 def test_interrupt_while_waiting_for_a_record_loses_no_response(cluster: EmbeddedCluster, topic: str) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=60_000) as producer:
         for number in count():
-            open_lane(producer, topic)
+            open_fast_path(producer, topic)
             if number % 2:
                 cluster.faults.fail("Produce", errors.NotLeaderOrFollower, topic=topic)
             future = producer.send(topic, b"%d" % number, partition=0)
@@ -286,9 +286,9 @@ def test_connection_that_ends_under_the_callback_thread_loses_no_record(
     with Producer(cluster.bootstrap_servers, linger_ms=0, retry_backoff_ms=1) as producer:
         seen: list[Any] = []
         for number in range(5):
-            open_lane(producer, topic)
+            open_fast_path(producer, topic)
             producer.send(topic, b"on", partition=0, on_delivery=seen.append)
-            until(lambda: lane_of(producer).watch.active or not lane_of(producer).armed)
+            until(lambda: fast_path_of(producer).waiter.active or not fast_path_of(producer).armed)
             fault = cluster.faults.disconnect("Produce", topic=topic)
             future = producer.send(topic, b"%d" % number, key=b"k", partition=0, on_delivery=seen.append)
             until(lambda future=future: future in seen)

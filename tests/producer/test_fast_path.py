@@ -1,4 +1,4 @@
-"""SendLane, the compiled fast path of single records: the same bytes; all that is not plain is refused."""
+"""FastPath, the compiled fast path of single records: the same bytes; all that is not plain is refused."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.protocol.framing import decode_response, encode_response
 from pyclient.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pyclient.records import BatchBuilder, compiled_only, partition_for_key
-from tests.producer.lane_fixture import FAR, LaneFixture, is_owned
+from tests.producer.fast_path_fixture import FAR, FastPathFixture, is_owned
 
-pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
+pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the fast path is compiled")]
 
 
 @given(
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason
 def test_fast_path_request_equals_that_of_a_batch(
     version: int, key: bytes | None, value: bytes | None, timestamp_ms: int, idempotent: bool
 ) -> None:
-    with LaneFixture(
+    with FastPathFixture(
         version, idempotent=idempotent, partition=partition_for_key(key, 5) if key is not None else 2
     ) as fixture:
         future = fixture.sender.send("topic", value, key=key, timestamp_ms=timestamp_ms)
@@ -44,11 +44,11 @@ def test_fast_path_request_equals_that_of_a_batch(
         [waiting] = fixture.waiting
         assert (fixture.correlation_id, fixture.queue.records) == (0, 6)
         assert fixture.sequence.next == (0 if idempotent else 2**31 - 1)
-        assert [waiting] == fixture.lane.records and (waiting.position, waiting.sequence) == (5, numbers[2])
+        assert [waiting] == fixture.fast_path.records and (waiting.position, waiting.sequence) == (5, numbers[2])
 
 
 def test_plain_response_completes_the_record_and_its_callback() -> None:
-    with LaneFixture() as fixture:
+    with FastPathFixture() as fixture:
         seen: list[Any] = []
         reached = threading.Event()
         future = fixture.sender.send("topic", b"v", on_delivery=lambda done: (seen.append(done), reached.set()))
@@ -57,8 +57,8 @@ def test_plain_response_completes_the_record_and_its_callback() -> None:
         fixture.reader()
         assert reached.wait(30) and seen == [future]
         assert (future.result(0).offset, future.result(0).partition) == (41, 2)
-        assert not fixture.waiting and not fixture.lane.records and fixture.lane.armed
-        fixture.lane.stop()
+        assert not fixture.waiting and not fixture.fast_path.records and fixture.fast_path.armed
+        fixture.fast_path.stop()
         [(_, number, size, last, longest, buckets)] = fixture.events
         assert (number, size, sum(buckets)) == (1, 61 + 8, 1) and 0 <= longest < last
         fixture.context.callbacks.stop(30)  # type: ignore[attr-defined]
@@ -70,7 +70,7 @@ def test_plain_response_completes_the_record_and_its_callback() -> None:
     ids=["an error", "another partition", "a message"],
 )
 def test_other_responses_are_left_to_the_connection(fields: dict[str, Any]) -> None:
-    with LaneFixture() as fixture:
+    with FastPathFixture() as fixture:
         future = fixture.sender.send("topic", b"v")
         answer = fixture.answer(**fields)
         fixture.far.sendall(answer)
@@ -81,26 +81,26 @@ def test_other_responses_are_left_to_the_connection(fields: dict[str, Any]) -> N
 @pytest.mark.parametrize("version", range(ProduceRequest.versions[0], 12))
 @pytest.mark.parametrize("throttle_ms", [1, 250, 2**24, 2**31 - 1])
 def test_throttled_response_is_left_to_the_connection(version: int, throttle_ms: int) -> None:
-    with LaneFixture(version) as fixture:
+    with FastPathFixture(version) as fixture:
         future = fixture.sender.send("topic", b"v")
         correlation_id, message = decode_response(ProduceResponse, version, fixture.answer()[4:])
         message.throttle_time_ms = throttle_ms
         parts: Any = encode_response(message, version, correlation_id)
         fixture.far.sendall(b"".join(parts))
         fixture.reader()
-        assert fixture.events == [b"".join(parts)] and not future.done() and not fixture.lane.armed
-        assert fixture.lane.records == list(fixture.waiting)
+        assert fixture.events == [b"".join(parts)] and not future.done() and not fixture.fast_path.armed
+        assert fixture.fast_path.records == list(fixture.waiting)
 
 
 def test_cut_responses_and_trailing_bytes_are_left_to_the_connection() -> None:
-    with LaneFixture() as fixture:
+    with FastPathFixture() as fixture:
         fixture.sender.send("topic", b"v")
         answer = fixture.answer()
         for end in range(1, len(answer)):
             fixture.far.sendall(answer[:end])
             fixture.reader()
-            assert fixture.events.pop() == answer[:end] and not fixture.lane.armed
-            fixture.aim()
+            assert fixture.events.pop() == answer[:end] and not fixture.fast_path.armed
+            fixture.start()
         fixture.far.sendall(answer + b"more")
         fixture.reader()
         assert fixture.events == [b"more"]
@@ -110,10 +110,10 @@ def test_cut_responses_and_trailing_bytes_are_left_to_the_connection() -> None:
 
 
 def test_records_up_to_the_depth_are_in_flight_and_complete_in_order() -> None:
-    with LaneFixture() as fixture:
+    with FastPathFixture() as fixture:
         futures = [fixture.sender.send("topic", b"%d" % number) for number in range(3)]
         assert fixture.sender.send("topic", b"one too many") is None
-        assert [record.position for record in fixture.lane.records] == [5, 6, 7] and fixture.sequence.next == 2
+        assert [record.position for record in fixture.fast_path.records] == [5, 6, 7] and fixture.sequence.next == 2
         answers = []
         for offset in range(3):
             answers.append(fixture.answer(base_offset=offset))
@@ -124,7 +124,7 @@ def test_records_up_to_the_depth_are_in_flight_and_complete_in_order() -> None:
         fixture.far.sendall(answers[1] + answers[2] + b"more")
         fixture.reader()
         assert [future.result(0).offset for future in futures] == [0, 1, 2]
-        assert fixture.events == [b"more"] and not fixture.lane.records and not fixture.waiting
+        assert fixture.events == [b"more"] and not fixture.fast_path.records and not fixture.waiting
 
 
 STATES = {
@@ -139,20 +139,20 @@ STATES = {
     "a cork": lambda fixture: fixture.change("stream", _corked=True),
     "a closed stream": lambda fixture: fixture.change("stream", closed=True),
     "its own gate": lambda fixture: fixture.stream.gate.acquire(),
-    "a look that is due": lambda fixture: fixture.aim(until=0.0),
-    "a look that is too late": lambda fixture: fixture.aim(next_look=FAR),
-    "a share that is used up": lambda fixture: fixture.aim(bytes_left=68),
-    "another holder of the lock": lambda fixture: fixture.lane.stop(),
+    "a look that is due": lambda fixture: fixture.start(until=0.0),
+    "a look that is too late": lambda fixture: fixture.start(next_round=FAR),
+    "a share that is used up": lambda fixture: fixture.start(bytes_left=68),
+    "another holder of the lock": lambda fixture: fixture.fast_path.stop(),
 }
 
 
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
 def test_fast_path_is_not_used_unless_idle(state: Any) -> None:
-    with LaneFixture() as fixture:
+    with FastPathFixture() as fixture:
         state(fixture)
         before = list(fixture.waiting)
         assert fixture.sender.send("topic", b"v") is None
-        assert not fixture.lane.records and list(fixture.waiting) == before
+        assert not fixture.fast_path.records and list(fixture.waiting) == before
         assert (fixture.queue.records, fixture.sequence.next, fixture.events) == (5, 2**31 - 1, [])
         fixture.near.close()
         assert fixture.far.recv(1) == b""
@@ -169,41 +169,41 @@ def test_fast_path_is_not_used_unless_idle(state: Any) -> None:
 )  # fmt: skip
 def test_records_not_for_the_fast_path_are_refused_by_it(arguments: dict[str, Any]) -> None:
     assert partition_for_key(b"of another partition", 5) != 2
-    with LaneFixture() as fixture:
+    with FastPathFixture() as fixture:
         given: dict[str, Any] = {"topic": "topic", "value": b"v"} | arguments
         assert fixture.sender.send(given.pop("topic"), given.pop("value"), **given) is None
-        assert not fixture.lane.records
+        assert not fixture.fast_path.records
         assert fixture.sender.send("topic", b"v", partition=2) is not None
 
 
 def test_acquiring_the_lock_adopts_records_in_flight() -> None:
-    with LaneFixture() as fixture:
-        lock = compiled_only("LaneLock")(threading.Lock())
-        lock.lane = fixture.lane
+    with FastPathFixture() as fixture:
+        lock = compiled_only("FastPathLock")(threading.Lock())
+        lock.fast_path = fixture.fast_path
         fixture.sender.send("topic", b"v")
-        [record] = fixture.lane.records
+        [record] = fixture.fast_path.records
         with lock:
-            assert lock.locked() and not fixture.lane.armed
-        assert fixture.events == [("adopt", record)] and not lock.locked()
+            assert lock.locked() and not fixture.fast_path.armed
+        assert fixture.events == [("take_over", record)] and not lock.locked()
         assert fixture.sender.send("topic", b"w") is None
 
 
 def test_lock_is_released_if_adoption_fails_and_retries_it() -> None:
-    with LaneFixture() as fixture:
-        lock = compiled_only("LaneLock")(threading.Lock())
-        lock.lane = fixture.lane
+    with FastPathFixture() as fixture:
+        lock = compiled_only("FastPathLock")(threading.Lock())
+        lock.fast_path = fixture.fast_path
         fixture.sender.send("topic", b"v")
-        fixture.adopt = lambda record: 1 / 0  # type: ignore[assignment]
+        fixture.take_over = lambda record: 1 / 0  # type: ignore[assignment]
         with pytest.raises(ZeroDivisionError), lock:
             pass
-        assert not lock.locked() and fixture.lane.records
-        del fixture.adopt
+        assert not lock.locked() and fixture.fast_path.records
+        del fixture.take_over
         with lock:
-            assert not fixture.lane.records
+            assert not fixture.fast_path.records
 
 
 def test_bytes_not_taken_by_the_kernel_are_passed_to_the_stream() -> None:
-    with LaneFixture() as fixture:
+    with FastPathFixture() as fixture:
         fixture.near.setblocking(False)
         with pytest.raises(BlockingIOError):
             while True:
@@ -212,9 +212,9 @@ def test_bytes_not_taken_by_the_kernel_are_passed_to_the_stream() -> None:
 
         def aim_elsewhere(rest: bytes) -> None:
             fixture.events.append(rest)
-            fixture.lane.records = []  # the answer came
+            fixture.fast_path.records = []  # the answer came
             fixture.stream.gate = threading.RLock()
-            fixture.aim()
+            fixture.start()
 
         fixture.stream.left_here = aim_elsewhere
         assert fixture.sender.send("topic", b"v") is not None

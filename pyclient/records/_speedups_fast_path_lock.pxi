@@ -1,11 +1,11 @@
-# The producer lock, which stops the `SendLane` when it is acquired.
+# The producer lock, which stops the `FastPath` when it is acquired.
 
 
 @cython.final
-cdef class LaneLock:
-    """A lock that stops the `lane` before its holder reads any state."""
+cdef class FastPathLock:
+    """A lock that stops the `fast_path` before its holder reads any state."""
 
-    cdef public SendLane lane
+    cdef public FastPath fast_path
     cdef readonly object acquire, release, locked
     cdef object _lock
 
@@ -15,9 +15,10 @@ cdef class LaneLock:
 
     def __enter__(self):
         self.acquire()
-        if self.lane is not None and (self.lane.armed or self.lane.records or self.lane._notes.count):
+        cdef FastPath fast_path = self.fast_path
+        if fast_path is not None and (fast_path.armed or fast_path.records or fast_path._metrics.count):
             try:
-                self.lane.stop()
+                fast_path.stop()
             except BaseException:
                 self.release()
                 raise

@@ -2,14 +2,14 @@
 
 
 @cython.final
-cdef class SendLane:
+cdef class FastPath:
     """Sends single records of one partition while the producer is otherwise idle, and handles ordinary responses.
 
-    `aim` sets the partition, under the producer's lock and with nothing in flight, until another thread takes the lock:
-    `LaneLock` then stops the lane and its `owner` adopts the records in flight. Connection and stream do not know the
-    lane, so their state is checked for every record, under the stream's gate. Everything else is atomic under the GIL,
-    also with respect to Ctrl-C, because garbage collection is disabled meanwhile. Up to `depth` records are in flight,
-    so that a late response does not force the next records onto the slow path.
+    `start` sets the partition, under the producer's lock and with nothing in flight, until another thread takes the
+    lock: `FastPathLock` then stops the fast path and its `owner` takes over the records in flight. Connection and
+    stream do not know the fast path, so their state is checked for every record, under the stream's gate. Everything
+    else is atomic under the GIL, also with respect to Ctrl-C, because garbage collection is disabled meanwhile. Up to
+    `depth` records are in flight, so that a late response does not force the next records onto the slow path.
     """
 
     cdef readonly bint armed
@@ -23,7 +23,7 @@ cdef class SendLane:
     cdef Py_ssize_t _number
     cdef OpenBatches _open_batches
     cdef object _queue, _sequence, _connection, _stream, _frames, _gate, _gate_free, _gate_owned
-    cdef LaneReader _reader
+    cdef FastPathReader _reader
     cdef int _fd
     cdef bytes _prefix, _tail, _answer
     cdef int64_t _numbers, _behind, _producer_id
@@ -32,11 +32,11 @@ cdef class SendLane:
     cdef bint _compact
     cdef bytearray _memory
     cdef bint _posting  # its content is being written to the socket
-    cdef int64_t _aims  # number of `aim` calls
-    cdef LaneNotes _notes
-    cdef double _told_at
-    cdef bint _rest_due
-    cdef readonly LaneWatch watch
+    cdef int64_t _generation  # number of `start` calls
+    cdef FastPathMetrics _metrics
+    cdef double _reported_at
+    cdef bint _report_due
+    cdef readonly FastPathWaiter waiter
 
     def __init__(
         self, owner, context, handle_type, delivery_type, pending, delivered, *, idempotent, delivery_timeout,
@@ -50,9 +50,12 @@ cdef class SendLane:
         self._idempotent = idempotent
         self._delivery_timeout, self._request_timeout = delivery_timeout, request_timeout
         self._memory = bytearray(<int64_t?>largest)
-        self._notes, self.watch = LaneNotes(latency_bounds_ms), LaneWatch(self)
+        self._metrics, self.waiter = FastPathMetrics(latency_bounds_ms), FastPathWaiter(self)
 
-    def aim(self, queue, connection, stream, LaneReader reader not None, request, template, *, until, next_look, bytes_left):
+    def start(
+        self, queue, connection, stream, FastPathReader reader not None, request, template, *, until, next_look,
+        bytes_left,
+    ):
         """Send records of the queue's partition from now on; the caller holds the producer's lock.
 
         `until` and `next_look` are monotonic seconds: when other work is due, and when the loop checks for expired
@@ -66,7 +69,7 @@ cdef class SendLane:
         self._gate_owned = stream.gate._is_owned
         self._frames = stream.frames
         self._fd = reader.fd
-        self._aims += 1
+        self._generation += 1
         self._topic, self._partition, self._open_batches = queue.topic.name, queue.partition, queue.topic.open_batches
         self._number = queue.partition
         self._request, self._version, self._read = request, template.version, template.answer
@@ -75,23 +78,23 @@ cdef class SendLane:
         self._producer_id = sequence.producer_id if self._idempotent else -1
         self._epoch = sequence.epoch if self._idempotent else -1
         self._until, self._next_look, self._bytes_left = until, next_look, bytes_left
-        self._told_at, self._rest_due = seconds(CLOCK_MONOTONIC), False
-        self.armed = can_sum and len(self._answer) + 4 <= LANE_ANSWER
-        self.watch.aimed(reader)
+        self._reported_at, self._report_due = seconds(CLOCK_MONOTONIC), False
+        self.armed = can_sum and len(self._answer) + 4 <= RECEIVE_BYTES
+        self.waiter.started(reader)
 
     def stop(self):
-        """Stop sending and receiving until the next `aim`; the caller holds the producer's lock."""
+        """Stop sending and receiving until the next `start`; the caller holds the producer's lock."""
         self.armed = False
-        self.watch.stopped()
+        self.waiter.stopped()
         while self.records:
-            self.owner.adopt(self.records[0])
-        if self._notes.count:
-            self.owner.note(*self._notes.taken())
+            self.owner.take_over(self.records[0])
+        if self._metrics.count:
+            self.owner.count_delivered(*self._metrics.take())
 
     def close(self):
         """Stop for good and drop all references."""
         self.armed = False
-        self.watch.end()
+        self.waiter.end()
         self.owner = self._queue = self._sequence = self._connection = self._stream = self._reader = None
         self._frames = self._gate = self._gate_free = self._gate_owned = self._read = None
 
@@ -100,7 +103,7 @@ cdef class SendLane:
     ):
         """Send a record and return its future; None without any effect if that is not possible here."""
         cdef Row row
-        cdef int64_t size, batch, time, aims = self._aims
+        cdef int64_t size, batch, time, generation = self._generation
         cdef double now
         cdef timespec wall
         cdef int64_t written
@@ -134,15 +137,15 @@ cdef class SendLane:
             time = <int64_t>wall.tv_sec * 1000 + wall.tv_nsec // 1000000
         else:
             time = timestamp_ms
-        gate, release = self._gate, self._gate_free  # `aim` may replace them while this gate is held
+        gate, release = self._gate, self._gate_free  # `start` may replace them while this gate is held
         if self._gate_owned() or not gate(False):
             return None
         try:
             collects = PyGC_Disable()
             try:
                 if (
-                    self._aims != aims or not self.armed or self._posting or len(self.records) >= self._depth
-                    or batch > self._bytes_left or not self.is_free(now)
+                    self._generation != generation or not self.armed or self._posting
+                    or len(self.records) >= self._depth or batch > self._bytes_left or not self.is_free(now)
                 ):
                     return None
                 handle = self.write(&row, size, batch, time, key, value, now, on_delivery, &frame, &written)
@@ -182,7 +185,7 @@ cdef class SendLane:
         cdef int sequence = <int>self._sequence.next if self._idempotent else -1
         cdef BatchOutcome delivery
         cdef RecordHandle handle
-        cdef LaneRecord record
+        cdef FastPathRecord record
         delivery = <BatchOutcome>(
             (<PyTypeObject*>self._delivery_type).tp_new(<type>self._delivery_type, <PyObject*>NO_ARGUMENTS, NULL)
         )
@@ -197,7 +200,7 @@ cdef class SendLane:
         handle.batch, handle.index, handle.timestamp_ms = delivery, 0, time
         if on_delivery is not None:
             delivery.callbacks = [0, on_delivery, handle]
-        record = LaneRecord.__new__(LaneRecord)
+        record = FastPathRecord.__new__(FastPathRecord)
         record.request, record.version, record.read = self._request, self._version, self._read
         record.correlation_id, record.timeout, record.deadline = (
             correlation_id, self._request_timeout, now + self._request_timeout
@@ -276,35 +279,35 @@ cdef class SendLane:
             stream.left_here(left)
         return 0
 
-    cdef bint receive(self, LaneReader reader, bint on_loop) except -1:
+    cdef bint receive(self, FastPathReader reader, bint on_loop) except -1:
         """Receive responses from the socket. Return False without any effect if the usual path must receive them."""
-        cdef uint8_t[LANE_ANSWER] data
+        cdef uint8_t[RECEIVE_BYTES] data
         cdef uint8_t* at = data
         cdef uint8_t* found
         cdef Py_ssize_t count, size
-        cdef LaneRecord record
+        cdef FastPathRecord record
         if reader._busy or not self.is_next(reader):
             return False
         frames, stream = self._frames, self._stream
         if stream.closed or frames.paused or frames._tail or frames._large is not None:
             return False
-        count = socket_receive(self._fd, data, LANE_ANSWER, MSG_DONTWAIT)
+        count = socket_receive(self._fd, data, RECEIVE_BYTES, MSG_DONTWAIT)
         if count <= 0:
             return False
         reader._busy = True  # later bytes must not be received before these are handled
         try:
             while count:
-                size = len(self._answer)  # again: completing a record may call `aim`
+                size = len(self._answer)  # again: completing a record may call `start`
                 if count < size + 4 or not self.is_next(reader):
                     break
-                record = <LaneRecord>self.records[0]
+                record = <FastPathRecord>self.records[0]
                 if not self.is_plain(at, record.correlation_id):
                     break
                 self._connection._waiting.popleft()
                 found = at + self._numbers
                 at += size + 4
                 count -= size + 4
-                self.settle(record, get_int64(found + 4), get_int64(found + 12))
+                self.complete(record, get_int64(found + 4), get_int64(found + 12))
         finally:
             if count:
                 if self._reader is reader:
@@ -313,15 +316,15 @@ cdef class SendLane:
             else:
                 reader.free()
         if (
-            self.armed and not count and not self.records and not self._rest_due
-            and seconds(CLOCK_MONOTONIC) - self._told_at > NOTED_SECONDS
+            self.armed and not count and not self.records and not self._report_due
+            and seconds(CLOCK_MONOTONIC) - self._reported_at > REPORT_SECONDS
         ):
-            self._rest_due = True
-            self.owner.rest()
+            self._report_due = True
+            self.owner.report_soon()
         return True
 
-    cdef bint is_next(self, LaneReader reader) except -1:
-        """Return True if the reader's stream is the lane's and the next response belongs to a record of the lane."""
+    cdef bint is_next(self, FastPathReader reader) except -1:
+        """Return True if the reader's stream is this one and the next response belongs to one of its records."""
         if not self.armed or not self.records or self._reader is not reader or self._connection._timer is None:
             return False  # without a timer the connection is checking for request timeouts
         waiting = self._connection._waiting
@@ -339,7 +342,7 @@ cdef class SendLane:
 
     cdef bint is_quick(self, object wake) except -1:
         """Return True if completing the records in flight runs no Python code but `wake`: Ctrl-C may interrupt any."""
-        cdef LaneRecord record
+        cdef FastPathRecord record
         cdef BatchOutcome delivery
         if self._context_locked():
             return False
@@ -351,13 +354,13 @@ cdef class SendLane:
                 return False
         return True
 
-    cdef int taken_off(self, LaneRecord record, double now) except -1:
+    cdef int remove_first(self, FastPathRecord record, double now) except -1:
         record._owner = None
         del self.records[0]
-        self._notes.add(now, now - record.created, record._size)
+        self._metrics.add(now, now - record.created, record._size)
         return 0
 
-    cdef int settle(self, LaneRecord record, int64_t base_offset, int64_t log_append_time_ms) except -1:
+    cdef int complete(self, FastPathRecord record, int64_t base_offset, int64_t log_append_time_ms) except -1:
         cdef BatchOutcome delivery = <BatchOutcome>record.delivery
         cdef double now = seconds(CLOCK_MONOTONIC)
         cdef list callbacks
@@ -366,7 +369,7 @@ cdef class SendLane:
         # Another thread is adding a callback or a waiter, or the callback thread is not running yet.
         if self._context_locked() or (delivery.callbacks and self._callbacks.post is None):
             self._context.unnotified[delivery] = None
-            self.taken_off(record, now)
+            self.remove_first(record, now)
             try:
                 delivery.deliver(1, base_offset, log_append_time_ms)
             finally:
@@ -374,14 +377,14 @@ cdef class SendLane:
             return 0
         collects = PyGC_Disable()
         try:
-            self.taken_off(record, now)
+            self.remove_first(record, now)
             delivery.count, delivery.base_offset, delivery.log_append_time_ms = 1, base_offset, log_append_time_ms
             delivery._state, delivery._delivered = self._delivered, True
             callbacks, delivery.callbacks = delivery.callbacks, None
             waiters, delivery._waiters = delivery._waiters, None
             if callbacks:  # posted before another thread can see the delivery and wait for them
                 self._callbacks.post([(callbacks[at + 1], callbacks[at + 2]) for at in range(0, len(callbacks), 3)])
-                self.watch.wake()
+                self.waiter.wake()
         finally:
             if collects:
                 PyGC_Enable()

@@ -1,4 +1,4 @@
-# Basics of `SendLane`: system calls, big-endian numbers, and the record in flight.
+# Basics of `FastPath`: system calls, big-endian numbers, and the record in flight.
 
 cdef extern from *:
     """
@@ -22,12 +22,12 @@ cdef extern from "Python.h":  # garbage collection runs finalizers, and other th
     bint PyGC_Enable() noexcept
 
 cdef enum:
-    NOTED_BUCKETS = 32  # most buckets of the latency histogram
+    MAX_BUCKETS = 32  # most buckets of the latency histogram
     FRAME_HEAD = 12  # length, API key, version, correlation id
     LENGTH_BYTES = 5  # most bytes of a batch's length
-    LANE_ANSWER = 1024  # bytes received at once
+    RECEIVE_BYTES = 1024  # bytes received at once
 
-cdef double NOTED_SECONDS = 1.0
+cdef double REPORT_SECONDS = 1.0
 cdef int MAX_CORRELATION_ID = 0x7FFFFFFF
 cdef int LAST_SEQUENCE = 0x7FFFFFFF
 
@@ -61,10 +61,10 @@ cdef inline int64_t get_int64(const uint8_t* at) noexcept:
 
 
 @cython.final
-cdef class LaneRecord:
-    """A record that a `SendLane` has sent: an in-flight request of its connection, with the data to adopt it.
+cdef class FastPathRecord:
+    """A record that a `FastPath` has sent: an in-flight request of its connection, with the data to take_over it.
 
-    For the connection it is both an `InFlightRequest` and the future in it. `work` is the result of `adopt`.
+    For the connection it is both an `InFlightRequest` and the future in it. `work` is the result of `take_over`.
     """
 
     cdef readonly object request, version, read
@@ -104,22 +104,22 @@ cdef class LaneRecord:
 
 
 @cython.final
-cdef class LaneNotes:
-    """Metrics of the deliveries on a lane since they were last reported."""
+cdef class FastPathMetrics:
+    """Metrics of the deliveries on a fast path since they were last reported."""
 
     cdef readonly Py_ssize_t count
     cdef int64_t _bytes
     cdef double _last, _longest
     cdef list _bounds
-    cdef double[NOTED_BUCKETS] _limits
-    cdef int64_t[NOTED_BUCKETS] _buckets
+    cdef double[MAX_BUCKETS] _limits
+    cdef int64_t[MAX_BUCKETS] _buckets
     cdef Py_ssize_t _bucket_count
 
     def __init__(self, bounds_ms):
         cdef Py_ssize_t at
         self._bucket_count = len(bounds_ms) + 1
-        if self._bucket_count > NOTED_BUCKETS:
-            raise ValueError(f"a histogram of {self._bucket_count} buckets: at most {NOTED_BUCKETS} are kept")
+        if self._bucket_count > MAX_BUCKETS:
+            raise ValueError(f"a histogram of {self._bucket_count} buckets: at most {MAX_BUCKETS} are kept")
         for at in range(self._bucket_count - 1):
             self._limits[at] = bounds_ms[at]
         self.reset()
@@ -141,7 +141,7 @@ cdef class LaneNotes:
         self._last = now
         self._longest = max(self._longest, latency)
 
-    cdef tuple taken(self):
+    cdef tuple take(self):
         """Return and reset count, bytes, time of the last one, longest latency (seconds) and the counts per bucket."""
         cdef Py_ssize_t at
         buckets = [self._buckets[at] for at in range(self._bucket_count)]

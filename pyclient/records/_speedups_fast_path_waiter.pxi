@@ -1,21 +1,21 @@
-# A thread that waits for the responses of a `SendLane` itself: waking it takes as long as all the rest of a delivery.
+# A thread that waits for the responses of a `FastPath` itself: waking it takes as long as all the rest of a delivery.
 
 cdef enum:
     READABLE = 1
-    RUNG = 2
+    NOTIFIED = 2
 
 cdef double SIGNAL_SECONDS = 0.25  # a signal just before a thread blocks does not wake it
 
 
 @cython.final
-cdef class LaneBell:
+cdef class EventFd:
     """Wakes a thread that waits at a socket."""
 
     cdef int _fd
-    cdef bint _rings
+    cdef bint _notified
 
     def __cinit__(self):
-        self._fd = lane_bell_new()
+        self._fd = event_fd_new()
 
     def __dealloc__(self):
         self.shut()
@@ -25,111 +25,115 @@ cdef class LaneBell:
             close_descriptor(self._fd)
             self._fd = -1
 
-    cdef int wait_at(self, int fd, double seconds) except -1:
-        """Block up to `seconds` (below 0: no limit); return `READABLE`, `RUNG`, both or 0."""
+    cdef int wait_with(self, int fd, double seconds) except -1:
+        """Block up to `seconds` (below 0: no limit); return `READABLE`, `NOTIFIED`, both or 0."""
         cdef int ready
         with nogil:
-            ready = lane_bell_wait(self._fd, fd, seconds)
-        if ready & RUNG:
-            self._rings = True  # also if a forked child has rung
+            ready = event_fd_wait(self._fd, fd, seconds)
+        if ready & NOTIFIED:
+            self._notified = True  # also if a forked child did it
         return ready
 
-    cdef bint works(self) noexcept:
+    cdef bint is_open(self) noexcept:
         return self._fd >= 0
 
-    cdef void ring(self) noexcept:
-        if not self._rings and self._fd >= 0:
-            self._rings = True
-            lane_bell_ring(self._fd)
+    cdef void notify(self) noexcept:
+        if not self._notified and self._fd >= 0:
+            self._notified = True
+            event_fd_set(self._fd)
 
     cdef void clear(self) noexcept:
-        if self._rings:
-            self._rings = False
-            lane_bell_clear(self._fd)
+        if self._notified:
+            self._notified = False
+            event_fd_clear(self._fd)
 
 
 @cython.final
-cdef class LaneWatch:
-    """Lets one thread at a time wait at the lane's socket instead of the loop: the callback thread, or a caller that
-    waits for a record.
+cdef class FastPathWaiter:
+    """Lets one thread at a time wait at the fast path's socket instead of the loop.
+
+    That is the callback thread, or a caller that waits for a record.
 
     Everything but the waiting itself is done under the GIL.
     """
 
-    cdef SendLane _lane
-    cdef LaneBell _bell
-    cdef LaneReader _reader  # of the stream at whose socket a thread waits, or None
+    cdef FastPath _fast_path
+    cdef EventFd _event_fd
+    cdef FastPathReader _reader  # of the stream at whose socket a thread waits, or None
     cdef int64_t _turns  # number of turns so far
     cdef int64_t _turn  # turn of the waiting thread
     cdef bint _taking  # the waiting thread is receiving
     cdef bint _woken
     cdef bint _ended
 
-    def __init__(self, SendLane lane not None):
-        self._lane, self._bell = lane, LaneBell()
+    def __init__(self, FastPath fast_path not None):
+        self._fast_path, self._event_fd = fast_path, EventFd()
 
     @property
     def active(self):
         """True if a thread waits at the socket and the loop does not poll it."""
-        return self._reader is not None and self._reader._left
+        return self._reader is not None and self._reader._polling_off
 
     cdef bint is_possible(self) noexcept:
-        return self._lane.armed and self._reader is None and self._lane._reader.can_be_left() and self._bell.works()
+        if not self._fast_path.armed or self._reader is not None or not self._event_fd.is_open():
+            return False
+        return self._fast_path._reader.can_stop_polling()
 
-    cdef int64_t come(self) noexcept:
+    cdef int64_t begin_turn(self) noexcept:
         """Make the calling thread the waiting one; return the number of its turn."""
         self._turns += 1
         self._turn = self._turns
-        self._reader = self._lane._reader
+        self._reader = self._fast_path._reader
         return self._turn
 
-    cdef void leave(self, int64_t turn) noexcept:
+    cdef void end_turn(self, int64_t turn) noexcept:
         if self._reader is None or self._turn != turn:
             return  # another thread came while this one handled a signal
         reader, self._reader = self._reader, None
-        (<LaneReader>reader).take_back()
+        (<FastPathReader>reader).resume_polling()
         if self._ended:
-            self._bell.shut()
+            self._event_fd.shut()
 
-    cdef bint heed_signals(self, LaneReader reader, int64_t turn) except -1:
+    cdef bint handle_signals(self, FastPathReader reader, int64_t turn) except -1:
         """Run signal handlers, which may block or wait for a record. Return False if another thread came meanwhile."""
-        self.leave(turn)
+        self.end_turn(turn)
         try:
             PyErr_CheckSignals()
         finally:
             alone = self._reader is None
             if alone:
                 self._reader, self._turn, self._woken = reader, turn, False
-                self._bell.clear()
+                self._event_fd.clear()
         return alone
 
     def for_calls(self, queue):
-        """Receive responses in the callback thread until it must check its `queue`: it is not empty, `wake` was called,
-        or the lane has stopped.
+        """Receive responses in the callback thread until it must check its `queue`.
+
+        That is when it is not empty, `wake` was called, or the fast path has stopped.
         """
         cdef int64_t turn
         if not self.is_possible():
             return
-        turn = self.come()  # `wake` works from now on, so nothing posted after the next line is missed
+        turn = self.begin_turn()  # `wake` works from now on, so nothing posted after the next line is missed
         try:
             if queue.empty():
                 self.wait(turn, None, -1, None)
         finally:
-            self.leave(turn)
+            self.end_turn(turn)
 
     def for_outcome(self, BatchOutcome outcome not None, double timeout):
         """Receive responses in a thread that waits for an outcome, up to `timeout` seconds (below 0: no limit).
 
         Return True if the outcome is known, False if not; None without any effect if it cannot be waited for here.
         """
-        cdef LaneRecord record
+        cdef FastPathRecord record
         cdef list waiters
         cdef int64_t turn
         cdef bint collects = PyGC_Disable()
         try:
-            if not self.is_possible() or self._lane._context_locked():
+            if not self.is_possible() or self._fast_path._context_locked():
                 return None
-            for record in self._lane.records:
+            for record in self._fast_path.records:
                 if record.delivery is outcome:
                     break
             else:
@@ -138,49 +142,49 @@ cdef class LaneWatch:
             waiters = outcome._waiters or []
             waiters.append((0, wake))
             outcome._waiters = waiters  # atomic under the GIL: the delivery lock is free
-            turn = self.come()
+            turn = self.begin_turn()
         finally:
             if collects:
                 PyGC_Enable()
         try:
             self.wait(turn, outcome, timeout, wake)
         finally:
-            self.leave(turn)
+            self.end_turn(turn)
             if not outcome._delivered:
                 outcome.forget(wake)
-        return outcome._state is not self._lane._pending
+        return outcome._state is not self._fast_path._pending
 
     cdef int wait(self, int64_t turn, BatchOutcome outcome, double timeout, object wake) except -1:
-        """Wait and receive responses until the caller's is there, `wake` was called, time is up or the lane stops.
+        """Wait and receive responses until the caller's is there, `wake` was called, time is up or the fast path stops.
 
         Without an `outcome` the caller is the callback thread, for which `wake` is called when there are callbacks.
         """
-        cdef SendLane lane = self._lane
+        cdef FastPath fast_path = self._fast_path
         cdef list held = None
-        cdef LaneReader reader = self._reader
+        cdef FastPathReader reader = self._reader
         cdef double end = seconds(CLOCK_MONOTONIC) + timeout, left = -1
         cdef int ready
         cdef bint taken = True
-        self._bell.clear()
+        self._event_fd.clear()
         self._woken = False
-        while taken and not self._woken and lane.armed and lane._reader is reader:
+        while taken and not self._woken and fast_path.armed and fast_path._reader is reader:
             if outcome is not None:
                 left = SIGNAL_SECONDS
                 if timeout >= 0:
                     left = min(left, end - seconds(CLOCK_MONOTONIC))
-                if left <= 0 or outcome._state is not lane._pending:
+                if left <= 0 or outcome._state is not fast_path._pending:
                     break
-            if not reader.leave():
+            if not reader.stop_polling():
                 break
-            ready = self._bell.wait_at(reader.fd, left)
-            if ready & READABLE and not ready & RUNG:
-                held = lane.records[:]  # keeps deliveries alive: their finalizer would swallow Ctrl-C
+            ready = self._event_fd.wait_with(reader.fd, left)
+            if ready & READABLE and not ready & NOTIFIED:
+                held = fast_path.records[:]  # keeps deliveries alive: their finalizer would swallow Ctrl-C
                 self._taking = True
                 try:
-                    taken = (outcome is None or lane.is_quick(wake)) and lane.receive(reader, False)
+                    taken = (outcome is None or fast_path.is_quick(wake)) and fast_path.receive(reader, False)
                 finally:
                     self._taking = False
-            if ready & RUNG or (outcome is not None and not self.heed_signals(reader, turn)):
+            if ready & NOTIFIED or (outcome is not None and not self.handle_signals(reader, turn)):
                 break
             held = None
         return 0
@@ -190,13 +194,13 @@ cdef class LaneWatch:
         if self._reader is not None:
             self._woken = True
             if not self._taking:
-                self._bell.ring()
+                self._event_fd.notify()
 
-    cdef int aimed(self, LaneReader reader) except -1:
-        """Handle an `aim` of the lane, perhaps at another stream."""
+    cdef int started(self, FastPathReader reader) except -1:
+        """Handle a `start` of the fast path, perhaps with another stream."""
         if self._reader is reader:
-            if self._lane.armed:
-                reader.leave()
+            if self._fast_path.armed:
+                reader.stop_polling()
         elif self._reader is not None:
             self.wake()
         return 0
@@ -204,18 +208,18 @@ cdef class LaneWatch:
     cdef void stopped(self) noexcept:
         """Give the socket back to the loop."""
         if self._reader is not None:
-            self._reader.take_back()
+            self._reader.resume_polling()
 
     cdef int end(self) except -1:
-        """Handle the end of the lane."""
+        """Handle the end of the fast path."""
         self._ended = True
         if self._reader is None:
-            self._bell.shut()
+            self._event_fd.shut()
         else:
             self.wake()
         return 0
 
-    cdef int closed(self, LaneReader reader) except -1:
+    cdef int closed(self, FastPathReader reader) except -1:
         """Handle the end of the reader's stream."""
         if self._reader is reader:
             self.wake()

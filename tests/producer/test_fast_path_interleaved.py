@@ -17,13 +17,13 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.records import compiled_only
 from tests.forks import fork
-from tests.producer.lane_fixture import LaneFixture, at_the_socket, is_owned
-from tests.producer.parts import core_of, lane_of
-from tests.producer.test_lane_in_a_producer import open_lane
+from tests.producer.fast_path_fixture import FastPathFixture, at_the_socket, is_owned
+from tests.producer.parts import core_of, fast_path_of
+from tests.producer.test_fast_path_in_a_producer import open_fast_path
 from tests.readable import is_readable
 from tests.waiting import PATIENCE, until
 
-pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the lane is compiled")]
+pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the fast path is compiled")]
 
 
 @contextmanager
@@ -38,14 +38,14 @@ def collected_all_the_time() -> Iterator[None]:
 
 
 @contextmanager
-def watching(fixture: LaneFixture, calls: queue.SimpleQueue[Any]) -> Iterator[threading.Thread]:
+def watching(fixture: FastPathFixture, calls: queue.SimpleQueue[Any]) -> Iterator[threading.Thread]:
     """A thread waits at the socket as the one does that runs callbacks, whose queue `calls` is."""
     fixture.context.callbacks.post = calls.put  # type: ignore[attr-defined]
-    with at_the_socket(fixture, lambda: fixture.lane.watch.for_calls(calls)) as thread:
+    with at_the_socket(fixture, lambda: fixture.fast_path.waiter.for_calls(calls)) as thread:
         yield thread
 
 
-def test_no_garbage_is_collected_between_the_check_and_the_record(fixture: LaneFixture) -> None:
+def test_no_garbage_is_collected_between_the_check_and_the_record(fixture: FastPathFixture) -> None:
     """A finalizer may send as well, or let another thread run: both would take the same sequence number."""
     collected: list[bool] = []
 
@@ -57,7 +57,7 @@ def test_no_garbage_is_collected_between_the_check_and_the_record(fixture: LaneF
         try:
             for _ in range(50):
                 assert fixture.sender.send("topic", b"v", on_delivery=print) is not None
-                fixture.lane.records = []
+                fixture.fast_path.records = []
                 fixture.waiting.clear()
         finally:
             gc.callbacks.remove(note)
@@ -80,7 +80,7 @@ def test_finalizers_that_send_take_numbers_of_their_own(cluster: EmbeddedCluster
                 sent.append((value, producer.send(topic, value, partition=0)))
 
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
-        open_lane(producer, topic)
+        open_fast_path(producer, topic)
         with collected_all_the_time():
             for number in range(300):
                 Farewell()
@@ -95,30 +95,30 @@ def test_finalizers_that_send_take_numbers_of_their_own(cluster: EmbeddedCluster
     assert any(value.startswith(b"farewell") for value in where)
 
 
-def test_callback_thread_leaves_the_loops_work_to_the_loop(fixture: LaneFixture) -> None:
-    """The loop is handling a response of another request, after which the lane is aimed again."""
+def test_callback_thread_leaves_the_loops_work_to_the_loop(fixture: FastPathFixture) -> None:
+    """The loop is handling a response of another request, after which the fast path is aimed again."""
     took: list[tuple[str, bool]] = []
 
     def hand_over(reader: Any, data: bytes, on_loop: bool) -> None:
         took.append((threading.current_thread().name, on_loop))
 
-    fixture.reader = compiled_only("LaneReader")(
-        fixture.lane, lambda: fixture.usual(), hand_over, fixture.near.fileno()
+    fixture.reader = compiled_only("FastPathReader")(
+        fixture.fast_path, lambda: fixture.usual(), hand_over, fixture.near.fileno()
     )
-    fixture.aim()
+    fixture.start()
     with watching(fixture, queue.SimpleQueue()) as thread:
-        fixture.lane.stop()
+        fixture.fast_path.stop()
         fixture.usual = fixture.aim
         fixture.reader()
-        assert fixture.lane.armed and fixture.lane.watch.active
+        assert fixture.fast_path.armed and fixture.fast_path.waiter.active
         fixture.sender.send("topic", b"v")
         fixture.far.sendall(fixture.answer(error_code=6))
         thread.join(PATIENCE)
     assert took == [("watcher", False)]
 
 
-def test_response_waits_until_earlier_ones_are_handled(fixture: LaneFixture) -> None:
-    """Two responses come together; the first one's waiter stops the lane, and the third response comes."""
+def test_response_waits_until_earlier_ones_are_handled(fixture: FastPathFixture) -> None:
+    """Two responses come together; the first one's waiter stops the fast path, and the third response comes."""
     answers = []
     futures = [fixture.sender.send("topic", b"v") for _ in range(3)]
     for offset in range(3):
@@ -126,7 +126,7 @@ def test_response_waits_until_earlier_ones_are_handled(fixture: LaneFixture) -> 
         fixture.waiting.rotate(-1)
 
     def told_of_the_first() -> None:
-        fixture.lane.stop()
+        fixture.fast_path.stop()
         fixture.far.sendall(answers[2])
         assert not is_readable(fixture.reader, 0.05)
         fixture.reader()  # also if the loop was woken before
@@ -143,7 +143,7 @@ def test_response_waits_until_earlier_ones_are_handled(fixture: LaneFixture) -> 
     assert [each for each in fixture.events if isinstance(each, bytes)] == [answers[1], answers[2]]
 
 
-def test_callbacks_are_queued_before_their_record_counts_as_delivered(fixture: LaneFixture) -> None:
+def test_callbacks_are_queued_before_their_record_counts_as_delivered(fixture: FastPathFixture) -> None:
     """A caller in `flush` then waits for those callbacks, too, because its own is queued after them."""
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with watching(fixture, calls) as thread:
@@ -154,25 +154,25 @@ def test_callbacks_are_queued_before_their_record_counts_as_delivered(fixture: L
     assert [calls.get_nowait(), calls.get_nowait()] == [[(print, future)], "behind them"]
 
 
-def test_timeout_check_finds_no_response_completed_meanwhile(fixture: LaneFixture) -> None:
+def test_timeout_check_finds_no_response_completed_meanwhile(fixture: FastPathFixture) -> None:
     future = fixture.sender.send("topic", b"v")
     answer = fixture.answer()
     with watching(fixture, queue.SimpleQueue()) as thread:
         fixture.change("connection", _timer=None)
         fixture.far.sendall(answer)
         thread.join(PATIENCE)
-    assert not future.done() and fixture.lane.records
+    assert not future.done() and fixture.fast_path.records
     fixture.usual = lambda: fixture.events.append(fixture.near.recv(1000))
     fixture.reader()
     assert fixture.events == [answer] and not future.done()
 
 
-def test_wakeup_by_a_forked_child_is_received_once(fixture: LaneFixture) -> None:
+def test_wakeup_by_a_forked_child_is_received_once(fixture: FastPathFixture) -> None:
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with watching(fixture, calls) as thread:
         child = fork()
         if not child:
-            fixture.lane.watch.wake()
+            fixture.fast_path.waiter.wake()
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         thread.join(PATIENCE)
@@ -195,15 +195,15 @@ def test_records_that_were_adopted_count_for_the_sticky_partition(cluster: Embed
             nonlocal adopted, sent
             producer.send(topic, b"v").result(60)
             sent += 1
-            if lane_of(producer).armed and not lane_of(producer).records:
+            if fast_path_of(producer).armed and not fast_path_of(producer).records:
                 producer.send(topic, b"v")
                 sent += 1
-                record = (lane_of(producer).records or [None])[0]
+                record = (fast_path_of(producer).records or [None])[0]
                 with core_of(producer).lock:
                     adopted += record is not None and record.work is not None
                 producer.flush(60)
             return adopted == 20
 
-        until(twenty_were_adopted, "a lane is not opened again")
+        until(twenty_were_adopted, "a fast path is not opened again")
         with core_of(producer).lock:
             assert start - partitioner.bytes_left == (sent - 1) * each
