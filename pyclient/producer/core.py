@@ -379,8 +379,8 @@ class ProducerCore:
     def abort(self, error: KafkaError, *, on_wire: bool = True) -> None:
         """Fail all incomplete records, or with `on_wire=False` those that are not in flight."""
         with self.lock:
-            settlements = self.sender.abort(error, on_wire=on_wire)
-        self.loop.notify_failed(settlements)
+            results = self.sender.abort(error, on_wire=on_wire)
+        self.loop.notify_failed(results)
         self.loop.wake()
 
     async def end_transaction(self, timeout: float | None) -> None:

@@ -441,7 +441,7 @@ class Delivery(BatchOutcome):
 
 
 @dataclass(slots=True)
-class Settlement:
+class BatchResult:
     """A batch's outcome, decided under the producer's lock; `notify` is called outside the lock."""
 
     delivery: Delivery

@@ -151,7 +151,7 @@ class DeliveryFuture(OutcomeHandle):
         return cast(Delivery, self.batch)
 
 
-class Settled(Protocol):
+class CompletedFuture(Protocol):
     """The part of a complete future that `to_concurrent` uses."""
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -164,20 +164,20 @@ class Settled(Protocol):
 
 
 def to_concurrent(
-    future: Settled, add_done_callback: Callable[[Callable[[Any], object]], None]
+    future: CompletedFuture, add_done_callback: Callable[[Callable[[Any], object]], None]
 ) -> concurrent.futures.Future[Any]:
     """Return a `concurrent.futures.Future` that a callback of `future` completes with its outcome."""
     target: concurrent.futures.Future[Any] = concurrent.futures.Future()
     target.set_running_or_notify_cancel()
 
-    def settle(_: object) -> None:
+    def complete(_: object) -> None:
         error = future.exception(0)
         if error is not None:
             target.set_exception(error)
         else:
             target.set_result(future.result(0))
 
-    add_done_callback(settle)
+    add_done_callback(complete)
     return target
 
 
@@ -196,7 +196,7 @@ class Span(NamedTuple):
         """Return the timestamp of the span's record `place`, in milliseconds since the epoch."""
         return self.times if isinstance(self.times, int) else self.times[place]
 
-    def settled(self) -> Iterator[tuple[Delivery, int, range]]:
+    def current(self) -> Iterator[tuple[Delivery, int, range]]:
         """Yield the records' current batches, as batches may split: (delivery, first index, range in the span)."""
         start, stop = 0, len(self.positions)
         if self.delivery.state is not State.SPLIT:
@@ -210,7 +210,7 @@ class Span(NamedTuple):
 
     def pending(self) -> tuple[Delivery, int] | None:
         """Return the first batch that is not complete, and the index in it; None if all are."""
-        for delivery, index, _ in self.settled():
+        for delivery, index, _ in self.current():
             if delivery.state is State.PENDING:
                 return delivery, index
         return None
@@ -263,7 +263,7 @@ class BatchFuture:
         """Each record's offset; -1 for one that failed, is not confirmed yet, or was sent with acks=0."""
         offsets = [-1] * self._count
         for span in self._spans:
-            for delivery, index, places in span.settled():
+            for delivery, index, places in span.current():
                 if delivery.state is State.DELIVERED and delivery.base_offset >= 0:
                     for offset, place in enumerate(places, delivery.base_offset + index):
                         offsets[span.positions[place]] = offset
@@ -285,7 +285,7 @@ class BatchFuture:
         for span in self._spans:
             if span.delivery.state is State.DELIVERED:  # skips a loop over records: docs/measurements.md, "send_many"
                 continue
-            for delivery, index, places in span.settled():
+            for delivery, index, places in span.current():
                 if delivery.state is not State.FAILED:
                     continue
                 for inner, place in enumerate(places, index):
@@ -355,7 +355,7 @@ class BatchFuture:
             if found is state:
                 count += len(span.positions)
             elif found is split:
-                count += sum(len(places) for delivery, _, places in span.settled() if delivery.state is state)
+                count += sum(len(places) for delivery, _, places in span.current() if delivery.state is state)
         return count
 
     def _pending(self) -> Iterator[tuple[Delivery, int]]:

@@ -16,7 +16,7 @@ from pyclient.protocol.messages.produce import (
 )
 
 
-class Verdict(Enum):
+class Disposition(Enum):
     """The disposition of a batch after an attempt."""
 
     DELIVERED = "delivered"
@@ -108,23 +108,25 @@ def record_errors_of(answer: PartitionAnswer, partition: str, node: int) -> dict
     }
 
 
-def judge(code: int, *, count: int, attempts: int, retries: int, idempotent: bool, doubtful: bool) -> Verdict:
+def disposition_of(
+    code: int, *, count: int, attempts: int, retries: int, idempotent: bool, doubtful: bool
+) -> Disposition:
     """Return the disposition of a batch of `count` records whose attempt number `attempts` got `code`.
 
     `doubtful`: an earlier attempt may have been written.
     """
     if code in (0, DUPLICATE):
-        return Verdict.DELIVERED
+        return Disposition.DELIVERED
     if code in TOO_LARGE:
-        return Verdict.SPLIT if count > 1 else Verdict.FAILED
+        return Disposition.SPLIT if count > 1 else Disposition.FAILED
     if attempts > retries:
-        return Verdict.FAILED
+        return Disposition.FAILED
     if idempotent and code == FENCED:
-        return Verdict.FAILED if doubtful else Verdict.RETRY
-    return Verdict.RETRY if errors.for_code(code).retriable else Verdict.FAILED
+        return Disposition.FAILED if doubtful else Disposition.RETRY
+    return Disposition.RETRY if errors.for_code(code).retriable else Disposition.FAILED
 
 
-def with_doubt(error: KafkaError, doubtful: bool) -> KafkaError:
+def with_maybe_persisted(error: KafkaError, doubtful: bool) -> KafkaError:
     """Return a copy of the error for one batch; `maybe_persisted` is set if its records may be in the log."""
     copy = fresh_copy(error)
     copy.maybe_persisted = doubtful

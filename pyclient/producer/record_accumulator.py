@@ -96,7 +96,7 @@ class PartitionQueue:
             self.waiting.insert(index + offset, batch)
 
     @property
-    def first_unsettled(self) -> ProducerBatch | None:
+    def first_pending(self) -> ProducerBatch | None:
         """The first numbered batch without an outcome that is not undecided; None if there is none."""
         index = len(self.undecided)
         return self.outstanding[index] if index < len(self.outstanding) else None

@@ -15,7 +15,7 @@ from pyclient.errors import (
     MalformedMessage,
     OutOfOrderSequenceNumber,
 )
-from pyclient.producer.delivery import Settlement
+from pyclient.producer.delivery import BatchResult
 from pyclient.producer.idempotence import KNOWN_SECONDS, Phase, ProducerIds
 from pyclient.producer.metrics import ProducerMetrics
 from pyclient.producer.produce_response import (
@@ -24,14 +24,14 @@ from pyclient.producer.produce_response import (
     LOST_ITS_PLACE,
     NOT_WRITTEN,
     STALE_METADATA,
+    Disposition,
     PartitionAnswer,
-    Verdict,
     at_partition,
+    disposition_of,
     error_of,
-    judge,
     record_errors_of,
     with_detail,
-    with_doubt,
+    with_maybe_persisted,
 )
 from pyclient.producer.producer_batch import NO_SEQUENCE, BatchState, ProducerBatch, split_batch
 from pyclient.producer.record_accumulator import NEVER, NO_LEADER, PartitionQueue, RecordAccumulator
@@ -175,14 +175,14 @@ class Sender:
 
     # -- draining
 
-    def begin(self, now: float) -> list[Settlement]:
+    def begin(self, now: float) -> list[BatchResult]:
         """Start a round of draining: end lingers, and fail batches not confirmed within the delivery timeout."""
         self._now, self._next_round = now, NEVER
         self.accumulator.end_linger(now)
-        settlements = self._expire(now)
+        results = self._expire(now)
         if self.transactions is not None and (error := self.transactions.unsent_fail) is not None:
-            settlements += self.abort(error, on_wire=False)
-        return settlements
+            results += self.abort(error, on_wire=False)
+        return results
 
     def node(self, number: int) -> Node:
         """Return the state of a broker, created on first use."""
@@ -321,35 +321,35 @@ class Sender:
 
     def answered(
         self, work: ProduceWork, answers: Mapping[tuple[str, int], PartitionAnswer], throttle_ms: int, now: float
-    ) -> list[Settlement]:
+    ) -> list[BatchResult]:
         """Handle the response to a Produce request; return the outcomes."""
         self._ended(work)
         if throttle_ms > 0:
             node = self.nodes[work.node]
             node.throttled_until = max(node.throttled_until, now + min(throttle_ms / 1000, MAX_THROTTLE))
-        settlements: list[Settlement] = []
+        results: list[BatchResult] = []
         for batch in work.batches:
             queue = batch.queue
             answer = answers.get((queue.topic.name, queue.partition))
             if answer is None:
                 missing = MalformedMessage(f"broker {work.node} left {queue.name} out of its Produce response")
-                settlements += self._unknown(batch, missing, True, now)
+                results += self._unknown(batch, missing, True, now)
             else:
-                settlements += self._settle(batch, answer, work.node, now)
-        return settlements
+                results += self._handle_answer(batch, answer, work.node, now)
+        return results
 
-    def delivered(self, work: ProduceWork, answer: PartitionAnswer, now: float) -> list[Settlement]:
+    def delivered(self, work: ProduceWork, answer: PartitionAnswer, now: float) -> list[BatchResult]:
         """Handle the response to a request with one batch that was written without an error."""
         self._ended(work)
         return self._delivered(work.batches[0], answer, now)
 
-    def lost(self, work: ProduceWork, error: KafkaError, *, written: bool, now: float) -> list[Settlement]:
+    def lost(self, work: ProduceWork, error: KafkaError, *, written: bool, now: float) -> list[BatchResult]:
         """Handle a Produce request that ended without a response; `written`: the broker may have received it."""
         self._ended(work)
         self.refresh_wanted = True
-        return [settlement for batch in work.batches for settlement in self._unknown(batch, error, written, now)]
+        return [result for batch in work.batches for result in self._unknown(batch, error, written, now)]
 
-    def unanswered(self, work: ProduceWork, now: float) -> list[Settlement]:
+    def unanswered(self, work: ProduceWork, now: float) -> list[BatchResult]:
         """Handle a Produce request with acks=0 that was handed to the network: its batches count as delivered."""
         self._ended(work)
         return [self._written(batch, PartitionAnswer(0), now) for batch in work.batches]
@@ -364,17 +364,17 @@ class Sender:
             batch.become(BatchState.EXPIRED if expired else BatchState.CLOSED)
             batch.queue.on_wire -= 1
 
-    def _settle(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> list[Settlement]:
+    def _handle_answer(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> list[BatchResult]:
         code, queue = answer.code, batch.queue
         if code == 0:
             return self._delivered(batch, answer, now)
         if self._config.idempotent and code in LOST_ITS_PLACE:
             return self._out_of_order(batch, answer, node, now)
-        verdict = judge(
+        disposition = disposition_of(
             code, count=batch.count, attempts=batch.attempts, retries=self._config.retries,
             idempotent=self._config.idempotent, doubtful=batch.doubtful or self.transactions is not None,
         )  # fmt: skip
-        if verdict is Verdict.DELIVERED:
+        if disposition is Disposition.DELIVERED:
             return self._delivered(batch, answer, now)
         batch.last_error = error_of(answer, queue.name, node, batch.attempts)
         batch.doubtful = batch.doubtful or code not in NOT_WRITTEN
@@ -383,18 +383,18 @@ class Sender:
             queue.sequence.broke(batch.position, replace_id=True)
         else:
             queue.sequence.doubted()
-        settlements: list[Settlement] = []
+        results: list[BatchResult] = []
         if batch.state is BatchState.EXPIRED:
             self._drop(batch)
-        elif verdict is Verdict.SPLIT:
+        elif disposition is Disposition.SPLIT:
             self._split(batch)
-        elif verdict is Verdict.RETRY:
+        elif disposition is Disposition.RETRY:
             self._retry(batch, now, soon=code == ConcurrentTransactions.code)
         else:
-            settlements = [self._failed(batch, batch.last_error, record_errors_of(answer, queue.name, node))]
-        return settlements + self._decided(queue, now)
+            results = [self._failed(batch, batch.last_error, record_errors_of(answer, queue.name, node))]
+        return results + self._decided(queue, now)
 
-    def _out_of_order(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> list[Settlement]:
+    def _out_of_order(self, batch: ProducerBatch, answer: PartitionAnswer, node: int, now: float) -> list[BatchResult]:
         """Handle an error by which the broker misses an earlier batch or forgot this one; see `idempotence`.
 
         In a transaction nothing is concluded from later batches: the transaction is aborted.
@@ -404,8 +404,8 @@ class Sender:
             return self._delivered(batch, PartitionAnswer(DUPLICATE), now)
         batch.last_error = error = error_of(answer, queue.name, node, batch.attempts)
         sequence.doubted()
-        settlements: list[Settlement] = []
-        first = queue.first_unsettled is batch
+        results: list[BatchResult] = []
+        first = queue.first_pending is batch
         if batch.state is BatchState.EXPIRED:
             self._drop(batch)
         elif not first:  # refused because of an earlier batch: this does not count as an attempt
@@ -414,18 +414,18 @@ class Sender:
         elif batch.doubtful and self.transactions is None:
             queue.undecided.append(batch)
         elif batch.attempts > self._config.retries or self.transactions is not None:
-            settlements = [self._failed(batch, error)]
+            results = [self._failed(batch, error)]
         else:
             sequence.broke(batch.position)
             self._retry(batch, now)
-        return settlements + self._decided(queue, now)
+        return results + self._decided(queue, now)
 
-    def _decided(self, queue: PartitionQueue, now: float) -> list[Settlement]:
+    def _decided(self, queue: PartitionQueue, now: float) -> list[BatchResult]:
         """Return the outcomes of doubtful batches that no further response can decide; see `idempotence`."""
         sequence, undecided = queue.sequence, queue.undecided
         if queue.on_wire:
             return []
-        following = queue.first_unsettled
+        following = queue.first_pending
         failing: list[ProducerBatch] = []
         if undecided and not (following is not None and following.doubtful):
             queue.undecided = []
@@ -437,53 +437,53 @@ class Sender:
                     self._retry(batch, now)
                 sequence.broke(undecided[0].position)
         failing += [batch for batch in queue.outstanding if batch.doubtful and sequence.is_uncertain(batch.position)]
-        settlements = []
+        results = []
         for batch in dict.fromkeys(failing):
             if batch in queue.waiting:
                 self.accumulator.remove(batch)
             error = batch.last_error
             assert error is not None
-            settlements.append(self._failed(batch, with_detail(error, _MAY_BE_WRITTEN)))
-        return settlements
+            results.append(self._failed(batch, with_detail(error, _MAY_BE_WRITTEN)))
+        return results
 
-    def _delivered(self, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> list[Settlement]:
+    def _delivered(self, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> list[BatchResult]:
         """Complete a written batch, and the undecided ones before it."""
         if not self._config.idempotent:
             return [self._written(batch, answer, now)]
-        queue, settlements = batch.queue, []
+        queue, results = batch.queue, []
         if queue.undecided and queue.undecided[0].position < batch.position:
             undecided, queue.undecided = queue.undecided, []
             for earlier in undecided:
                 queue.outstanding.remove(earlier)
-                settlements.append(self._written(earlier, PartitionAnswer(DUPLICATE), now))
+                results.append(self._written(earlier, PartitionAnswer(DUPLICATE), now))
         queue.sequence.delivered(batch.position, now)
         if queue.outstanding and queue.outstanding[0] is batch:
             queue.sequence.confirmed(batch.position)
         queue.outstanding.remove(batch)
-        settlements.append(self._written(batch, answer, now))
-        return settlements
+        results.append(self._written(batch, answer, now))
+        return results
 
-    def _written(self, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> Settlement:
+    def _written(self, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> BatchResult:
         base_offset = -1 if answer.code == DUPLICATE else answer.base_offset
         count = batch.builder.count
-        settlement = Settlement(batch.delivery, count, base_offset, answer.log_append_time_ms)
+        result = BatchResult(batch.delivery, count, base_offset, answer.log_append_time_ms)
         self.metrics.delivered(count, batch.builder.size, now - batch.created, now)
         self.accumulator.release(batch, patient=True)
-        return settlement
+        return result
 
-    def _unknown(self, batch: ProducerBatch, error: KafkaError, written: bool, now: float) -> list[Settlement]:
+    def _unknown(self, batch: ProducerBatch, error: KafkaError, written: bool, now: float) -> list[BatchResult]:
         queue = batch.queue
         batch.doubtful = batch.doubtful or written
         batch.last_error = error
         queue.sequence.doubted()
-        settlements: list[Settlement] = []
+        results: list[BatchResult] = []
         if batch.state is BatchState.EXPIRED:
             self._drop(batch)
         elif batch.attempts > self._config.retries or not (written or error.retriable):
-            settlements = [self._failed(batch, error)]
+            results = [self._failed(batch, error)]
         else:
             self._retry(batch, now)
-        return settlements + self._decided(queue, now)
+        return results + self._decided(queue, now)
 
     def _retry(self, batch: ProducerBatch, now: float, *, soon: bool = False) -> None:
         self.metrics.batches_retried += 1
@@ -503,12 +503,12 @@ class Sender:
 
     # -- failures
 
-    def abort(self, error: KafkaError, *, on_wire: bool = True) -> list[Settlement]:
+    def abort(self, error: KafkaError, *, on_wire: bool = True) -> list[BatchResult]:
         """Fail all batches, or with `on_wire=False` those that are not in flight."""
         batches = [batch for batch in self.accumulator.incomplete if on_wire or not batch.on_wire]
         return self._fail_all([(batch, at_partition(error, batch.queue.name)) for batch in batches])
 
-    def no_producer_id(self, error: KafkaError) -> list[Settlement]:
+    def no_producer_id(self, error: KafkaError) -> list[BatchResult]:
         """Fail the batches that cannot be sent without a new producer id."""
         batches = [
             batch
@@ -517,7 +517,7 @@ class Sender:
         ]
         return self._fail_all([(batch, at_partition(error, batch.queue.name)) for batch in batches])
 
-    def _expire(self, now: float) -> list[Settlement]:
+    def _expire(self, now: float) -> list[BatchResult]:
         expired: list[ProducerBatch] = []
         for batch in self.accumulator.incomplete:
             if batch.deadline > now:
@@ -528,13 +528,13 @@ class Sender:
         timeout, reasons = self._config.delivery_timeout_ms, self.describe_failures()
         return self._fail_all([(batch, too_late(batch, timeout, reasons)) for batch in expired])
 
-    def _fail_all(self, failing: list[tuple[ProducerBatch, KafkaError]]) -> list[Settlement]:
-        settlements = [self._fail_anywhere(batch, error) for batch, error in failing]
+    def _fail_all(self, failing: list[tuple[ProducerBatch, KafkaError]]) -> list[BatchResult]:
+        results = [self._fail_anywhere(batch, error) for batch, error in failing]
         for queue in dict.fromkeys(batch.queue for batch, _ in failing):
-            settlements += self._decided(queue, self._now)
-        return settlements
+            results += self._decided(queue, self._now)
+        return results
 
-    def _fail_anywhere(self, batch: ProducerBatch, error: KafkaError) -> Settlement:
+    def _fail_anywhere(self, batch: ProducerBatch, error: KafkaError) -> BatchResult:
         """Fail a batch in any state; one in flight keeps its buffer until its request has ended."""
         if batch in batch.queue.undecided:
             batch.queue.undecided.remove(batch)
@@ -546,18 +546,18 @@ class Sender:
         if self.transactions is not None:
             self.transactions.batch_failed(error)
         self.accumulator.incomplete.pop(batch, None)
-        fresh = with_doubt(error, True)
-        return Settlement(batch.delivery, batch.count, error=fresh)
+        fresh = with_maybe_persisted(error, True)
+        return BatchResult(batch.delivery, batch.count, error=fresh)
 
     def _failed(
         self, batch: ProducerBatch, error: KafkaError, record_errors: Mapping[int, BaseException] | None = None
-    ) -> Settlement:
+    ) -> BatchResult:
         if self.transactions is not None:
             self.transactions.batch_failed(error)
-        fresh = with_doubt(error, batch.doubtful)
-        settlement = Settlement(batch.delivery, batch.count, error=fresh, record_errors=record_errors)
+        fresh = with_maybe_persisted(error, batch.doubtful)
+        result = BatchResult(batch.delivery, batch.count, error=fresh, record_errors=record_errors)
         self._drop(batch)
-        return settlement
+        return result
 
     def _drop(self, batch: ProducerBatch) -> None:
         """Release a batch that will not be sent again. If it had numbers, they may be missing at the broker."""

@@ -16,7 +16,7 @@ from pyclient.cluster.metadata import ClusterMetadata
 from pyclient.errors import ClientError, ConnectionFailed, KafkaError, from_code
 from pyclient.net.connection import Connection
 from pyclient.producer.config import ProducerConfig
-from pyclient.producer.delivery import Settlement
+from pyclient.producer.delivery import BatchResult
 from pyclient.producer.idempotence import ProducerIds
 from pyclient.producer.lock import ProducerLock, call_after_fork
 from pyclient.producer.produce_response import PartitionAnswer, answers_by_partition
@@ -298,28 +298,28 @@ class SenderLoop:
         """Start a task that `stop` cancels."""
         self._tasks.spawn(coroutine)
 
-    def notify(self, settlements: list[Settlement]) -> None:
+    def notify(self, results: list[BatchResult]) -> None:
         """Complete futures, outside the lock."""
-        for settlement in settlements:
-            self._complete(settlement)
+        for result in results:
+            self._complete(result)
 
-    def notify_failed(self, settlements: list[Settlement]) -> None:
+    def notify_failed(self, results: list[BatchResult]) -> None:
         """Complete futures that failed together; those that are not observed are logged in one line."""
         with self.sender.accumulator.context.failures.in_one_line():
-            settlements.reverse()
-            while settlements:  # frees each one, and with it its futures, once it is completed
-                self._complete(settlements.pop())
+            results.reverse()
+            while results:  # frees each one, and with it its futures, once it is completed
+                self._complete(results.pop())
 
-    def _complete(self, settlement: Settlement) -> None:
+    def _complete(self, result: BatchResult) -> None:
         try:
-            settlement.notify()
+            result.notify()
         except Exception:  # for example no thread for callbacks: the other batches must be completed all the same
-            topic, partition = settlement.delivery.topic, settlement.delivery.partition
+            topic, partition = result.delivery.topic, result.delivery.partition
             logger.exception("%s-%d: not all futures and callbacks of a batch were notified", topic, partition)
 
-    def _complete_delivered(self, settlements: list[Settlement]) -> None:
+    def _complete_delivered(self, results: list[BatchResult]) -> None:
         """Complete the futures of a response, and schedule the grant of the memory that it freed."""
-        self.notify(settlements)
+        self.notify(results)
         if self.sender.accumulator.pool.withheld:
             self._grant_soon()
 
@@ -343,7 +343,7 @@ class SenderLoop:
         requests: list[tuple[Connection, list[ProduceWork]]] = []
         sender = self.sender
         with self._lock:
-            settlements = sender.begin(now)
+            results = sender.begin(now)
             for node in sender.accumulator.ready_nodes():
                 if node == NO_LEADER:
                     sender.refresh_wanted = True
@@ -359,8 +359,8 @@ class SenderLoop:
                         requests.append((connection, works))
                 state.looked(sender.accumulator.ready_at(node))
             next_look = sender.next_look()
-        if settlements:
-            self.notify_failed(settlements)
+        if results:
+            self.notify_failed(results)
         for connection, works in requests:
             self._send_all(connection, works)
         self._follow_up(now, next_look)
@@ -484,11 +484,11 @@ class SenderLoop:
             return
         sender, now = self.sender, self._clock.monotonic()
         with self._lock:
-            settlements = sender.delivered(work, answer, now)
+            results = sender.delivered(work, answer, now)
             more, withheld = sender.has_more_to_do, sender.accumulator.pool.withheld
             if not more and self.when_at_rest is not None:
                 self.when_at_rest(work.batches[0].queue, now)
-        self.notify(settlements)
+        self.notify(results)
         if withheld:
             self._grant_soon()
         if more:  # a round that finds nothing to do takes as long as sending a record
@@ -509,11 +509,11 @@ class SenderLoop:
     def _answered(self, work: ProduceWork, response: ProduceResponse | None, error: BaseException | None) -> None:
         if response is not None:
             with self._lock:
-                settlements = self.sender.answered(
+                results = self.sender.answered(
                     work, answers_by_partition(response), response.throttle_time_ms, self._clock.monotonic()
                 )
                 more = self.sender.has_more_to_do
-            self._complete_delivered(settlements)
+            self._complete_delivered(results)
             if more:
                 self.nudge()
         elif isinstance(error, KafkaError):
@@ -525,8 +525,8 @@ class SenderLoop:
 
     def _lost(self, work: ProduceWork, error: KafkaError, *, written: bool) -> None:
         with self._lock:
-            settlements = self.sender.lost(work, error, written=written, now=self._clock.monotonic())
-        self.notify(settlements)
+            results = self.sender.lost(work, error, written=written, now=self._clock.monotonic())
+        self.notify(results)
         self.nudge()
 
     async def _until_taken(self, connection: Connection, work: ProduceWork) -> None:
@@ -540,14 +540,14 @@ class SenderLoop:
             self._lost(work, ConnectionFailed("the producer was closed"), written=True)
             raise
         with self._lock:
-            settlements = self.sender.unanswered(work, self._clock.monotonic())
-        self._complete_delivered(settlements)
+            results = self.sender.unanswered(work, self._clock.monotonic())
+        self._complete_delivered(results)
         self.nudge()
 
     def _no_producer_id(self, error: KafkaError) -> None:
         with self._lock:
-            settlements = self.sender.no_producer_id(error)
-        self.notify_failed(settlements)
+            results = self.sender.no_producer_id(error)
+        self.notify_failed(results)
 
 
 def request_of(work: ProduceWork, sealed: list[memoryview], config: ProducerConfig) -> ProduceRequest:

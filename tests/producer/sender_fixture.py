@@ -51,8 +51,8 @@ class SenderFixture:
     def drain(self, node=1, seconds=0.0, link=0):
         """Return the requests that are sent now, on one connection."""
         self.now += seconds
-        for settlement in self.sender.begin(self.now):
-            settlement.notify()
+        for result in self.sender.begin(self.now):
+            result.notify()
         sent = []
         while (work := self.sender.drain(node, self.now, link)) is not None:
             assert work.link == link
@@ -75,13 +75,13 @@ class SenderFixture:
             ("t", batch.queue.partition): PartitionAnswer(code, base_offset if not code else -1, **more)
             for batch in work.batches
         }
-        for settlement in self.sender.answered(work, answers, throttle_ms, self.now):
-            settlement.notify()
+        for result in self.sender.answered(work, answers, throttle_ms, self.now):
+            result.notify()
 
     def lose(self, name, written=True):
         error = errors.ConnectionFailed("the connection broke")
-        for settlement in self.sender.lost(self.works.pop(name), error, written=written, now=self.now):
-            settlement.notify()
+        for result in self.sender.lost(self.works.pop(name), error, written=written, now=self.now):
+            result.notify()
 
     def numbers(self, name):
         batch = next(batch for batch in self.names if self.names[batch] == name)

@@ -188,8 +188,8 @@ def test_refused_producer_id_fails_only_batches_that_need_one():
     fixture.warm()  # partition 0 has its numbers
     (a,), (b,) = fixture.batch("a"), fixture.batch("b", partition=1)
     fixture.sender.producer_ids.used_up(7)
-    for settlement in fixture.sender.no_producer_id(errors.ClusterAuthorizationFailed("no")):
-        settlement.notify()
+    for result in fixture.sender.no_producer_id(errors.ClusterAuthorizationFailed("no")):
+        result.notify()
     assert isinstance(b.exception(0), errors.ClusterAuthorizationFailed) and not a.done()
     assert fixture.drain() == [["a"]]
     fixture.answer("a", base_offset=1)
@@ -207,7 +207,7 @@ def test_refused_producer_id_fails_only_batches_after_a_missing_number():
     fixture.answer("doubtful", errors.NotEnoughReplicasAfterAppend.code)
     fixture.answer("bad", errors.InvalidRecord.code)
     fixture.answer("after", OUT_OF_ORDER)
-    for settlement in fixture.sender.no_producer_id(errors.ClusterAuthorizationFailed("no")):
-        settlement.notify()
+    for result in fixture.sender.no_producer_id(errors.ClusterAuthorizationFailed("no")):
+        result.notify()
     assert after.done() and not doubtful.done()
     assert fixture.drain(seconds=1.0) == [["doubtful"]]

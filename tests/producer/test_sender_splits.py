@@ -131,11 +131,11 @@ def test_purge_leaves_batches_in_flight():
     (sent,) = fixture.batch("a")
     (waiting,) = fixture.batch("b")
     fixture.drain()
-    for settlement in fixture.sender.abort(errors.ClosedError("purged"), on_wire=False):
-        settlement.notify()
+    for result in fixture.sender.abort(errors.ClosedError("purged"), on_wire=False):
+        result.notify()
     assert waiting.done() and not sent.done() and not waiting.exception(0).maybe_persisted
     fixture.answer("a")
     assert sent.result(0).offset == 0
-    for settlement in fixture.sender.abort(errors.ClosedError("closed")):
-        settlement.notify()
+    for result in fixture.sender.abort(errors.ClosedError("closed")):
+        result.notify()
     assert fixture.accumulator.pool.available == 100_000

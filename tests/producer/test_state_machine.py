@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pyclient import errors
 from pyclient.backoff import Backoff
 from pyclient.clock import SYSTEM_CLOCK
-from pyclient.producer.delivery import DeliveryContext, Settlement, State
+from pyclient.producer.delivery import BatchResult, DeliveryContext, State
 from pyclient.producer.futures import DeliveryFuture
 from pyclient.producer.produce_response import PartitionAnswer
 from pyclient.producer.record_accumulator import RecordAccumulator
@@ -132,12 +132,12 @@ class ProducerMachine(RuleBasedStateMachine):
     def send_what_the_broker_refuses(self, partition):
         self._send(partition, b"bad %d" % self.counter)
 
-    def _tell(self, settlements: list[Settlement]):
-        for settlement in settlements:
-            settlement.notify()
+    def _notify(self, results: list[BatchResult]):
+        for result in results:
+            result.notify()
 
     def _step(self):
-        self._tell(self.sender.begin(self.now))
+        self._notify(self.sender.begin(self.now))
         if self.sender.refresh_wanted:
             self.sender.refresh_wanted = False
             self._metadata()
@@ -212,7 +212,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def answer(self, node, link=0):
         """A broker handles the first request of a connection and responds."""
         work, copies = self.wire[node, link].pop(0)
-        self._tell(self.sender.answered(work, self._apply(node, work, copies), 0, self.now))
+        self._notify(self.sender.answered(work, self._apply(node, work, copies), 0, self.now))
         self._step()
 
     @rule(node=st.integers(0, 1), links=st.integers(1, LINKS))
@@ -230,7 +230,7 @@ class ProducerMachine(RuleBasedStateMachine):
             answers = {place: PartitionAnswer(data.draw(st.sampled_from(after))) for place in answers}
         elif how == "left out":
             answers.popitem()
-        self._tell(self.sender.answered(work, answers, 0, self.now))
+        self._notify(self.sender.answered(work, answers, 0, self.now))
         self._step()
 
     @precondition(lambda self: any(self.wire.values()))
@@ -248,7 +248,7 @@ class ProducerMachine(RuleBasedStateMachine):
             left = [[(b.queue.partition, copies[id(b)]) for b in work.batches] for work, copies in works[reached:]]
             self.late.append((node, left))
         for work, _ in works:
-            self._tell(self.sender.lost(work, errors.ConnectionFailed("broken"), written=True, now=self.now))
+            self._notify(self.sender.lost(work, errors.ConnectionFailed("broken"), written=True, now=self.now))
         self._step()
 
     @precondition(lambda self: self.late)
