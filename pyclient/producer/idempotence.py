@@ -66,7 +66,7 @@ class Phase(Enum):
     BROKEN = "broken"
 
 
-class Numbered(Protocol):
+class NumberedBatch(Protocol):
     """The numbers of a batch; `position` is its place in the partition."""
 
     base_sequence: int
@@ -159,7 +159,7 @@ class PartitionSequence:
             following.confirmed_at = self.confirmed_at
         return following
 
-    def prepare(self, on_wire: int, ids: ProducerIds, outstanding: Sequence[Numbered]) -> bool:
+    def prepare(self, on_wire: int, ids: ProducerIds, outstanding: Sequence[NumberedBatch]) -> bool:
         """Return True if a batch may be sent now, with `on_wire` others in flight; begin a new epoch if it is due.
 
         `outstanding` are the batches that have numbers and no outcome, in order. Return False also if a producer id
@@ -173,7 +173,7 @@ class PartitionSequence:
             return True
         return self._begin(ids) and self._renumber(outstanding)
 
-    def assign(self, batch: Numbered) -> None:
+    def assign(self, batch: NumberedBatch) -> None:
         """Give numbers to a batch that has none yet."""
         batch.number(self.producer_id, self.epoch, self.next)
         self.next = add_sequence(self.next, batch.count)
@@ -194,7 +194,7 @@ class PartitionSequence:
         if self.phase is Phase.PROBING:
             self.phase = Phase.STEADY
 
-    def doubted(self) -> None:
+    def start_probing(self) -> None:
         """Leave phase STEADY because a batch was not confirmed: later ones may have been refused because of it."""
         if self.phase is Phase.STEADY:
             self.phase = Phase.PROBING
@@ -207,9 +207,9 @@ class PartitionSequence:
     def gave_up(self, position: int) -> None:
         """Note that a numbered batch failed, and the broker may have it or still get it."""
         self._given_up = max(self._given_up, position)
-        self.doubted()
+        self.start_probing()
 
-    def broke(self, position: int = EVERYTHING, *, replace_id: bool = False) -> None:
+    def mark_broken(self, position: int = EVERYTHING, *, replace_id: bool = False) -> None:
         """Enter phase BROKEN: the broker refuses the numbers from `position` on, and has nothing from there on.
 
         With `replace_id` even a higher epoch would be refused; then doubtful batches may be in the log all the same,
@@ -245,7 +245,7 @@ class PartitionSequence:
         self.producer_id, self.epoch, self._replace_id = ids.producer_id, ids.epoch, False
         return True
 
-    def _renumber(self, outstanding: Sequence[Numbered]) -> bool:
+    def _renumber(self, outstanding: Sequence[NumberedBatch]) -> bool:
         self.next = 0
         for batch in outstanding:
             self.assign(batch)

@@ -85,7 +85,7 @@ class PartitionQueue:
             self.put_back(self.undecided)
             self.undecided = []
         unsure = [batch.position for batch in self.outstanding if batch.doubtful or batch.on_wire]
-        self.sequence.broke(unsure[-1] + 1 if unsure else EVERYTHING)
+        self.sequence.mark_broken(unsure[-1] + 1 if unsure else EVERYTHING)
 
     def put_back(self, batches: Sequence[ProducerBatch]) -> None:
         """Queue batches again, at their place in the partition's order."""

@@ -284,7 +284,7 @@ class Sender:
             sequence = queue.sequence
             steady = sequence.phase is Phase.STEADY
             if steady and not queue.outstanding and now - sequence.confirmed_at > KNOWN_SECONDS:
-                sequence.doubted()
+                sequence.start_probing()
                 steady = False
             if not steady and not sequence.prepare(queue.on_wire, self.producer_ids, queue.outstanding):
                 return None
@@ -380,9 +380,9 @@ class Sender:
         batch.doubtful = batch.doubtful or code not in NOT_WRITTEN
         self.refresh_wanted = self.refresh_wanted or code in STALE_METADATA
         if code == FENCED:
-            queue.sequence.broke(batch.position, replace_id=True)
+            queue.sequence.mark_broken(batch.position, replace_id=True)
         else:
-            queue.sequence.doubted()
+            queue.sequence.start_probing()
         results: list[BatchResult] = []
         if batch.state is BatchState.EXPIRED:
             self._drop(batch)
@@ -403,7 +403,7 @@ class Sender:
         if batch.doubtful and self.transactions is None and sequence.is_written(batch.position):
             return self._delivered(batch, PartitionAnswer(DUPLICATE), now)
         batch.last_error = error = error_of(answer, queue.name, node, batch.attempts)
-        sequence.doubted()
+        sequence.start_probing()
         results: list[BatchResult] = []
         first = queue.first_pending is batch
         if batch.state is BatchState.EXPIRED:
@@ -416,7 +416,7 @@ class Sender:
         elif batch.attempts > self._config.retries or self.transactions is not None:
             results = [self._failed(batch, error)]
         else:
-            sequence.broke(batch.position)
+            sequence.mark_broken(batch.position)
             self._retry(batch, now)
         return results + self._decided(queue, now)
 
@@ -435,7 +435,7 @@ class Sender:
                 for batch in undecided:
                     batch.doubtful = False
                     self._retry(batch, now)
-                sequence.broke(undecided[0].position)
+                sequence.mark_broken(undecided[0].position)
         failing += [batch for batch in queue.outstanding if batch.doubtful and sequence.is_uncertain(batch.position)]
         results = []
         for batch in dict.fromkeys(failing):
@@ -475,7 +475,7 @@ class Sender:
         queue = batch.queue
         batch.doubtful = batch.doubtful or written
         batch.last_error = error
-        queue.sequence.doubted()
+        queue.sequence.start_probing()
         results: list[BatchResult] = []
         if batch.state is BatchState.EXPIRED:
             self._drop(batch)
@@ -569,7 +569,7 @@ class Sender:
             if batch.doubtful:
                 queue.sequence.gave_up(batch.position)
             else:
-                queue.sequence.broke(batch.position)
+                queue.sequence.mark_broken(batch.position)
         self.accumulator.release(batch)
 
 

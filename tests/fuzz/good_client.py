@@ -44,7 +44,7 @@ _LATE: Final = 0.1
 
 
 class GoodClient:
-    """Numbered records in, numbered records out."""
+    """NumberedBatch records in, numbered records out."""
 
     def __init__(self, address: str) -> None:
         self.address = address

@@ -49,7 +49,7 @@ def test_first_batch_is_sent_alone():
 def test_batches_after_a_doubt_are_sent_one_at_a_time_until_confirmed():
     sequence, identity = begun()
     sequence.confirmed(0)
-    sequence.doubted()
+    sequence.start_probing()
     assert [sequence.prepare(on_wire, identity, []) for on_wire in (2, 1, 0)] == [False, False, True]
     assert sequence.phase is Phase.PROBING
 
@@ -60,7 +60,7 @@ def test_new_epoch_begins_with_nothing_in_flight_and_renumbers_the_rest():
     left = [Batch(3), Batch(4)]
     for batch in left:
         sequence.assign(batch)
-    sequence.broke()
+    sequence.mark_broken()
     assert not sequence.prepare(1, identity, left) and left[0].numbers == (7, 0, 0)
     assert sequence.prepare(0, identity, left)
     assert [batch.numbers for batch in left] == [(7, 1, 0), (7, 1, 3)] and sequence.next == 7
@@ -73,7 +73,7 @@ def test_batch_before_the_missing_number_keeps_its_old_number():
     before, behind = Batch(3, position=0), Batch(4, position=5)
     for batch in (before, behind):
         sequence.assign(batch)
-    sequence.broke(3)
+    sequence.mark_broken(3)
     assert not sequence.prepare(1, identity, [before, behind])
     assert sequence.prepare(0, identity, [before, behind]) and before.numbers == (7, 0, 0)
     sequence.confirmed(0)
@@ -84,17 +84,17 @@ def test_the_first_of_several_missing_numbers_counts():
     sequence, identity = begun()
     batch = Batch(3, position=4)
     sequence.assign(batch)
-    sequence.broke(9)
-    sequence.broke(4)
-    sequence.broke(20)
+    sequence.mark_broken(9)
+    sequence.mark_broken(4)
+    sequence.mark_broken(20)
     assert sequence.prepare(0, identity, [batch]) and batch.numbers == (7, 1, 0)
 
 
 def test_last_epoch_is_followed_by_a_new_producer_id():
     sequence, identity = begun(epoch=MAX_EPOCH - 1)
-    sequence.broke()
+    sequence.mark_broken()
     assert sequence.prepare(0, identity, []) and sequence.epoch == MAX_EPOCH
-    sequence.broke()
+    sequence.mark_broken()
     assert not sequence.prepare(0, identity, []) and identity.wanted and not identity.known
     identity.obtained(8, 0)
     assert sequence.prepare(0, identity, []) and (sequence.producer_id, sequence.epoch) == (8, 0)
@@ -104,18 +104,18 @@ def test_refused_epoch_needs_a_new_producer_id_for_this_partition_only():
     sequence, identity = begun()
     other = PartitionSequence()
     assert other.prepare(0, identity, [])
-    sequence.broke(replace_id=True)
+    sequence.mark_broken(replace_id=True)
     assert not sequence.prepare(0, identity, []) and identity.wanted
     assert other.prepare(0, identity, []) and other.producer_id == 7
     identity.obtained(8, 0)
     assert sequence.prepare(0, identity, []) and sequence.producer_id == 8
-    other.broke()
+    other.mark_broken()
     assert other.prepare(0, identity, []) and (other.producer_id, other.epoch) == (7, 1)
 
 
 def test_partitions_start_after_the_epoch_of_forgotten_ones():
     sequence, identity = begun(epoch=3)
-    sequence.broke()
+    sequence.mark_broken()
     assert sequence.prepare(0, identity, []) and sequence.epoch == 4
     identity.begin_after(sequence.producer_id, sequence.epoch)
     identity.begin_after(99, 1000)  # another producer id's epochs say nothing about this one's
