@@ -250,7 +250,7 @@ class ProducerCore:
         """Wake the sender if the partition's new or full batch is due before its next timer."""
         batch = queue.open
         lingers = batch is not None and batch.state is BatchState.OPEN and len(queue.waiting) == 1
-        if batch is None or not lingers or self.loop.next_look > batch.created + self._linger:
+        if batch is None or not lingers or self.loop.next_round > batch.created + self._linger:
             self.loop.wake()
 
     def choose(self, queues: TopicQueues, key: Any) -> int:

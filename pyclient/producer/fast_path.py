@@ -57,7 +57,7 @@ class FastPathOwner:
                 depth=min(DEPTH, config.max_in_flight_requests_per_connection),
                 latency_bounds_ms=LATENCY_BOUNDS_MS,
             )  # fmt: skip
-            lock.fast_path, loop.when_at_rest, context.fast_path = self.fast_path, self.open, self.fast_path
+            lock.fast_path, loop.when_idle, context.fast_path = self.fast_path, self.open, self.fast_path
 
     def open(self, queue: PartitionQueue, now: float) -> None:
         """Start the fast path for `queue`, of which a record was confirmed, if the producer is idle.
@@ -65,7 +65,7 @@ class FastPathOwner:
         Called in the loop's thread, with the producer's lock held.
         """
         loop, number, sequence = self._loop, queue.leader, queue.sequence
-        node, connection, template = self._sender.nodes.get(number), loop.links.get(number), queue.template
+        node, connection, template = self._sender.nodes.get(number), loop.connections.get(number), queue.template
         if (
             queue.waiting or queue.outstanding or queue.on_wire or template is None or node is None or node.in_flight
             or connection is None or connection.version_used(ProduceRequest) != template.version
@@ -90,7 +90,7 @@ class FastPathOwner:
             bytes_left = topic.partitioner.bytes_left
         self.fast_path.start(
             queue, connection, stream, reader, ProduceRequest, template,
-            until=loop.idle_check_at, next_look=loop.next_look, bytes_left=bytes_left,
+            until=loop.idle_check_at, next_round=loop.next_round, bytes_left=bytes_left,
         )  # fmt: skip
 
     def take_over(self, record: Any) -> None:
@@ -158,7 +158,7 @@ class FastPathOwner:
     def report_soon(self) -> None:
         """Schedule a `count_delivered` on the loop, after which the fast path is started again."""
         if self._queue is not None:
-            self._call_soon(self._loop.look_around, partial(self.open, self._queue))
+            self._call_soon(self._loop.call_with_lock, partial(self.open, self._queue))
 
     def _call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed

@@ -41,7 +41,7 @@ MAX_THROTTLE: Final = 3_600.0  # seconds; upper limit for a broker's throttle ti
 
 _MAY_BE_WRITTEN: Final = "a request without a response may still be applied there, so a retry could duplicate records"
 
-PRESSED: Final = 40
+OVERLOADED_RESPONSES: Final = 40
 """Responses after which partitions still had to wait for the next one: then one more connection is opened."""
 
 
@@ -49,27 +49,29 @@ class Node:
     """Requests in flight to one broker: at most `depth` on each of at most `most` connections.
 
     Kafka handles the requests of one connection one at a time, so a producer with more to send would wait for a broker
-    that is mostly idle. Each partition keeps to one connection, and so its order. `BrokerLinks` opens connections,
-    numbered from 0; `spread` sets how many there are, `wanted` is how many there should be. Times are in seconds.
+    that is mostly idle. Each partition keeps to one connection, and so its order. `BrokerConnections` opens them;
+    `link` is a connection's number, from 0. `set_connections` sets how many are in use, `wanted` is how many should be.
+    Times are in seconds.
     """
 
     __slots__ = (
-        "_answered", "_depth", "_most", "_others", "_pressed", "in_flight", "stalled_since", "throttled_until", "width",
+        "_answered", "_depth", "_most", "_others", "_overload", "connections", "in_flight", "stalled_since",
+        "throttled_until",
     )  # fmt: skip
 
     def __init__(self, depth: int, most: int) -> None:
         self.in_flight = 0  # on all connections
         self.throttled_until = 0.0
         self.stalled_since = float("inf")
-        self.width = 1  # connections over which its partitions are spread
+        self.connections = 1  # connections over which its partitions are spread
         self._depth = depth
         self._most = most
         self._others = [0] * (most - 1)  # in flight on each connection after the first
-        self._pressed = 0
-        self._answered = False  # a response came since the last `looked`; without one it counts nothing
+        self._overload = 0
+        self._answered = False  # a response came since the last `drained`; without one it counts nothing
 
     def __repr__(self) -> str:
-        return f"<Node in_flight={self.in_flight} width={self.width}>"
+        return f"<Node in_flight={self.in_flight} connections={self.connections}>"
 
     def in_flight_on(self, link: int) -> int:
         """Return the number of requests in flight on this connection."""
@@ -92,29 +94,29 @@ class Node:
             self._others[link - 1] -= 1
         self._answered = True
 
-    def looked(self, left: int) -> None:
+    def drained(self, left: int) -> None:
         """Update the load after a drain that left `left` partitions with more to send."""
         if not left:
-            self._pressed = max(0, self._pressed - 1)
-        elif self._answered and left > self.width and any(map(self.is_full, range(self.width))):
-            self._pressed += 1
+            self._overload = max(0, self._overload - 1)
+        elif self._answered and left > self.connections and any(map(self.is_full, range(self.connections))):
+            self._overload += 1
             self._answered = False
 
-    def rested(self) -> None:
+    def reset(self) -> None:
         """Return to one connection, as nothing is in flight and nothing waits."""
-        self.spread(1)
-        self._pressed = 0
+        self.set_connections(1)
+        self._overload = 0
 
     @property
     def wanted(self) -> int:
         """The number of connections that the load calls for."""
-        return min(self.width + 1, self._most) if self._pressed >= PRESSED else self.width
+        return min(self.connections + 1, self._most) if self._overload >= OVERLOADED_RESPONSES else self.connections
 
-    def spread(self, width: int) -> None:
+    def set_connections(self, count: int) -> None:
         """Set the number of connections in use."""
-        if width != self.width:
-            self.width = width
-            self._pressed = 0
+        if count != self.connections:
+            self.connections = count
+            self._overload = 0
 
 
 @dataclass(slots=True)
@@ -203,7 +205,7 @@ class Sender:
         batches: list[ProducerBatch] = []
         size = 0
         for queue in self.accumulator.ready_queues(node):
-            if state.width > 1 and queue.turn % state.width != link:
+            if state.connections > 1 and queue.turn % state.connections != link:
                 continue
             batch = self._sendable(queue, node, now, link)
             if batch is None:
@@ -241,7 +243,7 @@ class Sender:
         state = self.node(node)
         state.stalled_since = min(state.stalled_since, now)
 
-    def next_look(self) -> float:
+    def next_round(self) -> float:
         """Return the time of the next round if no event comes before."""
         return min(self._next_round, self.accumulator.next_change())
 
@@ -264,7 +266,7 @@ class Sender:
     @property
     def connections(self) -> int:
         """The number of connections to brokers that have requests in flight."""
-        return sum(node.width for node in self.nodes.values() if node.in_flight)
+        return sum(node.connections for node in self.nodes.values() if node.in_flight)
 
     def _sendable(self, queue: PartitionQueue, node: int, now: float, link: int) -> ProducerBatch | None:
         batch = queue.waiting[0] if queue.waiting else None
@@ -358,7 +360,7 @@ class Sender:
         node = self.nodes[work.node]
         node.ended(work.link)
         if not node.in_flight and not self.accumulator.ready_at(work.node):
-            node.rested()
+            node.reset()
         for batch in work.batches:
             expired = batch.state is BatchState.EXPIRED_IN_FLIGHT
             batch.become(BatchState.EXPIRED if expired else BatchState.CLOSED)

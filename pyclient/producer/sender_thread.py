@@ -24,7 +24,7 @@ from pyclient.producer.produce_template import ProduceTemplate
 from pyclient.producer.producer_batch import ProducerBatch
 from pyclient.producer.record_accumulator import NEVER, NO_LEADER, PartitionQueue
 from pyclient.producer.sender import ProduceWork, Sender
-from pyclient.producer.silent_brokers import SilenceWatch
+from pyclient.producer.silent_brokers import SilentBrokerCheck
 from pyclient.producer.transaction_manager import IMPLICIT_PARTITIONS
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.produce import (
@@ -71,18 +71,18 @@ PAUSE = 30.0
 """Seconds between two attempts to open the same additional connection, which is optional."""
 
 
-class BrokerLinks:
-    """Connections to brokers, used on the event loop; `nudge` is called when an attempt to connect has ended."""
+class BrokerConnections:
+    """Connections to brokers, used on the event loop; `schedule` is called when an attempt to connect has ended."""
 
     def __init__(
-        self, cluster: ClusterClient, tasks: SenderTasks, backoff: Backoff, rng: Rng, *, nudge: Callable[[], object]
+        self, cluster: ClusterClient, tasks: SenderTasks, backoff: Backoff, rng: Rng, *, schedule: Callable[[], object]
     ) -> None:
         self.used: dict[int, Connection] = {}  # by broker; it may have ended since
         self._cluster = cluster
         self._tasks = tasks
         self._backoff = backoff
         self._rng = rng
-        self._nudge = nudge
+        self._schedule = schedule
         self._connecting: set[int] = set()
         self._additional: dict[tuple[int, int], Connection] = {}
         self._opening: set[tuple[int, int]] = set()
@@ -129,13 +129,13 @@ class BrokerLinks:
             await asyncio.sleep(self._backoff.delay(0, self._rng))
         finally:
             self._connecting.discard(node)
-        self._nudge()
+        self._schedule()
 
     async def _open(self, node: int, link: int) -> None:
         """Open an additional connection, which brokers may refuse or close; retry after `PAUSE` at the earliest."""
         try:
             self._additional[node, link] = await self._cluster.optional_connection(node, f"produce-{link}")
-            self._nudge()
+            self._schedule()
         except KafkaError as error:
             logger.debug("no additional connection to broker %d: %s", node, error)
         try:
@@ -221,7 +221,7 @@ class SenderLoop:
         rng: Rng,
     ) -> None:
         self.sender = sender
-        self.next_look = NEVER  # time of the timer
+        self.next_round = NEVER  # time of the timer
         self.learning: Counter[str] = Counter()  # topics whose metadata callers wait for, and how many callers
         self.listed: list[str] = []  # new topics found in the metadata of all topics, to be refreshed from now on
         self._cluster = cluster
@@ -231,17 +231,17 @@ class SenderLoop:
         self._clock = clock
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self._tasks = SenderTasks(loop)
-        self._brokers = BrokerLinks(cluster, self._tasks, backoff, rng, nudge=self.nudge)
-        self.links = self._brokers.used  # the first connection to each broker
-        self._watch = SilenceWatch(loop, self._brokers.all, self._is_left_behind, cluster.request_refresh)
+        self._brokers = BrokerConnections(cluster, self._tasks, backoff, rng, schedule=self.schedule)
+        self.connections = self._brokers.used  # the first connection to each broker
+        self._silent_brokers = SilentBrokerCheck(loop, self._brokers.all, self._is_left_behind, cluster.request_refresh)
         self._id_search = ProducerIdSearch(
-            sender.producer_ids, cluster, lock, backoff, rng, refused=self._no_producer_id, ended=self.nudge
+            sender.producer_ids, cluster, lock, backoff, rng, refused=self._no_producer_id, ended=self.schedule
         )
         self._compression = Compression.from_name(config.compression_type)
         self._level = config.compression_level
         self.scheduled = False  # `_step` runs in the loop's next iteration
-        self.look_at_transaction: Callable[[], object] = lambda: None  # after each round of a transactional producer
-        self.when_at_rest: Callable[[PartitionQueue, float], object] | None = None
+        self.after_round: Callable[[], object] = lambda: None  # after each round of a transactional producer
+        self.when_idle: Callable[[PartitionQueue, float], object] | None = None
         """Called under the lock when a batch that was sent alone is confirmed and nothing is left to do."""
         self._timer: asyncio.TimerHandle | None = None
         self._grant_due = False
@@ -254,7 +254,7 @@ class SenderLoop:
         self._cluster.listeners.append(self._on_metadata)
         if self._config.idempotent and self.sender.transactions is None:
             self.sender.producer_ids.wanted = True
-        self._watch.start()
+        self._silent_brokers.start()
         self._step()
 
     def stop(self) -> None:
@@ -262,7 +262,7 @@ class SenderLoop:
         self._stopped = self.scheduled = True
         if self._timer is not None:
             self._timer.cancel()
-        self._watch.stop()
+        self._silent_brokers.stop()
         self._tasks.cancel()
 
     def after_fork(self) -> None:
@@ -284,13 +284,13 @@ class SenderLoop:
             self.scheduled = True
             self.loop.call_soon_threadsafe(self._step)
 
-    def nudge(self) -> None:
+    def schedule(self) -> None:
         """Schedule a round, from the loop itself."""
         if not self.scheduled and not self._stopped:
             self.scheduled = True
             self.loop.call_soon(self._step)
 
-    def look(self) -> None:
+    def run_round(self) -> None:
         """Run a round now, on the loop itself."""
         self._step()
 
@@ -337,7 +337,7 @@ class SenderLoop:
 
     def _step(self) -> None:
         if self._stopped:
-            return  # stays `scheduled`, which disables `wake` and `nudge`
+            return  # stays `scheduled`, which disables `wake` and `schedule`
         self.scheduled = False
         now = self._clock.monotonic()
         requests: list[tuple[Connection, list[ProduceWork]]] = []
@@ -353,19 +353,19 @@ class SenderLoop:
                 if not connections:
                     sender.stalled(node, now)
                     continue
-                state.spread(len(connections))
+                state.set_connections(len(connections))
                 for link, connection in enumerate(connections):
                     if works := sender.drain_all(node, now, link):
                         requests.append((connection, works))
-                state.looked(sender.accumulator.ready_at(node))
-            next_look = sender.next_look()
+                state.drained(sender.accumulator.ready_at(node))
+            next_round = sender.next_round()
         if results:
             self.notify_failed(results)
         for connection, works in requests:
             self._send_all(connection, works)
-        self._follow_up(now, next_look)
+        self._follow_up(now, next_round)
 
-    def _follow_up(self, now: float, next_look: float) -> None:
+    def _follow_up(self, now: float, next_round: float) -> None:
         if self.listed:
             with self._lock:
                 listed, self.listed = self.listed, []
@@ -377,19 +377,19 @@ class SenderLoop:
             self._id_search.asking = True
             self._tasks.spawn(self._id_search.run())
         if self.sender.transactions is not None:
-            self.look_at_transaction()
+            self.after_round()
         if now >= self.idle_check_at:
             self.idle_check_at = now + _IDLE_CHECK_SECONDS
             self._forget_idle_topics(now)
-        if next_look < self.next_look:  # never postponed: an early timer costs one round, moving it at each record more
+        if next_round < self.next_round:  # never postponed: an early round costs less than a new timer at each record
             if self._timer is not None:
                 self._timer.cancel()
-            self.next_look = next_look
-            self._timer = self.loop.call_later(max(0.0, next_look - now), self._on_timer)
+            self.next_round = next_round
+            self._timer = self.loop.call_later(max(0.0, next_round - now), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.next_look = NEVER
+        self.next_round = NEVER
         self._step()
 
     def _is_left_behind(self, node: int) -> bool:
@@ -416,7 +416,7 @@ class SenderLoop:
                 if info is not None and info.partitions:  # no partitions: an error, perhaps a transient one
                     leaders = [partition.leader for partition in info.partitions]
                     self.sender.accumulator.update_topic(name, info.topic_id, leaders, now)
-        self.nudge()
+        self.schedule()
 
     # -- Produce
 
@@ -486,13 +486,13 @@ class SenderLoop:
         with self._lock:
             results = sender.delivered(work, answer, now)
             more, withheld = sender.has_more_to_do, sender.accumulator.pool.withheld
-            if not more and self.when_at_rest is not None:
-                self.when_at_rest(work.batches[0].queue, now)
+            if not more and self.when_idle is not None:
+                self.when_idle(work.batches[0].queue, now)
         self.notify(results)
         if withheld:
             self._grant_soon()
         if more:  # a round that finds nothing to do takes as long as sending a record
-            self.nudge()
+            self.schedule()
 
     def fast_path_ended(self, record: Any, answer: Any, error: BaseException | None) -> None:
         """Handle the end of a request of the fast path (`FastPathOwner`)."""
@@ -500,7 +500,7 @@ class SenderLoop:
             work = record.work
         self.answered_plainly(work, answer, error)
 
-    def look_around(self, then: Callable[[float], object]) -> None:
+    def call_with_lock(self, then: Callable[[float], object]) -> None:
         """Call `then` under the lock, which stops the fast path and collects its counts."""
         with self._lock:
             if not self._stopped:
@@ -515,7 +515,7 @@ class SenderLoop:
                 more = self.sender.has_more_to_do
             self._complete_delivered(results)
             if more:
-                self.nudge()
+                self.schedule()
         elif isinstance(error, KafkaError):
             self._lost(work, error, written=True)
         else:
@@ -527,7 +527,7 @@ class SenderLoop:
         with self._lock:
             results = self.sender.lost(work, error, written=written, now=self._clock.monotonic())
         self.notify(results)
-        self.nudge()
+        self.schedule()
 
     async def _until_taken(self, connection: Connection, work: ProduceWork) -> None:
         """Complete an acks=0 request when the network has taken its bytes from the buffers."""
@@ -542,7 +542,7 @@ class SenderLoop:
         with self._lock:
             results = self.sender.unanswered(work, self._clock.monotonic())
         self._complete_delivered(results)
-        self.nudge()
+        self.schedule()
 
     def _no_producer_id(self, error: KafkaError) -> None:
         with self._lock:

@@ -16,15 +16,15 @@ from pyclient.net.connection import Connection
 logger = logging.getLogger(__name__)
 
 PATIENCE: Final = 1.0
-"""Seconds without an answer after which the metadata are refreshed; also between two looks."""
+"""Seconds without an answer after which the metadata are refreshed; also between two checks."""
 
 
-def judge(
+def silent_connections(
     connections: Iterable[tuple[int, Connection]], is_left_behind: Callable[[int], bool]
 ) -> tuple[list[tuple[int, Connection]], bool]:
     """Return the connections to give up, by broker, and True if the metadata must be refreshed to decide about others.
 
-    `is_left_behind` tells whether all partitions with batches in flight to a broker are known to have other leaders.
+    `is_left_behind` returns True if all partitions with batches in flight to a broker are known to have other leaders.
     """
     given_up, undecided = [], False
     for node, connection in connections:
@@ -36,8 +36,8 @@ def judge(
     return given_up, undecided
 
 
-class SilenceWatch:
-    """Looks at the connections about once a second, on the event loop."""
+class SilentBrokerCheck:
+    """Checks the connections about once a second, on the event loop."""
 
     def __init__(
         self,
@@ -53,22 +53,22 @@ class SilenceWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look from now on."""
-        self._timer = self._loop.call_later(PATIENCE, self._look)
+        """Start to check."""
+        self._timer = self._loop.call_later(PATIENCE, self._on_timer)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Give up connections to brokers that are silent, and refresh the metadata if more has to be known."""
-        given_up, undecided = judge(self._connections(), self._is_left_behind)
+        given_up, undecided = silent_connections(self._connections(), self._is_left_behind)
         for node, connection in given_up:
             seconds = connection.unanswered_for
             logger.warning(
-                "broker %d (%s) has not answered for %.1f s, and its partitions have other leaders: the connection is "
-                "given up, the batches are sent there",
+                "broker %d (%s) has not answered for %.1f s, and other brokers lead its partitions: its connection is "
+                "closed, and the batches in flight are sent to the new leaders",
                 node,
                 connection.address,
                 seconds,
@@ -77,6 +77,6 @@ class SilenceWatch:
         if undecided:
             self._refresh()
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         self.start()
-        self.look()
+        self.check()

@@ -88,7 +88,7 @@ class Transactions:
         self._poked = asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
         sender.transactions = self.manager
-        loop.look_at_transaction = self.step
+        loop.after_round = self.step
 
     @property
     def open(self) -> bool:
@@ -183,7 +183,7 @@ class Transactions:
 
     async def _until(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
         limit = self.patience if timeout is None else timeout
-        self._loop.look()
+        self._loop.run_round()
         try:
             async with asyncio.timeout(limit):
                 while not done():
@@ -196,7 +196,7 @@ class Transactions:
             error = self._too_late(what, limit)
             with self._lock:
                 raised = self.manager.give_up(error)
-            self._loop.nudge()
+            self._loop.schedule()
             self._tell()
             raise raised from raised.__cause__
 
@@ -254,7 +254,7 @@ class Transactions:
             self._lose(request, failure, written=True)
         else:
             self._lose(request, ConnectionFailed(f"the request failed: {failure!r}"), written=True)
-        self._loop.nudge()  # batches that waited, or the next attempt
+        self._loop.schedule()  # batches that waited, or the next attempt
 
     def _due(self) -> tuple[TransactionRequest | None, float]:
         """Return the request to send now, or else the seconds until one is due again; 0 if none is."""
@@ -269,7 +269,7 @@ class Transactions:
             while True:
                 if request is not None:
                     await self._exchange(request)
-                    self._loop.nudge()  # batches that waited for the answer
+                    self._loop.schedule()  # batches that waited for the answer
                 elif pause > 0:
                     self._poked.clear()
                     await _first(self._poked.wait(), pause)

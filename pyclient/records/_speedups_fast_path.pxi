@@ -17,7 +17,7 @@ cdef class FastPath:
     cdef Py_ssize_t _depth
     cdef public object owner
     cdef object _handle_type, _delivery_type, _context, _context_locked, _callbacks, _pending, _delivered
-    cdef double _delivery_timeout, _request_timeout, _until, _next_look
+    cdef double _delivery_timeout, _request_timeout, _until, _next_round
     cdef bint _idempotent
     cdef object _topic, _partition, _request, _version, _read
     cdef Py_ssize_t _number
@@ -53,12 +53,12 @@ cdef class FastPath:
         self._metrics, self.waiter = FastPathMetrics(latency_bounds_ms), FastPathWaiter(self)
 
     def start(
-        self, queue, connection, stream, FastPathReader reader not None, request, template, *, until, next_look,
+        self, queue, connection, stream, FastPathReader reader not None, request, template, *, until, next_round,
         bytes_left,
     ):
         """Send records of the queue's partition from now on; the caller holds the producer's lock.
 
-        `until` and `next_look` are monotonic seconds: when other work is due, and when the loop checks for expired
+        `until` and `next_round` are monotonic seconds: when other work is due, and when the loop checks for expired
         records. After `bytes_left` bytes of batches the sticky partition may change.
         """
         cdef int64_t overhead
@@ -77,7 +77,7 @@ cdef class FastPath:
         self._answer, self._numbers, self._behind = template.sample, template.numbers, template.after_numbers
         self._producer_id = sequence.producer_id if self._idempotent else -1
         self._epoch = sequence.epoch if self._idempotent else -1
-        self._until, self._next_look, self._bytes_left = until, next_look, bytes_left
+        self._until, self._next_round, self._bytes_left = until, next_round, bytes_left
         self._reported_at, self._report_due = seconds(CLOCK_MONOTONIC), False
         self.armed = can_sum and len(self._answer) + 4 <= RECEIVE_BYTES
         self.waiter.started(reader)
@@ -130,7 +130,7 @@ cdef class FastPath:
         if self.frame_size(batch) > len(self._memory):
             return None
         now = seconds(CLOCK_MONOTONIC)
-        if now >= self._until or now + self._delivery_timeout < self._next_look:
+        if now >= self._until or now + self._delivery_timeout < self._next_round:
             return None
         if timestamp_ms is None:
             clock_gettime(CLOCK_REALTIME, &wall)

@@ -64,9 +64,9 @@ class SenderFixture:
     def drain_all(self, links, node=1):
         """Return the requests for each of so many connections, drained as by the loop."""
         state = self.sender.node(node)
-        state.spread(links)
+        state.set_connections(links)
         sent = [self.drain(node, link=link) for link in range(links)]
-        state.looked(self.accumulator.ready_at(node))
+        state.drained(self.accumulator.ready_at(node))
         return sent
 
     def answer(self, name, code=0, base_offset=0, throttle_ms=0, **more):

@@ -13,10 +13,10 @@ from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.cluster import client, node_connection
 from pyclient.producer import sender, sender_thread
-from pyclient.producer.sender import PRESSED
+from pyclient.producer.sender import OVERLOADED_RESPONSES
 from tests.producer.log import read_log
 from tests.producer.network import CUT, PASS, PRODUCE, FaultyNetwork
-from tests.producer.test_node import look
+from tests.producer.test_node import drain_round
 from tests.waiting import PATIENCE, until
 
 PARTITIONS = 3
@@ -72,7 +72,7 @@ class Load:
 @pytest.fixture
 def slowly(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The broker delays responses for this topic; a few of them are enough to open a connection, on any machine."""
-    monkeypatch.setattr(sender, "PRESSED", 3)
+    monkeypatch.setattr(sender, "OVERLOADED_RESPONSES", 3)
     with cluster.faults.delay("Produce", 0.002, topic=topic, times=None):
         yield
 
@@ -98,7 +98,7 @@ def test_connections_are_at_most_the_configured_number(
     load = Load(make(max_connections_per_broker=2, **SMALL), topic)
     load.go_on(lambda: load.used == 2)
     answered = load.face.metrics()["requests"]
-    load.go_on(lambda: load.face.metrics()["requests"] > answered + 2 * PRESSED)
+    load.go_on(lambda: load.face.metrics()["requests"] > answered + 2 * OVERLOADED_RESPONSES)
     assert load.widest == 2
     load.check(cluster.bootstrap_servers)
 
@@ -107,7 +107,7 @@ def test_one_partition_uses_only_the_first_connection(
     make: Any, cluster: EmbeddedCluster, topic: str, slowly: None
 ) -> None:
     load = Load(make(**SMALL), topic, partitions=1)
-    load.go_on(lambda: load.face.metrics()["requests"] > 3 * PRESSED)
+    load.go_on(lambda: load.face.metrics()["requests"] > 3 * OVERLOADED_RESPONSES)
     assert load.widest == 1
     load.check(cluster.bootstrap_servers)
 
@@ -118,8 +118,8 @@ def test_acks_0_uses_only_the_first_connection(make: Any, acks: int, wanted: int
     node = make(acks=acks).core.sender.node(0)
     for _ in range(6):
         node.began(0)
-    for _ in range(PRESSED):
-        look(node)
+    for _ in range(OVERLOADED_RESPONSES):
+        drain_round(node)
     assert node.wanted == wanted
 
 
@@ -154,7 +154,7 @@ def test_refused_additional_connection_loses_no_record(make: Any, caplog: pytest
             load.go_on(lambda: "max.connections.per.ip" in caplog.text)
             refused = caplog.text.count("max.connections.per.ip")
             answered = load.face.metrics()["requests"]
-            load.go_on(lambda: load.face.metrics()["requests"] > answered + 3 * PRESSED)
+            load.go_on(lambda: load.face.metrics()["requests"] > answered + 3 * OVERLOADED_RESPONSES)
         assert load.widest == 2
         assert caplog.text.count("max.connections.per.ip") == refused, "it is not asked again and again"
         assert load.face.health()["last_failures"] == {}, "the broker can be reached"
@@ -171,7 +171,7 @@ def test_additional_connections_that_break_are_not_reopened_at_once(
     first, before = network.taps[0], network.connects
     network.request = lambda api: CUT if api == PRODUCE and network.asking is not first else PASS
     answered = load.face.metrics()["requests"]
-    load.go_on(lambda: load.face.metrics()["requests"] > answered + 5 * PRESSED)
+    load.go_on(lambda: load.face.metrics()["requests"] > answered + 5 * OVERLOADED_RESPONSES)
     assert network.connects <= before + 1, "one more, for there was only one further one yet"
     load.check(cluster.bootstrap_servers)
 

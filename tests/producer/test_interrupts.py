@@ -111,7 +111,7 @@ def test_record_left_to_the_loop_completes_once_after_any_interrupt(
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         producer.send(topic, b"first", partition=0).result(60)
         core = core_of(producer)
-        [connection] = core.loop.links.values()
+        [connection] = core.loop.connections.values()
 
         for number in count():
             engine_of(producer).thread.run(lose_the_timer, connection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclient.producer.sender import PRESSED, Node
+from pyclient.producer.sender import OVERLOADED_RESPONSES, Node
 
 
 def filled(depth=2, most=3):
@@ -15,41 +15,41 @@ def filled(depth=2, most=3):
     return node
 
 
-def look(node, left=10):
+def drain_round(node, left=10):
     """Handle a response and a drain that leaves so many partitions with more to send."""
     node.ended(0)
     node.began(0)
-    node.looked(left)
+    node.drained(left)
 
 
-def pressed(node, left=10):
+def overloaded(node, left=10):
     """Return a node that is one drain short of the next connection."""
-    for _ in range(PRESSED - 1):
-        look(node, left)
+    for _ in range(OVERLOADED_RESPONSES - 1):
+        drain_round(node, left)
     return node
 
 
 def test_one_more_connection_is_wanted_after_enough_pressed_responses():
-    node = pressed(filled())
+    node = overloaded(filled())
     assert node.wanted == 1
-    look(node, 2)
-    assert node.wanted == 2 and node.width == 1  # until it is there
+    drain_round(node, 2)
+    assert node.wanted == 2 and node.connections == 1  # until it is there
 
 
 def test_drains_that_leave_nothing_reduce_the_pressure():
-    node = pressed(filled())
-    look(node, 0)
-    look(node)
+    node = overloaded(filled())
+    drain_round(node, 0)
+    drain_round(node)
     assert node.wanted == 1
-    look(node)
+    drain_round(node)
     assert node.wanted == 2
 
 
 def test_drains_without_a_response_in_between_count_once():
     """A short burst makes many drains, and a silent broker any number."""
     node = filled()
-    for _ in range(3 * PRESSED):
-        node.looked(10)
+    for _ in range(3 * OVERLOADED_RESPONSES):
+        node.drained(10)
     assert node.wanted == 1
 
 
@@ -57,46 +57,46 @@ def test_pressure_does_not_grow_unless_a_connection_is_full():
     """The rest waits for something else: a retry backoff, or batches in flight on another connection."""
     node = Node(2, 3)
     node.began(0)
-    look(pressed(node))
+    drain_round(overloaded(node))
     assert node.wanted == 1
 
 
 def test_connections_are_not_more_than_waiting_partitions():
     node = filled()
-    node.spread(2)
-    look(pressed(node, left=2), 2)
+    node.set_connections(2)
+    drain_round(overloaded(node, left=2), 2)
     assert node.wanted == 2
-    look(pressed(node, left=3), 3)
+    drain_round(overloaded(node, left=3), 3)
     assert node.wanted == 3
 
 
 def test_each_further_connection_takes_as_long_up_to_the_limit():
     node = filled(depth=1)
-    for width in (2, 3):
-        look(pressed(node))
-        assert node.wanted == width
-        node.spread(width)
-        assert node.wanted == width
-    look(pressed(node))
+    for count in (2, 3):
+        drain_round(overloaded(node))
+        assert node.wanted == count
+        node.set_connections(count)
+        assert node.wanted == count
+    drain_round(overloaded(node))
     assert node.wanted == 3
 
 
 def test_lost_connection_is_not_replaced_at_once():
     node = filled()
-    node.spread(3)
-    node.spread(1)
+    node.set_connections(3)
+    node.set_connections(1)
     assert node.wanted == 1
-    look(pressed(node))
+    drain_round(overloaded(node))
     assert node.wanted == 2
 
 
 def test_idle_node_returns_to_one_connection():
     node = filled()
-    node.spread(3)
-    pressed(node)
-    node.rested()
-    look(node)
-    assert (node.width, node.wanted) == (1, 1)
+    node.set_connections(3)
+    overloaded(node)
+    node.reset()
+    drain_round(node)
+    assert (node.connections, node.wanted) == (1, 1)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3))))

@@ -91,7 +91,7 @@ def test_a_batch_is_due_again_after_a_pause_that_doubles_up_to_the_maximum():
     for _ in range(60):
         fixture.answer("a", errors.NotEnoughReplicas.code)
         assert fixture.drain() == []
-        due = fixture.sender.next_look()
+        due = fixture.sender.next_round()
         pauses.append(due - fixture.now)
         assert fixture.drain(seconds=pauses[-1] * 0.99) == []
         fixture.now = due

@@ -83,7 +83,7 @@ def test_throttled_broker_gets_no_request_during_its_throttle_time():
     fixture.drain()
     fixture.answer("a", throttle_ms=5000)
     fixture.batch("b")
-    assert fixture.drain() == [] and fixture.sender.next_look() == 105.0
+    assert fixture.drain() == [] and fixture.sender.next_round() == 105.0
     assert fixture.drain(seconds=5.0) == [["b"]]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pyclient import Admin, NewTopic, Producer
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.producer.silent_brokers import PATIENCE, judge
+from pyclient.producer.silent_brokers import PATIENCE, silent_connections
 from tests.producer.sender_fixture import SenderFixture
 from tests.waiting import until
 
@@ -21,8 +21,8 @@ def connection(seconds: float) -> Any:
 def test_only_silent_brokers_without_their_partitions_are_given_up():
     quick, slow, frozen = connection(0.0), connection(PATIENCE + 1), connection(PATIENCE + 1)
     connections = [(1, quick), (2, slow), (3, frozen)]
-    assert judge(connections, {1, 3}.__contains__) == ([(3, frozen)], True)
-    assert judge(connections[:1], {1}.__contains__) == ([], False)
+    assert silent_connections(connections, {1, 3}.__contains__) == ([(3, frozen)], True)
+    assert silent_connections(connections[:1], {1}.__contains__) == ([], False)
 
 
 def test_a_broker_is_left_behind_when_all_partitions_have_other_leaders():

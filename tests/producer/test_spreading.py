@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyclient.producer.sender import PRESSED
+from pyclient.producer.sender import OVERLOADED_RESPONSES
 from tests.producer.sender_fixture import SenderFixture
 
 
@@ -87,19 +87,19 @@ def test_pressure_adds_a_connection_and_idleness_removes_it(fixture):
     fixture.drain_all(1)
     fill(fixture, " 1")
     node = fixture.sender.nodes[1]
-    for number in range(PRESSED):
+    for number in range(OVERLOADED_RESPONSES):
         assert node.wanted == 1
         fixture.answer(f"p0 {number}")
         fill(fixture, f" {number + 2}")
         fixture.drain_all(1)
     assert node.wanted == 2
-    last = PRESSED + 1
-    fixture.answer(f"p0 {PRESSED}")
+    last = OVERLOADED_RESPONSES + 1
+    fixture.answer(f"p0 {OVERLOADED_RESPONSES}")
     assert fixture.drain_all(2) == [[[f"p0 {last}", f"p2 {last}"]], [[f"p1 {last}", f"p3 {last}"]]]
     fixture.answer(f"p0 {last}")
-    assert (node.width, fixture.sender.connections) == (2, 2)
+    assert (node.connections, fixture.sender.connections) == (2, 2)
     fixture.answer(f"p1 {last}")
-    assert (node.width, node.wanted, node.in_flight, fixture.sender.connections) == (1, 1, 0, 0)
+    assert (node.connections, node.wanted, node.in_flight, fixture.sender.connections) == (1, 1, 0, 0)
 
 
 def test_throttling_applies_to_all_connections_of_a_broker(fixture):

@@ -144,7 +144,7 @@ class ProducerMachine(RuleBasedStateMachine):
         if self.sender.producer_ids.wanted:
             self.sender.producer_ids.obtained(self.counter + 1000, 0)
         for node in self.accumulator.ready_nodes():
-            self.sender.node(node).spread(self.links[node])
+            self.sender.node(node).set_connections(self.links[node])
             for link in range(self.links[node]):
                 self._drain(node, link)
         if self.idempotent:
