@@ -1,4 +1,4 @@
-"""ACLs: who may, or may not, do what with which resources. The names and numbers are Kafka's."""
+"""ACLs: the operations on resources that principals are allowed or denied. The names and numbers are Kafka's."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class ErrorAction(Enum):
-    """What an application can do about an error: the five categories of KIP-1050."""
+    """The reaction of an application to an error: the five categories of KIP-1050."""
 
     RETRY = "retry"
     """The same call may succeed later."""

@@ -200,7 +200,7 @@ class Admin:
     def create_acls(self, acls: Iterable[AclBinding | tuple[Any, ...]], *, timeout: float | None = None) -> None:
         """Create ACLs; one that is there already stays.
 
-        A tuple like `("topic", "orders", "User:alice", "read")` stands for an `AclBinding`.
+        A tuple like `("topic", "orders", "User:alice", "read")` is taken as an `AclBinding`.
         """
         self._runner.run(self._client.create_acls, acls_in(acls), timeout)
 

@@ -205,7 +205,7 @@ class AsyncAdmin:
     async def create_acls(self, acls: Iterable[AclBinding | tuple[Any, ...]], *, timeout: float | None = None) -> None:
         """Create ACLs; one that is there already stays.
 
-        A tuple like `("topic", "orders", "User:alice", "read")` stands for an `AclBinding`.
+        A tuple like `("topic", "orders", "User:alice", "read")` is taken as an `AclBinding`.
         """
         await self._runner.run(self._client.create_acls, acls_in(acls), timeout)
 

@@ -43,7 +43,7 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """The metadata quorum: its leader, who votes, and who only follows."""
+    """The metadata quorum: its leader, its voters and its observers."""
 
     leader_id: int
     leader_epoch: int

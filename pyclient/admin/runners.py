@@ -1,4 +1,4 @@
-"""What differs between the admin clients: `AsyncRunner` awaits on the caller's loop, `ThreadRunner` has a thread."""
+"""The runners of the admin clients: `AsyncRunner` awaits on the caller's loop, `ThreadRunner` has a thread."""
 
 from __future__ import annotations
 

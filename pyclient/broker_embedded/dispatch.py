@@ -69,7 +69,7 @@ def handles(
     """Mark a function as the handler of `request` in `versions` (first and last), which must agree with `SERVED`.
 
     Its answers are held until what `durable` names is on the disk. With `logs`, which returns partitions of a request,
-    it runs when the logs of those are open. A `forwarded` one runs on the active controller, wherever a client asks.
+    it runs when the logs of those are open. A `forwarded` one runs on the active controller.
     `refused_by` is called before, on the node that the client asks; what it returns, if not None, is the answer.
     """
 
@@ -112,7 +112,7 @@ class RequestContext:
 
     @property
     def principal(self) -> str:
-        """Return who the client is, like `User:alice`."""
+        """Return the client's principal, like `User:alice`."""
         return self.connection.principal
 
     @property
@@ -158,7 +158,7 @@ class RequestContext:
 
 
 class ForwardedContext(RequestContext):
-    """The context of a request of a client that another broker has sent on: its address, and who it is."""
+    """The context of a request of a client that another broker has sent on: its address and principal."""
 
     __slots__ = ("_host", "_principal", "_token_authenticated")
 
@@ -180,7 +180,7 @@ class ForwardedContext(RequestContext):
 
     @property
     def principal(self) -> str:
-        """Return who the client is."""
+        """Return the client's principal."""
         return self._principal
 
     @property

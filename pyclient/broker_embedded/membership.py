@@ -216,7 +216,7 @@ class ClusterMembership:
         return self._probes.to(broker.node_id, *self._node.env.place_of(broker)).send(_PROBE, _PROBE_TIMEOUT)
 
     def _moved(self, at: TopicPartition, directory: UUID) -> None:
-        """Tell the controller that this node's replica of a partition is in another directory."""
+        """Report to the controller that this node's replica of a partition is in another directory."""
 
         def answered(done: Future[None]) -> None:
             error = None if done.cancelled() else done.exception()

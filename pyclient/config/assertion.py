@@ -25,7 +25,7 @@ OPTIONS: Final = (FILE, KEY_FILE, KEY_PEM, PASSPHRASE, TEMPLATE_FILE, *(_CLAIM +
 
 @dataclass(frozen=True, slots=True)
 class AssertionSettings:
-    """Where assertions come from: a `file` with a ready one, or a private key that signs `claims`.
+    """The source of assertions: a `file` with a ready one, or a private key that signs `claims`.
 
     A signed one is valid from `early` seconds before it is made until `seconds` after that.
     """

@@ -42,7 +42,7 @@ _ASSIGNORS: Final = ("uniform", "range")
 
 
 def _dynamic(name: str, kind: ConfigType, default: Value, doc: str, minimum: float | None = None) -> Option:
-    """An option that may be changed while the broker runs."""
+    """Return an option that may be changed while the broker runs."""
     return Option(name, kind, default, doc, minimum, dynamic=True)
 
 
@@ -81,7 +81,7 @@ _SERVED: Final = (
     Option("controlled.shutdown.enable", BOOLEAN, True, "whether a broker that stops hands its leaderships over first"),
     Option("controller.quota.window.num", INT, 11, "windows of time that a rate of mutations is taken over", 1),
     Option("controller.quota.window.size.seconds", INT, 1, "the length of each of those windows", 1),
-    _dynamic("cordoned.log.dirs", LIST, "", "directories of log.dirs that get no new partitions; * stands for all"),
+    _dynamic("cordoned.log.dirs", LIST, "", "directories of log.dirs that get no new partitions; * means all"),
     Option("default.replication.factor", INT, 1, "replicas of a topic that is created without a number", 1),
     Option(
         "delegation.token.expiry.check.interval.ms",
@@ -256,7 +256,7 @@ _WITHOUT_DEFAULT: Final = frozenset({"log.flush.interval.ms"})
 
 
 def _topic_defaults() -> Iterator[Option]:
-    """The options that set defaults of topics. Of several units only the coarsest has a default, as in Kafka."""
+    """Return the options that set defaults of topics. Of several units only the coarsest has a default, as in Kafka."""
     for option in TOPIC_OPTIONS.values():
         coarsest = len(option.synonyms) - 1
         for position, (name, factor) in enumerate(option.synonyms):

@@ -159,7 +159,7 @@ STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAutho
 AUTHORIZER_OPTIONS: Final = {
     option.name: option
     for option in (
-        Option("super.users", STRING, "", "who may do everything, as in User:alice;User:bob"),
+        Option("super.users", STRING, "", "principals that may do everything, as in User:alice;User:bob"),
         Option("allow.everyone.if.no.acl.found", BOOLEAN, False, "whether what no ACL is about is allowed"),
     )
 }

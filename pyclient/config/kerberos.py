@@ -24,7 +24,7 @@ _DEFAULT_SERVICE: Final = "kafka"
 
 @dataclass(frozen=True, slots=True)
 class KerberosSettings:
-    """How a client logs in: from a keytab, or else from a ticket cache, None for the system's default one."""
+    """The login of a client: from a keytab, or else from a ticket cache, None for the system's default one."""
 
     service_name: str = _DEFAULT_SERVICE
     principal: str | None = None

@@ -45,7 +45,7 @@ _EXTENSION: Final = re.compile(r"([A-Za-z]+)=([\x21-\x2b\x2d-\x7e][\x20-\x2b\x2d
 
 @dataclass(frozen=True, slots=True)
 class OidcSettings:
-    """Where tokens come from: the URL of a token endpoint, or of a file. Times are in seconds.
+    """The source of tokens: the URL of a token endpoint, or of a file. Times are in seconds.
 
     An `assertion` takes the place of the secret, or with `by_jwt_bearer` is what a token is given for.
     """
@@ -73,7 +73,7 @@ class OidcSettings:
 
 @dataclass(frozen=True, slots=True)
 class RefreshRules:
-    """When a token is replaced ahead of its end: `sasl.login.refresh.*`. Times are in seconds."""
+    """The rules for replacing a token ahead of its end: `sasl.login.refresh.*`. Times are in seconds."""
 
     factor: float = 0.8
     jitter: float = 0.05

@@ -110,7 +110,7 @@ TOPIC_OPTIONS: Final[dict[str, Option]] = table_of(
         "follower.replication.throttled.replicas",
         LIST,
         "",
-        "replicas, as partition:broker, whose fetches follower.replication.throttled.rate limits; * stands for all",
+        "replicas, as partition:broker, whose fetches follower.replication.throttled.rate limits; * means all",
         shape=_THROTTLED,
     ),
     Option(
@@ -125,7 +125,7 @@ TOPIC_OPTIONS: Final[dict[str, Option]] = table_of(
         "leader.replication.throttled.replicas",
         LIST,
         "",
-        "leaders, as partition:broker, from which leader.replication.throttled.rate limits fetches; * stands for all",
+        "leaders, as partition:broker, from which leader.replication.throttled.rate limits fetches; * means all",
         shape=_THROTTLED,
     ),
     Option(

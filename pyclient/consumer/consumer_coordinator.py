@@ -366,7 +366,7 @@ class ConsumerCoordinator:
         return GroupMetadata(self.membership.group_id, generation, member_id, instance)
 
     def health(self) -> dict[str, Any]:
-        """The group's part of `Consumer.health`.
+        """Return the group's part of `Consumer.health`.
 
         `generation` is the member epoch in the consumer protocol. `group_waits_for_poll` is True while partitions are
         to be revoked or applied, which only a poll does; `last_poll_age` is in seconds.

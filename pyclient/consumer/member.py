@@ -185,7 +185,7 @@ class Member(ABC):
 
     @abstractmethod
     def _leave_request(self, reason: str) -> list[Action]:
-        """Return the request that tells the coordinator that this member leaves, if it needs one."""
+        """Return the request by which this member leaves the group, if it needs one."""
 
     def _polled(self, now: float) -> list[Action]:
         self.polled_at = now

@@ -1,4 +1,4 @@
-"""What differs between the consumers: `AsyncRunner` awaits on the caller's loop, `ThreadRunner` has a loop thread."""
+"""The runners of the consumers: `AsyncRunner` awaits on the caller's loop, `ThreadRunner` has a loop thread."""
 
 from __future__ import annotations
 

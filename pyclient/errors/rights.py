@@ -20,7 +20,7 @@ _RESOURCES: Final[Mapping[int, str]] = {
     _GROUP: "the group",
     _CLUSTER: "the cluster",
     _TXN: "the transactional id",
-    _TOKEN: "the user who owns the token",
+    _TOKEN: "the owner of the token",
 }
 _NEEDED: Final[Mapping[str, Mapping[int, str]]] = {
     "AddOffsetsToTxn": {_TXN: "WRITE", _GROUP: "READ"},

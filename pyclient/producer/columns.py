@@ -186,15 +186,15 @@ class ListColumns:
         return self._times[start:stop] if self._rows is None else [self._times[row] for row in self._rows[start:stop]]
 
     def keys(self) -> Sequence[Any] | None:
-        """The key column, one for each row."""
+        """Return the keys, one for each row."""
         return self._keys
 
     def key_column(self) -> Sequence[Any] | None:
-        """The key column as `rows_by_partition` takes it."""
+        """Return the key column as `rows_by_partition` takes it."""
         return self._keys
 
     def take(self, rows: memoryview) -> ListColumns:
-        """Only these rows."""
+        """Return only these rows."""
         return ListColumns(self._values, self._keys, self._headers, self._times, rows)
 
 
@@ -283,16 +283,16 @@ class BinaryColumns:
         return self._times[start:stop] if self._rows is None else [self._times[row] for row in self._rows[start:stop]]
 
     def keys(self) -> Sequence[Any] | None:
-        """The key column, one for each row."""
+        """Return the keys, one for each row."""
         cells = self._key_cells
         return None if cells is None else [cells[number] for number in range(self._values.length)]
 
     def key_column(self) -> BinaryColumn | None:
-        """The key column as `rows_by_partition` takes it."""
+        """Return the key column as `rows_by_partition` takes it."""
         return self._keys
 
     def take(self, rows: memoryview) -> BinaryColumns:
-        """Only these rows."""
+        """Return only these rows."""
         return BinaryColumns(self._values, self._keys, self._times, self._headers, rows)
 
 

@@ -87,7 +87,7 @@ class Engine:
             self.core.give_up(waiter)
 
     def _try_until(self, attempt: Callable[[Waiter], T], waiter: Waiter, latch: Acquirable, deadline: float) -> T:
-        """A loop of its own, outside the `try`: an interrupt at its jump back skips a `finally` (Python 3.12 on)."""
+        """Run the loop of `until` outside `try`: an interrupt at its jump back skips a `finally` (Python 3.12 on)."""
         while (result := attempt(waiter)) is waiter:
             left = deadline - self.clock.monotonic()
             if left <= 0 or not acquire(latch, left):

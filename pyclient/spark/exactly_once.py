@@ -72,7 +72,7 @@ class Marker:
             ) from error
 
     def is_repeated_by(self, other: Marker) -> bool:
-        """Return True if another attempt at the batch had the same rows, as far as this marker tells."""
+        """Return True if another attempt at the batch had the same rows, as far as this marker shows."""
         rest = other.rest if self.rest is not None else None
         return self == Marker(other.batch, other.rows, other.checksum, rest)
 

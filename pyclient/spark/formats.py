@@ -26,7 +26,7 @@ _SCALARS: Final = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How the bytes of a column are encoded. `ddl` is the column's type in Spark's DDL, `schema` the text given."""
+    """The encoding of the bytes of a column. `ddl` is the column's type in Spark's DDL, `schema` the text given."""
 
     column: str
     name: FormatName

@@ -71,7 +71,7 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """Which partitions a query reads: those assigned, all of the named topics, or of topics that match a pattern."""
+    """The partitions that a query reads: those assigned, all of the named topics, or of topics that match a pattern."""
 
     partitions: tuple[TopicPartition, ...] = ()
     names: tuple[str, ...] = ()

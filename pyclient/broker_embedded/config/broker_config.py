@@ -215,7 +215,7 @@ class BrokerConfig:
         return (self.data_dir, *self.other_dirs)
 
     def cordoned_dirs(self, text: str | None = None) -> frozenset[str]:
-        """Return the directories that cordoned.log.dirs (or its value `text`) names; `*` stands for all of them.
+        """Return the directories that cordoned.log.dirs (or its value `text`) names; `*` means all of them.
 
         Raises `ConfigError`, with Kafka's words, for one that is not in log.dirs.
         """

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""The principal of a client that has not said who it is."""
+"""The principal of a client that has not authenticated."""
 
 _OPTION: Final = "ssl.principal.mapping.rules"
 _RULE: Final = re.compile(r"RULE:((?:\\/|[^/])*)/((?:\\/|[^/])*)/([LU]?)|DEFAULT")

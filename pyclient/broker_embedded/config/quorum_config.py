@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FIRST_UNKNOWN: Final = -2
-"""The id of the first address without one, as in Kafka; -1 stands for no node."""
+"""The id of the first address without one, as in Kafka; -1 means no node."""
 
 BROKER: Final = "broker"
 CONTROLLER: Final = "controller"

@@ -94,34 +94,34 @@ class BrokerLifecycle:
         node = self._registration.broker_id
         return f"<BrokerLifecycle broker {node} {self.state.name} epoch {self.epoch} failures={self._failures}>"
 
-    # ---- what happens to the broker
+    # ---- events
 
     def ready_to_unfence(self, now: float) -> None:
-        """The broker can serve clients as soon as the controller unfences it."""
+        """Note that the broker can serve clients as soon as the controller unfences it."""
         if not self._ready:
             self._ready = True
-            self._hurry(now)
+            self._send_soon(now)
 
     def metadata_applied(self, now: float) -> None:
         """Note that more of the metadata is applied: a broker that waits to be unfenced sends a heartbeat at once."""
         if self.state in (BrokerState.STARTING, BrokerState.RECOVERY) and self.epoch != NO_EPOCH:
-            self._hurry(now)
+            self._send_soon(now)
 
     def connection_lost(self, now: float) -> None:
         """Note that the connection to the controller ended: the next heartbeat must not wait for its interval."""
         if self.state is not BrokerState.SHUTTING_DOWN:
-            self._hurry(now)
+            self._send_soon(now)
 
     def directory_failed(self, directory: UUID, now: float) -> None:
         """Note that a log directory failed: the controller moves its leaderships once a heartbeat reports it."""
         self._offline.append(directory)
-        self._hurry(now)
+        self._send_soon(now)
 
     def begin_shutdown(self, now: float) -> None:
         """Hand the leaderships over; a broker that is not registered stops at once."""
         if self.state in (BrokerState.RUNNING, BrokerState.RECOVERY) and self.epoch != NO_EPOCH:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
-            self._hurry(now)
+            self._send_soon(now)
         elif self.state is BrokerState.STARTING:
             self.stop()
 
@@ -194,7 +194,7 @@ class BrokerLifecycle:
         self._failures += 1
         self._next(now, delay)
 
-    def _hurry(self, now: float) -> None:
+    def _send_soon(self, now: float) -> None:
         if self._in_flight:
             self._again = True
         else:
@@ -236,7 +236,7 @@ class LifecycleLoop:
 
     async def shut_down(self, timeout: float) -> bool:
         """Hand the leaderships over. Return True if the controller agreed within `timeout` seconds."""
-        self._tell(self.lifecycle.begin_shutdown)
+        self._step_after(self.lifecycle.begin_shutdown)
         try:
             await asyncio.wait_for(asyncio.shield(self._stopped), timeout)
         except TimeoutError:
@@ -249,22 +249,22 @@ class LifecycleLoop:
         self._step()
 
     def ready_to_unfence(self) -> None:
-        """The node can serve clients."""
-        self._tell(self.lifecycle.ready_to_unfence)
+        """Note that the node can serve clients."""
+        self._step_after(self.lifecycle.ready_to_unfence)
 
     def metadata_applied(self) -> None:
-        """The node has applied more of the metadata."""
-        self._tell(self.lifecycle.metadata_applied)
+        """Note that the node has applied more of the metadata."""
+        self._step_after(self.lifecycle.metadata_applied)
 
     def directory_failed(self, directory: UUID) -> None:
-        """A log directory has failed."""
-        self._tell(partial(self.lifecycle.directory_failed, directory))
+        """Note that a log directory has failed."""
+        self._step_after(partial(self.lifecycle.directory_failed, directory))
 
     def connection_lost(self) -> None:
-        """The connection for heartbeats ended."""
-        self._tell(self.lifecycle.connection_lost)
+        """Note that the connection for heartbeats ended."""
+        self._step_after(self.lifecycle.connection_lost)
 
-    def _tell(self, event: Callable[[float], None]) -> None:
+    def _step_after(self, event: Callable[[float], None]) -> None:
         event(self._env.clock.monotonic())
         self._step()
 

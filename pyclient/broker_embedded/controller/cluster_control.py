@@ -394,7 +394,7 @@ class ClusterControl:
                 session.last_contact = min(session.last_contact, now + grace - self.timeout)
 
     def not_reached(self, node: int, now: float, grace: float) -> None:
-        """Note that a broker that has not spoken to this controller yet takes no connection.
+        """Note that a broker that has not sent this controller a request yet takes no connection.
 
         A killed broker that was the active controller had no connection to another one.
         """

@@ -169,7 +169,7 @@ class Controller:
             self._watch.stop()
 
     def sessions_changed(self) -> None:
-        """See that the end of a broker's session is noticed."""
+        """Schedule the check for the end of a broker's session."""
         if self._watch is not None:
             self._watch.sessions_changed()
 
@@ -354,7 +354,7 @@ class Controller:
             for option, value in changes.items()
         ]
         if _MIN_ISR in changes and self._image.features.get(ELR_VERSION, 0):
-            # the eligible leader replicas depend on it; an empty name stands for all topics
+            # the eligible leader replicas depend on it; an empty name means all topics
             records.append(ClearElrRecord(topic_name=name if resource_type == TOPIC_RESOURCE else ""))
         self._log.append(records)
         self._callbacks.configs_changed(resource_type, name)

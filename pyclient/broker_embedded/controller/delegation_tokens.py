@@ -1,4 +1,4 @@
-"""Delegation tokens in the metadata log (KIP-48, KIP-373): who creates, renews, expires and sees them. Pure.
+"""Delegation tokens in the metadata log (KIP-48, KIP-373): the rights to create, renew, expire and see them. Pure.
 
 A principal is a text like `User:alice`, a time is in milliseconds since 1970.
 """

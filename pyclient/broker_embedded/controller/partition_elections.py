@@ -97,7 +97,7 @@ class PartitionChange:
             if elected.unclean and before.leader_recovery_state != RECOVERING:
                 recovery = RECOVERING
         if leader == NO_LEADER_CHANGE and not set(before.replicas) <= set(replicas):
-            leader = before.leader  # brokers that lost their replica are told apart by the leader epoch
+            leader = before.leader  # brokers that lost their replica are distinguished by the leader epoch
         new_isr = self._new_isr(isr)
         if (
             leader == NO_LEADER_CHANGE

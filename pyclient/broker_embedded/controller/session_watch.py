@@ -81,7 +81,7 @@ class SessionWatch:
         self._due = float("inf")
 
     def sessions_changed(self) -> None:
-        """See that the next session that ends is noticed in time; one that was renewed is looked at once too often."""
+        """Schedule a check for when the next session ends; one that was renewed meanwhile is checked once too often."""
         due = None if self._controller is None else self._controller.cluster.next_check()
         if due is None or due >= self._due:
             return

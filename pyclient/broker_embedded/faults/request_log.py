@@ -27,10 +27,10 @@ DEFAULT_LIMIT: Final = 10_000
 
 FILTERS: Final = {
     "api": "an API by name or key",
-    "client": "a client id; a * stands for any text",
-    "topic": "a topic that the request is about; a * stands for any text",
+    "client": "a client id; a * matches any text",
+    "topic": "a topic that the request is about; a * matches any text",
     "partition": "a partition that the request is about",
-    "group": "the group that the request is about; a * stands for any text",
+    "group": "the group that the request is about; a * matches any text",
     "error": "an error in the answer, by name or code",
     "answered": "true: only those that were answered, false: only those that were not (yet)",
 }

@@ -1,4 +1,4 @@
-"""Damage in the files of a log: batches are compared with their checksums; damaged ones are kept aside and cut off."""
+"""Damage in the files of a log: batches are checked against their CRC; damaged ones are saved to a file and cut off."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _INT_MAX: Final = 2**31 - 1
 class DamagedSegment(errors.CorruptMessage):
     """Invalid bytes at a position of a segment file; the file and position are in the text and in attributes.
 
-    `unfinished` tells that a batch begins there whose end is not in the file.
+    `unfinished` is True if a batch begins there whose end is not in the file.
     """
 
     def __init__(self, path: str, position: int, reason: object, *, unfinished: bool = False) -> None:

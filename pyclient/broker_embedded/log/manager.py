@@ -317,7 +317,7 @@ class LogManager:
     ) -> None:
         """Replace a log by its closed copy at `path`. The old files are deleted after the usual delay.
 
-        After a crash in between, the next start keeps the directory that the metadata name and sets the other aside.
+        After a crash in between, the next start keeps the directory that the metadata name and renames the other.
         """
         home = self.directories.homes[partition]
         place = target.file(str(partition))

@@ -1,4 +1,4 @@
-"""Requests of this node to the active controller, wherever it is."""
+"""Requests of this node to the active controller, which may be another node or this one."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class NodeChannel:
                 self._submit(each.request, each.future, max(each.deadline - now, 0.001))
 
     def _lost(self) -> None:
-        """Tell that the connection ended, unless this node ended it."""
+        """Report that the connection ended, unless this node ended it."""
         if not self._closed:
             self._channels.on_lost()
 

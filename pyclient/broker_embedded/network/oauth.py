@@ -34,7 +34,7 @@ class TokenValidator:
     """Validates the tokens that clients of one listener send."""
 
     def __init__(self, listener: ListenerConfig, clock: Clock) -> None:
-        """`clock` is what the times in tokens are compared with."""
+        """`clock` is compared with the times in tokens."""
         self._rules = TokenRules.of(listener)
         self._keys = JwksKeys(KeyPlace.of(listener), clock)
         self._clock = clock

@@ -155,7 +155,7 @@ class ScramServer:
     """SCRAM: the client's first message, its proof, and the broker's own proof."""
 
     def __init__(self, mechanism: str, users: Users, nonce: str, *, phase: str = "authentication") -> None:
-        """`nonce` is new for each exchange. `phase` is what errors call it."""
+        """`nonce` is new for each exchange. `phase` is its name in errors."""
         self._mechanism = mechanism
         self._phase = phase
         self._users = users
@@ -242,7 +242,7 @@ class SaslSession:
     """Decides what a client of a SASL listener may send: until it is known, and again when its time is over."""
 
     def __init__(self, connection: BrokerConnection, users: Users, listener: ListenerConfig, delay: float) -> None:
-        """A refusal is answered after `delay` seconds."""
+        """Answer refusals after `delay` seconds."""
         self._delay = delay
         self._connection = connection
         self._users = users

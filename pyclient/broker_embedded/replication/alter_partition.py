@@ -29,7 +29,7 @@ _BACKOFF: Final = 0.05
 
 
 class ToController(Protocol):
-    """Sends requests to the active controller, wherever it is."""
+    """Sends requests to the active controller, which may be another node or this one."""
 
     def send(self, request: Any, timeout: float) -> Future[Any]:
         """Return a future of the response; it fails if there was none within `timeout` seconds."""

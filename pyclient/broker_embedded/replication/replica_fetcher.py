@@ -77,7 +77,7 @@ class ReplicaFetcher:
         self._backoff = 0.0
         self._not_before = float("-inf")
         self._timer: Timer | None = None
-        self._hurry: Timer | None = None
+        self._abandon_timer: Timer | None = None
         self.closed = False
         self.is_frozen = False
 
@@ -92,9 +92,9 @@ class ReplicaFetcher:
         self._followed[topic_id, at.partition] = Following(at, topic_id, leader_epoch), opened
         if self._in_flight is None:
             self._send_soon()
-        elif self._hurry is None:
+        elif self._abandon_timer is None:
             in_flight = self._in_flight
-            self._hurry = self._env.schedule(_PATIENCE, lambda: self._abandon(in_flight))
+            self._abandon_timer = self._env.schedule(_PATIENCE, lambda: self._abandon(in_flight))
 
     def forget(self, topic_id: UUID, index: int) -> None:
         """Fetch a partition no more."""
@@ -129,7 +129,7 @@ class ReplicaFetcher:
     def close(self) -> None:
         """End the connection, and fetch nothing any more."""
         self.closed = True
-        for timer in (self._timer, self._hurry):
+        for timer in (self._timer, self._abandon_timer):
             if timer is not None:
                 timer.cancel()
         self._followed.clear()
@@ -137,7 +137,7 @@ class ReplicaFetcher:
 
     def _abandon(self, in_flight: Future[FetchResponse]) -> None:
         """Close the connection if the leader still holds this fetch, so that the new partitions are fetched now."""
-        self._hurry = None
+        self._abandon_timer = None
         if self._in_flight is in_flight and not self.closed:
             self._in_flight = None
             self._session.failed()

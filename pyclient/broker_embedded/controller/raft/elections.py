@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Elections:
-    """Gives and collects votes, and tells others who leads."""
+    """Gives and collects votes, and announces the leader to others."""
 
     def __init__(self, state: QuorumState) -> None:
         self.state = state
@@ -70,7 +70,7 @@ class Elections:
         return role.voted in (None, request.candidate)
 
     def on_begin(self, token: Token, request: BeginQuorumEpoch, now: float) -> None:
-        """Follow the new leader that tells of its epoch."""
+        """Follow the new leader that announces its epoch."""
         state = self.state
         if not self._is_me(request.voter):
             error = errors.InvalidVoterKey.code
@@ -205,7 +205,7 @@ class Elections:
 
     def _ask_for_votes(self, role: Prospective | Candidate, now: float) -> float:
         state = self.state
-        # Only what is on the disk counts: a vote won with more would stand after a crash that lost the rest.
+        # Only what is on the disk counts: a vote won with more would outlast a crash that lost the rest.
         last = OffsetAndEpoch(state.log.flushed_end, state.log.epoch_before(state.log.flushed_end))
         next_at = inf
         for node in role.ballot.unanswered(state.voters.newest):

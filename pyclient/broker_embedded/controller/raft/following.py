@@ -40,7 +40,7 @@ class Following:
         if self._installing is not None or not isinstance(role, Unattached | Follower):
             return inf
         if state.log.flushed_end < state.log.end_offset:
-            return inf  # what is fetched next tells the leader that everything before it is on the disk
+            return inf  # the next fetch confirms to the leader that everything before its offset is on the disk
         if isinstance(role, Unattached):
             return self._look_for_leader(now)
         if now >= role.fetch_until and not state.is_voter:

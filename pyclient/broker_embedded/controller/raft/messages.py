@@ -1,4 +1,4 @@
-"""What the Raft core takes and gives: the quorum's requests and responses without their wire form, and effects.
+"""The inputs and outputs of the Raft core: the quorum's requests and responses without their wire form, and effects.
 
 An effect is something the caller has to do. Effects are carried out in their order: an election state is on the disk
 before the messages after it leave.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, Voter, VoterSet
 
 Token: TypeAlias = Any
-"""Whatever the caller uses to find the connection that waits for an answer."""
+"""The caller's own key of the connection that waits for an answer; the core only returns it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpoch:
-    """BeginQuorumEpoch: a new leader tells a voter of its epoch."""
+    """BeginQuorumEpoch: a new leader announces its epoch to a voter."""
 
     voter: ReplicaKey
     leader_id: int
@@ -54,7 +54,7 @@ class BeginQuorumEpoch:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpoch:
-    """EndQuorumEpoch: a leader resigns and names who should follow it, the best first."""
+    """EndQuorumEpoch: a leader resigns and names its preferred successors, the best first."""
 
     leader_id: int
     epoch: int
@@ -63,7 +63,7 @@ class EndQuorumEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Fetch of the metadata log: its offset also tells the leader that everything below it is on the replica's disk."""
+    """Fetch of the metadata log: its offset also confirms that everything below it is on the replica's disk."""
 
     replica: ReplicaKey
     epoch: int
@@ -105,7 +105,7 @@ class RemoveVoter:
 
 @dataclass(frozen=True, slots=True)
 class UpdateVoter:
-    """UpdateRaftVoter (KIP-853): a voter tells its leader of its present addresses and range of kraft.version."""
+    """UpdateRaftVoter (KIP-853): a voter reports its present addresses and range of kraft.version to the leader."""
 
     voter: Voter
     epoch: int

@@ -114,7 +114,7 @@ class QuorumState:
         self.role: Role = Unattached(election.epoch, -inf)
 
     def begin(self, now: float) -> None:
-        """Take the role that follows from the remembered election: a former leader resigns, its own vote stands."""
+        """Take the role that follows from the remembered election: a former leader resigns, its own vote remains."""
         epoch, leader, voted = self._remembered.epoch, self._remembered.leader_id, self._remembered.voted
         at = self.election_deadline(now)
         if self.me in self.voters.newest and len(self.voters.newest) == 1:

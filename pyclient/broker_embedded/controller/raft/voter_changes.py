@@ -42,7 +42,7 @@ class PendingChange:
 
 
 class VoterChanges:
-    """Appends changed voter sets as the leader, and as a follower tells the leader of changed addresses."""
+    """Appends changed voter sets as the leader, and as a follower reports changed addresses to the leader."""
 
     def __init__(self, state: QuorumState, leading: Leading) -> None:
         self.state = state
@@ -187,7 +187,7 @@ class VoterChanges:
     # Time
 
     def poll(self, now: float) -> float:
-        """Answer what is decided, resign if this leader was removed, and tell a leader of this voter's addresses."""
+        """Answer what is decided, resign as a removed leader, and report this voter's addresses to the leader."""
         state = self.state
         role = state.role
         if isinstance(role, Leader):
@@ -215,7 +215,7 @@ class VoterChanges:
         return inf
 
     def _tell_leader(self, role: Follower, now: float) -> float:
-        """Tell the leader if the set has other addresses of this voter than it has."""
+        """Report this voter's addresses to the leader if the set has others."""
         state = self.state
         voters = state.voters.newest
         if not state.voters.kraft_version or self._with_description(voters) == voters or not role.has_fetched:

@@ -1,4 +1,4 @@
-"""The voters of the metadata quorum (KIP-853): who they are, where they listen, and how the set changed in the log."""
+"""The voters of the metadata quorum (KIP-853): their ids, their addresses, and the changes of the set in the log."""
 
 from __future__ import annotations
 
