@@ -20,7 +20,7 @@ from pyclient.broker_embedded.log.data_directories import DataDirectories
 from pyclient.broker_embedded.log.data_directory import cluster_of
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
-from pyclient.broker_embedded.network.admission import Admission
+from pyclient.broker_embedded.network.connection_quotas import ConnectionQuotas
 from pyclient.broker_embedded.network.descriptors import Descriptors
 from pyclient.broker_embedded.network.listeners import NO_SOCKETS, NodeListeners, NodeSockets
 from pyclient.broker_embedded.network.quotas import Quotas
@@ -30,7 +30,7 @@ from pyclient.broker_embedded.replication.partitions import Partitions
 from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
 from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
 from pyclient.broker_embedded.scheduling.timers import ShiftedClock, Timers
-from pyclient.broker_embedded.scheduling.upkeep import Upkeep
+from pyclient.broker_embedded.scheduling.upkeep import PeriodicTasks
 from pyclient.broker_embedded.services import BrokerServices
 from pyclient.clock import SYSTEM_CLOCK
 
@@ -105,8 +105,8 @@ class BrokerNode:
         self.quotas = Quotas(config, self.image.client_quotas)
         self._logs: LogManager | None = None
         self._services: BrokerServices | None = None
-        self.admission = Admission(self.env, self.descriptors, self._connection_of)
-        self.listeners = NodeListeners(self.env, self.admission, self.descriptors, sockets)
+        self.connection_quotas = ConnectionQuotas(self.env, self.descriptors, self._connection_of)
+        self.listeners = NodeListeners(self.env, self.connection_quotas, self.descriptors, sockets)
         self.authorizer = _authorizer_of(config, self.image, self._is_loaded) if config.has_authorizer else None
         """Decides about requests by ACLs; None: all users may do everything."""
         self.authorization = _authorization() if config.has_authorizer else None
@@ -115,7 +115,7 @@ class BrokerNode:
         self.membership: ClusterMembership | None = None
         """This node's part in a cluster of several nodes; None on a node that is alone."""
         self._started = False
-        self._upkeep: Upkeep | None = None
+        self._upkeep: PeriodicTasks | None = None
         self.paused = False
 
     def __repr__(self) -> str:
@@ -141,12 +141,12 @@ class BrokerNode:
     @property
     def connections(self) -> dict[int, BrokerConnection]:
         """Return the connections by number."""
-        return self.admission.connections
+        return self.connection_quotas.connections
 
     @property
     def addresses(self) -> Counter[str]:
         """Return the number of connections per address."""
-        return self.admission.addresses
+        return self.connection_quotas.addresses
 
     @property
     def interceptor(self) -> Interceptor | None:
@@ -224,7 +224,7 @@ class BrokerNode:
             self.listeners.serve_clients()
         else:
             self.membership.start()
-        self._upkeep = Upkeep(self.services, lambda: self.paused)
+        self._upkeep = PeriodicTasks(self.services, lambda: self.paused)
         self.descriptors.refill()
 
     async def stop(self, clean: bool = True) -> None:
@@ -235,7 +235,7 @@ class BrokerNode:
         if self.membership is not None:
             await self.membership.leave(clean=clean)
         self.listeners.close()
-        self.admission.close()
+        self.connection_quotas.close()
         self.descriptors.close()
         if self._upkeep is not None:
             self._upkeep.close()
@@ -298,7 +298,7 @@ class BrokerNode:
 
     def _forget_connection(self, connection: BrokerConnection) -> None:
         """Release what the node holds for a closed connection."""
-        if self.admission.forget(connection):
+        if self.connection_quotas.forget(connection):
             self.fetch_sessions.connection_ended(connection.number)
         if self.membership is not None:
             self.controller.connection_ended(connection)
@@ -451,7 +451,7 @@ class BrokerNode:
             self.partitions.defaults = self.config.log_defaults()
             self.logs.producer_expiration_ms = self.config.integer("producer.id.expiration.ms")
             self.partitions.update_config()
-            self.admission.limits_changed()
+            self.connection_quotas.limits_changed()
             self.logs.directories.cordoned = self.config.cordoned_dirs()
 
     def _close_logs(self, *, clean: bool) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.config.listeners import ListenerConfig
     from pyclient.broker_embedded.environment import NodeEnvironment
-    from pyclient.broker_embedded.network.admission import Admission
+    from pyclient.broker_embedded.network.connection_quotas import ConnectionQuotas
     from pyclient.broker_embedded.network.descriptors import Descriptors
     from pyclient.broker_embedded.network.node_channels import Link
     from pyclient.broker_embedded.network.oauth import TokenValidator
@@ -285,12 +285,12 @@ class NodeListeners:
     def __init__(
         self,
         env: NodeEnvironment,
-        admission: Admission,
+        connection_quotas: ConnectionQuotas,
         descriptors: Descriptors,
         sockets: NodeSockets,
     ) -> None:
         self._env = env
-        self._admission = admission
+        self._connection_quotas = connection_quotas
         self._descriptors = descriptors
         self._paused = False
         listeners, quorum = env.config.listeners, env.config.quorum
@@ -314,18 +314,18 @@ class NodeListeners:
 
     def serve_controllers(self) -> None:
         """Accept the connections of other nodes to this controller."""
-        admission = self._admission
+        connection_quotas = self._connection_quotas
         if self.controller is not None:
             bound = self.controller
-            bound.serve(lambda sock: admission.take_node(sock, bound), lambda: False)
+            bound.serve(lambda sock: connection_quotas.take_node(sock, bound), lambda: False)
         if self._paused:
             self.pause()
 
     def serve_clients(self) -> None:
         """Accept the connections of clients, and of brokers that replicate."""
-        admission, run_out = self._admission, self._descriptors.run_out
-        admission.listeners = [
-            bound.serve(lambda sock, bound=bound: admission.take(sock, bound), run_out)  # type: ignore[misc]
+        connection_quotas, run_out = self._connection_quotas, self._descriptors.run_out
+        connection_quotas.listeners = [
+            bound.serve(lambda sock, bound=bound: connection_quotas.take(sock, bound), run_out)  # type: ignore[misc]
             for bound in self.clients
         ]
         if self._paused:

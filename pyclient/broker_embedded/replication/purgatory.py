@@ -44,7 +44,7 @@ class Reading(Protocol):
         """Return the response; None (never when `last`) while there is too little data."""
 
 
-class ParkedFetch:
+class DelayedFetch:
     """One Fetch that waits; `grown` are the logs that were appended to since it was looked at."""
 
     __slots__ = ("attempt", "connection", "future", "grown", "is_brief", "last", "logs", "opened", "reading", "timer")
@@ -74,7 +74,7 @@ class FetchPurgatory:
         self._loop = loop
         self._schedule = schedule
         self._slices = slices
-        self._waiting: dict[UnifiedLog, dict[ParkedFetch, None]] = {}
+        self._waiting: dict[UnifiedLog, dict[DelayedFetch, None]] = {}
         self._watched: set[UnifiedLog] = set()
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class FetchPurgatory:
 
     def park(self, reading: Reading, wait: float, connection: BrokerConnection) -> asyncio.Future[Any]:
         """Return a future of the response, which is made when there is enough data, or after `wait` seconds."""
-        fetch = ParkedFetch(reading, self._loop.create_future(), connection)
+        fetch = DelayedFetch(reading, self._loop.create_future(), connection)
         self._wait_at_logs(fetch)
         reading.when_opened(lambda: self._retry_after_opening(fetch))
         self._wait_for(fetch, min(wait, _OFFSETS_WAIT) if reading.is_behind else wait)
@@ -119,23 +119,23 @@ class FetchPurgatory:
         for fetch in list(self._waiting.get(log, ())):
             self._try(fetch, True)
 
-    def _wait_at_logs(self, fetch: ParkedFetch) -> None:
+    def _wait_at_logs(self, fetch: DelayedFetch) -> None:
         fetch.logs = tuple({*fetch.logs, *fetch.reading.logs})
         for log in fetch.logs:
             self._watch(log)
             self._waiting.setdefault(log, {})[fetch] = None
 
-    def _wait_for(self, fetch: ParkedFetch, seconds: float) -> None:
+    def _wait_for(self, fetch: DelayedFetch, seconds: float) -> None:
         fetch.timer = self._schedule(seconds, lambda: self._try(fetch, True))
 
-    def _shorten(self, fetch: ParkedFetch) -> None:
+    def _shorten(self, fetch: DelayedFetch) -> None:
         """Answer soon if there are offsets that the follower does not know."""
         if fetch.reading.is_behind and not fetch.is_brief and fetch.timer is not None:
             fetch.is_brief = True
             fetch.timer.cancel()
             self._wait_for(fetch, _OFFSETS_WAIT)
 
-    def _retry_after_opening(self, fetch: ParkedFetch) -> None:
+    def _retry_after_opening(self, fetch: DelayedFetch) -> None:
         fetch.opened = True
         self._try(fetch, False)
 
@@ -152,13 +152,13 @@ class FetchPurgatory:
 
             log.on_append.append(wake)
 
-    def _woken(self, fetch: ParkedFetch) -> None:
+    def _woken(self, fetch: DelayedFetch) -> None:
         """Retry, and send the answer before the next waiting fetch is retried: a follower can work meanwhile."""
         self._try(fetch, False)
         if fetch.future.done():
             fetch.connection.answer_now(fetch.future)
 
-    def _try(self, fetch: ParkedFetch, last: bool) -> None:
+    def _try(self, fetch: DelayedFetch, last: bool) -> None:
         fetch.last = fetch.last or last
         if fetch.attempt is not None or fetch.future.done() or fetch.timer is None:
             return  # `_attempted` starts the next one if it is due
@@ -174,7 +174,7 @@ class FetchPurgatory:
         if self._slices.begin(attempt):
             self._attempted(fetch)
 
-    def _attempt(self, fetch: ParkedFetch) -> IncrementalTask[None]:
+    def _attempt(self, fetch: DelayedFetch) -> IncrementalTask[None]:
         last, was_opened = fetch.last, fetch.opened
         fetch.opened = False
         try:
@@ -190,17 +190,17 @@ class FetchPurgatory:
             self._wait_at_logs(fetch)
         self._shorten(fetch)
 
-    def _attempted(self, fetch: ParkedFetch) -> None:
+    def _attempted(self, fetch: DelayedFetch) -> None:
         fetch.attempt = None
         if fetch.grown or fetch.last or fetch.opened:
             self._try(fetch, False)
 
-    def _fail(self, fetch: ParkedFetch, error: Exception) -> None:
+    def _fail(self, fetch: DelayedFetch, error: Exception) -> None:
         self._forget(fetch)
         if not fetch.future.done():
             fetch.future.set_exception(error)
 
-    def _forget(self, fetch: ParkedFetch) -> None:
+    def _forget(self, fetch: DelayedFetch) -> None:
         if fetch.attempt is not None:
             fetch.attempt.abandoned = True
         if fetch.timer is not None:

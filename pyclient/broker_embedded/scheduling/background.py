@@ -24,7 +24,7 @@ _PAUSE: Final = 0.001
 """Seconds between two slices: more than half of the loop's time is left for requests."""
 
 
-class Background:
+class BackgroundTasks:
     """Runs at most one task of each name at a time. `close` ends all tasks and must precede that of the disk thread."""
 
     def __init__(self, loop: AbstractEventLoop, disk_thread: DiskThread) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.scheduling.background import Background
+from pyclient.broker_embedded.scheduling.background import BackgroundTasks
 from pyclient.config.options import LONG_MAX
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ _IDLE_CHECKS: Final = 4  # checks per connections.max.idle.ms
 _PARTIAL_CHECKS: Final = 4  # checks per internal.partial.frame.timeout.ms
 
 
-class Upkeep:
+class PeriodicTasks:
     """The node's periodic tasks. They run on the node's loop, so long ones are cut into steps."""
 
     def __init__(self, services: BrokerServices, is_paused: Callable[[], bool]) -> None:
         self._services = services
         self._is_paused = is_paused
         self._timers: dict[str, Timer] = {}
-        self._background = Background(services.loop, services.logs.disk_thread)
+        self._background = BackgroundTasks(services.loop, services.logs.disk_thread)
         queue = services.logs.recovery_queue
         queue.wake = lambda: self._background.run("opening logs", queue.steps())
         queue.pause = self._pause_recovery

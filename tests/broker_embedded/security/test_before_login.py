@@ -16,7 +16,7 @@ import pytest
 
 from pyclient import Admin
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.network.admission import MOST_OF_AN_ADDRESS
+from pyclient.broker_embedded.network.connection_quotas import MOST_OF_AN_ADDRESS
 from pyclient.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest

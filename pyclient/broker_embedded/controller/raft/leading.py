@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ParkedFetch:
+class DelayedFetch:
     """A Fetch that waits for records, for a higher high watermark, or for `until`."""
 
     token: Token
@@ -38,7 +38,7 @@ class Leading:
 
     def __init__(self, state: QuorumState) -> None:
         self.state = state
-        self._parked: list[ParkedFetch] = []
+        self._parked: list[DelayedFetch] = []
 
     def begin_epoch(self, granting: tuple[int, ...]) -> None:
         """Append the record that opens this leader's epoch: only records of its own epoch prove what is committed."""
@@ -82,7 +82,7 @@ class Leading:
             self._answer(token, snapshot=place.snapshot)
         else:
             self._saw(request.replica, now, request.offset)
-            self._parked.append(ParkedFetch(token, request, now + request.max_wait))
+            self._parked.append(DelayedFetch(token, request, now + request.max_wait))
             self.advance()
             self.answer_parked()
             self._expire(now)

@@ -55,7 +55,7 @@ class Rate:
         self._meter.add(-1.0, now)
 
 
-class UnknownClients:
+class UnauthenticatedClients:
     """The connections on listeners with SASL or TLS that have not logged in, or not ended their TLS handshake.
 
     Above `MOST_OF_AN_ADDRESS` the oldest of the address is closed, not the new one: a client that logs in at once is
@@ -66,7 +66,8 @@ class UnknownClients:
         self._by_address: dict[str, dict[int, BrokerConnection]] = {}
 
     def __repr__(self) -> str:
-        return f"<UnknownClients {sum(map(len, self._by_address.values()))} of {len(self._by_address)} addresses>"
+        count = sum(map(len, self._by_address.values()))
+        return f"<UnauthenticatedClients {count} of {len(self._by_address)} addresses>"
 
     def add(self, connection: BrokerConnection) -> None:
         """Count a new connection, and close the oldest one if there are too many."""
@@ -94,7 +95,7 @@ class UnknownClients:
             del self._by_address[connection.address]
 
 
-class Admission:
+class ConnectionQuotas:
     """Admit or close the sockets that listeners accept, and keep the connections.
 
     `connect` makes the connection of an admitted socket, of which it gets the number. `NodeListeners` sets `listeners`.
@@ -110,7 +111,7 @@ class Admission:
         self.connections: dict[int, BrokerConnection] = {}
         self.addresses: Counter[str] = Counter()
         """Number of connections per address."""
-        self._unknown = UnknownClients()
+        self._unauthenticated = UnauthenticatedClients()
         self._env = env
         self._descriptors = descriptors
         self._connect = connect
@@ -124,7 +125,7 @@ class Admission:
 
     def __repr__(self) -> str:
         state = "holding" if self._held is not None else "open"
-        return f"<Admission {state} turned_away={len(self._turned_away)} {self._unknown!r}>"
+        return f"<ConnectionQuotas {state} turned_away={len(self._turned_away)} {self._unauthenticated!r}>"
 
     @property
     def turned_away(self) -> int:
@@ -147,7 +148,7 @@ class Admission:
         """Release what is held for a closed connection. Return False if it was not admitted."""
         if self.connections.pop(connection.number, None) is None:
             return False
-        self._unknown.forget(connection)
+        self._unauthenticated.forget(connection)
         self.addresses[connection.address] -= 1
         if not self.addresses[connection.address]:
             del self.addresses[connection.address]
@@ -235,7 +236,7 @@ class Admission:
             self.connections[self._numbers] = connection = self._connect(sock, self._numbers, bound)
             self.addresses[address] += 1
             self._descriptors.connections_are(len(self.connections))
-            self._unknown.add(connection)
+            self._unauthenticated.add(connection)
         except OSError as error:  # gone before it was served
             log.info("a connection ended at once: %s", error)
             sock.close()

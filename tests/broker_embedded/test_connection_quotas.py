@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.network.admission import Rate
+from pyclient.broker_embedded.network.connection_quotas import Rate
 from pyclient.protocol.messages import alter_client_quotas as alter
 from pyclient.protocol.messages import incremental_alter_configs as configs
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -53,7 +53,7 @@ def test_connections_above_max_connections_wait_for_room(connect: Any) -> None:
         waiting = [connect(cluster) for _ in range(3)]
         for client in waiting:
             client.send(ASK, 1)
-        until(lambda: on_loop(cluster, lambda node: "holding" in repr(node.admission)))
+        until(lambda: on_loop(cluster, lambda node: "holding" in repr(node.connection_quotas)))
         assert on_loop(cluster, lambda node: len(node.connections)) == 2
         second.close()
         assert waiting[0].receive(MetadataRequest, 1)[0].controller_id == 1
@@ -80,7 +80,7 @@ def test_connections_above_the_rate_are_accepted_later(connect: Any) -> None:
         first = connect(cluster)
         alter_all(first, "max.connection.creation.rate", SET, "1")
         late = []
-        while not on_loop(cluster, lambda node: "holding" in repr(node.admission)):
+        while not on_loop(cluster, lambda node: "holding" in repr(node.connection_quotas)):
             late.append(connect(cluster))
             late[-1].send(ASK, 1)
         assert len(late) > 9, "what was saved up"
@@ -91,7 +91,7 @@ def test_connections_above_the_rate_are_accepted_later(connect: Any) -> None:
 
 def test_an_address_above_its_rate_is_closed_after_its_time_of_throttling(connect: Any) -> None:
     def seen(node: Any) -> int:
-        return len(node.connections) + node.admission.turned_away
+        return len(node.connections) + node.connection_quotas.turned_away
 
     with EmbeddedCluster() as cluster:
         first = connect(cluster)
@@ -105,7 +105,7 @@ def test_an_address_above_its_rate_is_closed_after_its_time_of_throttling(connec
         )
         served = [connect(cluster) for _ in range(10)]  # what was saved up
         assert all(client.call(ASK, 1).controller_id == 1 for client in served)
-        while on_loop(cluster, lambda node: "turned_away=0" in repr(node.admission)):
+        while on_loop(cluster, lambda node: "turned_away=0" in repr(node.connection_quotas)):
             before = on_loop(cluster, seen)
             refused = connect(cluster)
             until(lambda before=before: on_loop(cluster, seen) > before)
@@ -120,7 +120,7 @@ def test_held_connection_is_closed_when_the_broker_stops(connect: Any) -> None:
     with EmbeddedCluster(config={"max.connections": 1}) as cluster:
         first, waiting = connect(cluster), connect(cluster)
         assert first.call(ASK, 1).controller_id == 1
-        until(lambda: on_loop(cluster, lambda node: "holding" in repr(node.admission)))
+        until(lambda: on_loop(cluster, lambda node: "holding" in repr(node.connection_quotas)))
     assert waiting.is_closed()
 
 
