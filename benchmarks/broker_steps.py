@@ -27,7 +27,7 @@ from pyclient.broker_embedded.log.disk_thread import DiskThread
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
-from pyclient.broker_embedded.scheduling.background import Background
+from pyclient.broker_embedded.scheduling.background_tasks import Background
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.records import BatchBuilder, Compression
 

@@ -28,9 +28,9 @@ from pyclient.broker_embedded.network.server import BrokerConnection
 from pyclient.broker_embedded.replication.fetch_sessions import FetchSessions
 from pyclient.broker_embedded.replication.partitions import Partitions
 from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
+from pyclient.broker_embedded.scheduling.periodic_tasks import PeriodicTasks
 from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
 from pyclient.broker_embedded.scheduling.timers import ShiftedClock, Timers
-from pyclient.broker_embedded.scheduling.upkeep import PeriodicTasks
 from pyclient.broker_embedded.services import BrokerServices
 from pyclient.clock import SYSTEM_CLOCK
 
@@ -115,7 +115,7 @@ class BrokerNode:
         self.membership: ClusterMembership | None = None
         """This node's part in a cluster of several nodes; None on a node that is alone."""
         self._started = False
-        self._upkeep: PeriodicTasks | None = None
+        self._periodic_tasks: PeriodicTasks | None = None
         self.paused = False
 
     def __repr__(self) -> str:
@@ -224,7 +224,7 @@ class BrokerNode:
             self.listeners.serve_clients()
         else:
             self.membership.start()
-        self._upkeep = PeriodicTasks(self.services, lambda: self.paused)
+        self._periodic_tasks = PeriodicTasks(self.services, lambda: self.paused)
         self.descriptors.refill()
 
     async def stop(self, clean: bool = True) -> None:
@@ -237,8 +237,8 @@ class BrokerNode:
         self.listeners.close()
         self.connection_quotas.close()
         self.descriptors.close()
-        if self._upkeep is not None:
-            self._upkeep.close()
+        if self._periodic_tasks is not None:
+            self._periodic_tasks.close()
         if self.interceptor is not None:
             await self.interceptor.close()
         if clean:
@@ -290,8 +290,8 @@ class BrokerNode:
 
     def _run_in_background(self, name: str, steps: IncrementalTask[object]) -> None:
         """Run long work in steps between requests, unless work of that name is running."""
-        if self._upkeep is not None:
-            self._upkeep.run(name, steps)
+        if self._periodic_tasks is not None:
+            self._periodic_tasks.run(name, steps)
 
     def _connection_of(self, sock: socket.socket, number: int, bound: BoundListener) -> BrokerConnection:
         return BrokerConnection(self.services, sock, number, bound, self._forget_connection)
@@ -516,8 +516,8 @@ class BrokerNode:
         self.logs.delete_topic(topic.name, topic.topic_id)
         if self.services.used_groups is not None:
             self.services.used_groups.offsets.topics_deleted([topic.name])
-        if self._upkeep is not None:
-            self._upkeep.topic_deleted()
+        if self._periodic_tasks is not None:
+            self._periodic_tasks.topic_deleted()
 
 
 def _authorizer_of(config: BrokerConfig, image: MetadataImage, is_loaded: Callable[[], bool]) -> StandardAuthorizer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from pyclient.broker_embedded.scheduling.background import BackgroundTasks
+from pyclient.broker_embedded.scheduling.background_tasks import BackgroundTasks
 from pyclient.config.options import LONG_MAX
 
 if TYPE_CHECKING:
