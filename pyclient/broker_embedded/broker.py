@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.network.listeners import BoundListener
     from pyclient.broker_embedded.network.node_channels import NodeChannels
     from pyclient.broker_embedded.releases import Release
-    from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
     from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
     from pyclient.broker_embedded.scheduling.timers import Timer
     from pyclient.broker_embedded.transactions.coordinator import TransactionCoordinator
@@ -244,7 +244,12 @@ class BrokerNode:
         if clean:
             self.purgatory.answer_all()
         services = self.services
-        for part in (services.replicas, services.used_groups, services.used_transactions, services.other_nodes):
+        for part in (
+            services.replicas,
+            services.used_groups,
+            services.used_transactions,
+            services.inter_broker_requests,
+        ):
             if part is not None:
                 part.close()
         await asyncio.sleep(0)  # lets the responses be sent
@@ -385,7 +390,7 @@ class BrokerNode:
         self._load_groups()
         self._load_transactions()
 
-    def start_replication(self, connect: Callable[[], NodeChannels], to_controller: ToController) -> None:
+    def start_replication(self, connect: Callable[[], NodeChannels], to_controller: ControllerChannel) -> None:
         """Prepare for partitions that have replicas on other nodes; `connect` makes the channels to these.
 
         `ReplicaManager.start` lets the node lead and follow them.
@@ -395,13 +400,13 @@ class BrokerNode:
             ReplicaCallbacks,
             ReplicaManager,
         )
-        from pyclient.broker_embedded.transactions.other_nodes import OtherNodes
+        from pyclient.broker_embedded.transactions.inter_broker_requests import InterBrokerRequests
 
         services = self.services
         services.partitions.alone = False
         local = LocalLogs(self.logs, services.partitions, self.purgatory)
         callbacks = ReplicaCallbacks(self.leadership_changed, self._fail_directory, self._run_in_background)
-        services.other_nodes = OtherNodes(self.env, connect())
+        services.inter_broker_requests = InterBrokerRequests(self.env, connect())
         services.replicas = services.partitions.replicas = ReplicaManager(
             self.env, local, connect, to_controller, callbacks
         )

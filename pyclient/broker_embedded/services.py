@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.network.quotas import Quotas
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.releases import Release
-    from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
     from pyclient.broker_embedded.replication.fetch_sessions import FetchSessions
     from pyclient.broker_embedded.replication.partitions import Partitions
     from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
     from pyclient.broker_embedded.scheduling.timers import ShiftedClock, Timers
     from pyclient.broker_embedded.transactions.coordinator import TransactionCoordinator
-    from pyclient.broker_embedded.transactions.other_nodes import OtherNodes
+    from pyclient.broker_embedded.transactions.inter_broker_requests import InterBrokerRequests
     from pyclient.clock import Rng
 
 
@@ -75,11 +75,11 @@ class BrokerServices:
 
     # with other nodes; None on a node that is alone
     quorum: Quorum | None = None
-    to_controller: ToController | None = None
+    to_controller: ControllerChannel | None = None
     producer_ids: ProducerIds | None = None
     replicas: ReplicaManager | None = None
     """The replicated partitions."""
-    other_nodes: OtherNodes | None = None
+    inter_broker_requests: InterBrokerRequests | None = None
     """Sends the requests of transactions to other nodes."""
 
     _groups: GroupCoordinator | None = field(default=None, init=False)

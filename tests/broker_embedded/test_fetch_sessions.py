@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.log.incremental_task import finished
-from pyclient.broker_embedded.replication.fetch_sessions import STALE_SECONDS, FetchSessions, Wanted, wanted_of
+from pyclient.broker_embedded.replication.fetch_sessions import STALE_SECONDS, CachedPartition, FetchSessions, wanted_of
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.fetch import (
     FetchPartition,
@@ -33,9 +33,9 @@ READ = 1 << 20
 ME = 1  # a connection
 
 
-def wanted(count: int) -> list[Wanted]:
+def wanted(count: int) -> list[CachedPartition]:
     return [
-        Wanted("t", ZERO_UUID, FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=READ))
+        CachedPartition("t", ZERO_UUID, FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=READ))
         for index in range(count)
     ]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyclient.broker_embedded.controls.endpoint import (
     TIMEOUT,
     MethodNotAllowed,
-    NotThere,
+    NotFound,
     count_of,
     flag_of,
     seconds_of,
@@ -56,7 +56,7 @@ class ClusterControls:
     async def handle(self, method: str, path: str, values: Values) -> Any:
         """Serve a request. Return JSON values.
 
-        Raises `ConfigError` for an invalid request, `NotThere`, `NotNow`, `KafkaTimeout`, `MethodNotAllowed`.
+        Raises `ConfigError` for an invalid request, `NotFound`, `WrongState`, `KafkaTimeout`, `MethodNotAllowed`.
         """
         return await asyncio.to_thread(self.handle_here, method, path, values)
 
@@ -65,7 +65,7 @@ class ClusterControls:
         parts = path.split("/")
         if path.startswith("/nodes/"):
             if not (parts[2].isascii() and parts[2].isdigit()) or len(parts) < 4:
-                raise NotThere(f"{path}: it must be /nodes/ID/..., with what GET /nodes/ID/ lists")
+                raise NotFound(f"{path}: it must be /nodes/ID/..., with what GET /nodes/ID/ lists")
             node = self._cluster.node(int(parts[2]))
             wait = seconds_of(values, "timeout", 0.0) if "timeout" in values else _CALL_SECONDS
             return node.call(method, "/" + "/".join(parts[3:]), dict(values), timeout=wait)
@@ -82,7 +82,7 @@ class ClusterControls:
         if others:
             raise MethodNotAllowed(f"{method} {path}: only {', '.join(others)}")
         close = nearest(path, [endpoint.path for endpoint in ENDPOINTS])
-        raise NotThere(f"{path}: there is nothing{close}; GET / lists what there is")
+        raise NotFound(f"{path}: there is nothing{close}; GET / lists what there is")
 
 
 class ClusterControlServer:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pyclient.broker_embedded.controls.endpoint import MethodNotAllowed, NotThere, text_of
+from pyclient.broker_embedded.controls.endpoint import MethodNotAllowed, NotFound, text_of
 from pyclient.config.options import nearest
 from pyclient.errors import ConfigError
 
@@ -108,14 +108,14 @@ class Clusters:
         return found
 
     def find(self, cluster_id: str) -> EmbeddedCluster:
-        """Return a cluster that serves. Raise `NotThere`."""
+        """Return a cluster that serves. Raise `NotFound`."""
         found = self._clusters.get(cluster_id)
         if found is None or cluster_id in self._starting:
-            raise NotThere(f"there is no cluster {cluster_id!r:.100}; GET {PATH} lists them")
+            raise NotFound(f"there is no cluster {cluster_id!r:.100}; GET {PATH} lists them")
         return found
 
     def describe(self, cluster_id: str) -> dict[str, Any]:
-        """Return how to reach a cluster. Raise `NotThere`."""
+        """Return how to reach a cluster. Raise `NotFound`."""
         cluster = self.find(cluster_id)
         nodes = [{"node_id": node.id, "state": node.state} for node in cluster.nodes]
         return {
@@ -131,12 +131,12 @@ class Clusters:
             serving = sorted(self._clusters.keys() - self._starting)
         found = []
         for cluster_id in serving:
-            with contextlib.suppress(NotThere):  # it was destroyed meanwhile
+            with contextlib.suppress(NotFound):  # it was destroyed meanwhile
                 found.append(self.describe(cluster_id))
         return found
 
     def destroy(self, cluster_id: str) -> dict[str, Any]:
-        """Close a cluster, and remove its data. Raise `NotThere`."""
+        """Close a cluster, and remove its data. Raise `NotFound`."""
         self._remove(cluster_id).close()
         return {}
 

@@ -45,7 +45,7 @@ class RequestRecord:
     errors: list[str]
 
 
-class Wanted(TypedDict, total=False):
+class RequestQuery(TypedDict, total=False):
     """Filters for requests; a request must match all of them. `*` in a text matches any characters.
 
     `answered`: True for requests that were answered, False for others; `error`: an error in the answer.
@@ -120,7 +120,7 @@ class Requests:
         """Leave out a broker that leaves the cluster."""
         self._brokers.remove(broker)
 
-    def query(self, api: str | int | None = None, **wanted: Unpack[Wanted]) -> list[RequestRecord]:
+    def query(self, api: str | int | None = None, **wanted: Unpack[RequestQuery]) -> list[RequestRecord]:
         """Return the logged requests, the oldest first: all, or those of one API that match the filters `wanted`.
 
         Requests of the same millisecond come in the order of the brokers.
@@ -130,7 +130,7 @@ class Requests:
         return sorted(found, key=lambda record: record.time_ms)
 
     def wait_request(
-        self, api: str | int | None = None, *, count: int = 1, timeout: float = 30.0, **wanted: Unpack[Wanted]
+        self, api: str | int | None = None, *, count: int = 1, timeout: float = 30.0, **wanted: Unpack[RequestQuery]
     ) -> RequestRecord:
         """Wait until `count` matching requests were logged, counting those before the call. Return the last of them.
 
@@ -162,7 +162,7 @@ class Requests:
             broker.call("POST", "/requests/start", {"limit": self._limit})
 
 
-def _filters(api: str | int | None, wanted: Wanted) -> dict[str, Any]:
+def _filters(api: str | int | None, wanted: RequestQuery) -> dict[str, Any]:
     values: dict[str, Any] = {"api": api, **wanted}
     if values.get("error") is not None:
         values["error"] = error_code(values["error"])

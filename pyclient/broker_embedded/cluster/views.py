@@ -49,13 +49,13 @@ class Views:
 
     def topic(self, name: str) -> dict[str, Any]:
         """Return a topic; one that does not exist has no partitions."""
-        from pyclient.broker_embedded.controls.endpoint import NotThere
+        from pyclient.broker_embedded.controls.endpoint import NotFound
 
         views: dict[int, View] = {}
         for broker in self._brokers:
             try:
                 views.update(Views([broker]).each("GET", f"/topics/{quoted('topic', name)}"))
-            except NotThere:
+            except NotFound:
                 continue  # the topic's creation has not reached this broker, or its deletion has
             except ClientError as error:
                 if not _is_down(broker, error):
@@ -144,9 +144,9 @@ class Views:
 
 def _is_down(broker: Broker, error: ClientError) -> bool:
     """Return True if a call failed because the broker has ended, by itself or by its own controls."""
-    from pyclient.broker_embedded.controls.endpoint import NotNow
+    from pyclient.broker_embedded.controls.endpoint import WrongState
 
-    return not broker.reachable or isinstance(error, NotNow)
+    return not broker.reachable or isinstance(error, WrongState)
 
 
 def until(look: Callable[[], dict[str, Any]], fits: Callable[[dict[str, Any]], bool], timeout: float) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from pyclient.acls import acl_of
 from pyclient.broker_embedded.config.listeners import (
     INTER_BROKER_USER,
     MECHANISMS,
+    ListenerAddress,
     ListenerConfig,
     Listeners,
-    Place,
     check_own,
     listeners_of,
 )
@@ -113,7 +113,7 @@ class BrokerConfig:
         _check_conflicts(values)
         quorum = _quorum_of(values)
         node_id = cast("int", values["node.id"])
-        listeners = listeners_of(values, explicit, own, quorum, node_id, Place(host, port))
+        listeners = listeners_of(values, explicit, own, quorum, node_id, ListenerAddress(host, port))
         if listeners.clients:
             host, port = listeners.clients[0].host, listeners.clients[0].port
         check_own(own, {each.name for each in (*listeners.clients, listeners.controller)})

@@ -32,7 +32,7 @@ _ADDRESS: Final = re.compile(r"([A-Za-z0-9_.-]+)://(\[[^\]]*\]|[^:/@\s]*):(\d{1,
 _LOOPBACK: Final = re.compile(r"127\.\d+\.\d+\.\d+|::1|localhost")
 
 
-class Place(NamedTuple):
+class ListenerAddress(NamedTuple):
     """The address of a listener, bound or advertised."""
 
     host: str
@@ -50,7 +50,7 @@ class ListenerConfig:
     protocol: str
     host: str
     port: int
-    advertised: Place | None = None
+    advertised: ListenerAddress | None = None
     is_controller: bool = False
     options: Mapping[str, Value] = field(default_factory=dict, repr=False)
     logins: Mapping[str, BrokerLogin] = field(default_factory=dict, repr=False)
@@ -179,7 +179,7 @@ def listeners_of(
     own: Mapping[str, str],
     quorum: QuorumConfig,
     node_id: int,
-    place: Place,
+    place: ListenerAddress,
 ) -> Listeners:
     """Return the listeners that the options describe. `own` has those with the prefix of a listener.
 
@@ -194,7 +194,7 @@ def listeners_of(
         protocols.setdefault(quorum.listener_name.upper(), "PLAINTEXT")
     advertised = dict(_places("advertised.listeners", str(values["advertised.listeners"] or "")))
 
-    def listener(name: str, at: Place, *, is_controller: bool = False) -> ListenerConfig:
+    def listener(name: str, at: ListenerAddress, *, is_controller: bool = False) -> ListenerConfig:
         if name not in protocols:
             raise ConfigError(f"listener.security.protocol.map has no protocol for the listener {name}")
         prefix = f"{PREFIX}{name.lower()}."
@@ -209,7 +209,9 @@ def listeners_of(
         _check(made)
         return made
 
-    controller_at = places.pop(quorum.listener_name.upper(), None) or Place(*quorum.voters.get(node_id, ("", 0)))
+    controller_at = places.pop(quorum.listener_name.upper(), None) or ListenerAddress(
+        *quorum.voters.get(node_id, ("", 0))
+    )
     controller = listener(quorum.listener_name.upper(), controller_at, is_controller=True)
     if not places and quorum.is_broker:
         raise ConfigError("listeners has no listener for clients")
@@ -283,7 +285,7 @@ def _login(name: str, text: str) -> BrokerLogin:
         raise ConfigError(f"{name}: {error}") from None
 
 
-def _places(option: str, text: str) -> Iterator[tuple[str, Place]]:
+def _places(option: str, text: str) -> Iterator[tuple[str, ListenerAddress]]:
     seen: set[str] = set()
     for entry in filter(None, (each.strip() for each in text.split(","))):
         found = _ADDRESS.fullmatch(entry)
@@ -293,7 +295,7 @@ def _places(option: str, text: str) -> Iterator[tuple[str, Place]]:
         if name in seen:
             raise ConfigError(f"{option} has the listener {name} twice")
         seen.add(name)
-        yield name, Place(found[2].strip("[]"), int(found[3]))
+        yield name, ListenerAddress(found[2].strip("[]"), int(found[3]))
 
 
 def _protocols(text: str) -> dict[str, str]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyclient.broker_embedded.environment import NodeEnvironment
-    from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
     from pyclient.broker_embedded.scheduling.timers import Timer
     from pyclient.broker_embedded.services import BrokerServices
 
@@ -214,7 +214,7 @@ class LifecycleLoop:
         self,
         env: NodeEnvironment,
         lifecycle: BrokerLifecycle,
-        to_controller: ToController,
+        to_controller: ControllerChannel,
         metadata_offset: Callable[[], int],
     ) -> None:
         """`metadata_offset` returns the offset of the last metadata record that the node has applied."""

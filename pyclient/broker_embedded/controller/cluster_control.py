@@ -56,7 +56,7 @@ class Registered(NamedTuple):
     epoch: int
 
 
-class Beat(NamedTuple):
+class HeartbeatReply(NamedTuple):
     """The answer to a heartbeat, and the records of what it changed."""
 
     records: list[Any]
@@ -270,7 +270,7 @@ class ClusterControl:
 
     def heartbeat(
         self, request: BrokerHeartbeatRequest, now: float, end_offset: int, connection: object = None
-    ) -> Beat:
+    ) -> HeartbeatReply:
         """Return the answer to a heartbeat. Raise `StaleBrokerEpoch`. `connection` is the one that it came on."""
         broker = self.check_epoch(request.broker_id, request.broker_epoch)
         session = self.sessions.setdefault(broker.node_id, Session(now, registered_at=broker.epoch))
@@ -283,7 +283,7 @@ class ClusterControl:
         elif session.shutdown_offset < 0 and (broker.in_controlled_shutdown or (request.want_shut_down and records)):
             session.shutdown_offset = end_offset + len(records) - 1
         records += self._directories(broker, request, changed={record.api_key for record in records})
-        return Beat(records, caught_up, fenced, stop)
+        return HeartbeatReply(records, caught_up, fenced, stop)
 
     def _next_state(
         self, broker: BrokerImage, session: Session, request: BrokerHeartbeatRequest, *, caught_up: bool

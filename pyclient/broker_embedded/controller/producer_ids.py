@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable
 
-    from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
 
 _TIMEOUT: Final = 10.0
 
@@ -20,7 +20,7 @@ _TIMEOUT: Final = 10.0
 class ProducerIds:
     """Returns ids that no node has returned before. `broker_epoch` returns this node's epoch."""
 
-    def __init__(self, node_id: int, broker_epoch: Callable[[], int], to_controller: ToController) -> None:
+    def __init__(self, node_id: int, broker_epoch: Callable[[], int], to_controller: ControllerChannel) -> None:
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._to_controller = to_controller

@@ -16,7 +16,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyclient import errors
-from pyclient.broker_embedded.controls.endpoint import MethodNotAllowed, NotNow, NotThere
+from pyclient.broker_embedded.controls.endpoint import MethodNotAllowed, NotFound, WrongState
 from pyclient.errors import ClientError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _MARGIN: Final = 15.0  # seconds in addition to the wait in the node
 _MAX_CALL: Final = 16 << 20  # bytes
 _LONGEST_PATH: Final = 100  # bytes of a Unix socket's name; the system's limit is 107 (Linux) or 103 (macOS)
 _KINDS: Final[dict[str, type[ClientError]]] = {
-    cls.__name__: cls for cls in (NotThere, NotNow, MethodNotAllowed, errors.ConfigError, errors.KafkaTimeout)
+    cls.__name__: cls for cls in (NotFound, WrongState, MethodNotAllowed, errors.ConfigError, errors.KafkaTimeout)
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controls import views
-from pyclient.broker_embedded.controls.endpoint import TIMEOUT, Endpoint, NotThere, Values, optional_count_of, within
+from pyclient.broker_embedded.controls.endpoint import TIMEOUT, Endpoint, NotFound, Values, optional_count_of, within
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controls.controls import Controls
@@ -37,7 +37,7 @@ async def topics(controls: Controls, _name: str, _values: Values) -> Any:
 async def topic(controls: Controls, name: str, _values: Values) -> Any:
     """`GET /topics/{}`: one topic."""
     if name not in controls.node.image.topics:
-        raise NotThere(f"there is no topic {name!r}")
+        raise NotFound(f"there is no topic {name!r}")
     return await views.topic(controls.node, name)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from pyclient.broker_embedded.controls import contents, faults, node, requests
-from pyclient.broker_embedded.controls.endpoint import Endpoint, MethodNotAllowed, NotNow, NotThere, Values
+from pyclient.broker_embedded.controls.endpoint import Endpoint, MethodNotAllowed, NotFound, Values, WrongState
 from pyclient.broker_embedded.faults.faults import Interceptor
 from pyclient.broker_embedded.faults.shapes import roles_of
 from pyclient.broker_embedded.faults.spec import KINDS
@@ -41,9 +41,9 @@ class Controls:
 
     @property
     def node(self) -> BrokerNode:
-        """Return the running node. Raise `NotNow` if none runs."""
+        """Return the running node. Raise `WrongState` if none runs."""
         if self.host.node is None:
-            raise NotNow("the broker does not run: start it first")
+            raise WrongState("the broker does not run: start it first")
         return self.host.node
 
     @property
@@ -55,15 +55,15 @@ class Controls:
 
     @property
     def log(self) -> RequestLog:
-        """Return the request log. Raise `NotNow` while it is off."""
+        """Return the request log. Raise `WrongState` while it is off."""
         if self.existing is None or self.existing.log is None:
-            raise NotNow("the request log is off: start it first")
+            raise WrongState("the request log is off: start it first")
         return self.existing.log
 
     async def handle(self, method: str, path: str, values: Values) -> Any:
         """Serve a request. Return JSON values.
 
-        Raises `ConfigError` for an invalid request, `NotThere`, `NotNow`, `KafkaTimeout`, `MethodNotAllowed`.
+        Raises `ConfigError` for an invalid request, `NotFound`, `WrongState`, `KafkaTimeout`, `MethodNotAllowed`.
         """
         endpoint, name = find(method, path)
         for given in values:
@@ -96,7 +96,7 @@ async def describe(controls: Controls, _name: str, _values: Values) -> Any:
 def find(method: str, path: str) -> tuple[Endpoint, str]:
     """Return the endpoint of a path (percent-encoded), and the value of its `{}`.
 
-    Raises `NotThere` or `MethodNotAllowed`.
+    Raises `NotFound` or `MethodNotAllowed`.
     """
     wanted = [unquote(part) for part in path.split("/") if part]
     others = []
@@ -110,7 +110,7 @@ def find(method: str, path: str) -> tuple[Endpoint, str]:
     if others:
         raise MethodNotAllowed(f"{method} {path}: only {', '.join(others)}")
     close = nearest(path, [endpoint.path for endpoint in ENDPOINTS])
-    raise NotThere(f"{path}: there is nothing{close}; GET / lists what there is")
+    raise NotFound(f"{path}: there is nothing{close}; GET / lists what there is")
 
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (

@@ -23,11 +23,11 @@ TIMEOUT: Final = {"timeout": "how many seconds to wait; default 10"}
 """The field of an endpoint that waits."""
 
 
-class NotThere(ClientError, LookupError):
+class NotFound(ClientError, LookupError):
     """The object of the request does not exist."""
 
 
-class NotNow(ClientError):
+class WrongState(ClientError):
     """The node is not in a state that allows the request."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from pyclient.broker_embedded.controls.endpoint import TIMEOUT, Endpoint, NotThere, Values, count_of, within
+from pyclient.broker_embedded.controls.endpoint import TIMEOUT, Endpoint, NotFound, Values, count_of, within
 from pyclient.broker_embedded.faults.spec import FIELDS, FaultSpec
 from pyclient.errors import ConfigError
 
@@ -77,7 +77,7 @@ def _fault(controls: Controls, name: str) -> LiveFault:
     is_number = name.isdecimal() and len(name) < _LONGEST_NUMBER
     found = controls.existing.get(int(name)) if controls.existing is not None and is_number else None
     if found is None:
-        raise NotThere(f"there is no fault {name:.100} (any more)")
+        raise NotFound(f"there is no fault {name:.100} (any more)")
     return found
 
 

@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from pyclient.broker_embedded.controls.endpoint import MethodNotAllowed, NotNow, NotThere
+from pyclient.broker_embedded.controls.endpoint import MethodNotAllowed, NotFound, WrongState
 from pyclient.errors import ConfigError, KafkaError, KafkaTimeout
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 _STATUS: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
-    (NotThere, HTTPStatus.NOT_FOUND),
+    (NotFound, HTTPStatus.NOT_FOUND),
     (MethodNotAllowed, HTTPStatus.METHOD_NOT_ALLOWED),
-    (NotNow, HTTPStatus.CONFLICT),
+    (WrongState, HTTPStatus.CONFLICT),
     (KafkaTimeout, HTTPStatus.REQUEST_TIMEOUT),
     (ConfigError, HTTPStatus.BAD_REQUEST),
     (KafkaError, HTTPStatus.INTERNAL_SERVER_ERROR),

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.controller.broker_lifecycle import BrokerState
 from pyclient.broker_embedded.controls import views
-from pyclient.broker_embedded.controls.endpoint import Endpoint, NotNow, NotThere, Values, flag_of, seconds_of, text_of
+from pyclient.broker_embedded.controls.endpoint import (
+    Endpoint,
+    NotFound,
+    Values,
+    WrongState,
+    flag_of,
+    seconds_of,
+    text_of,
+)
 from pyclient.config.addresses import parse_address
 from pyclient.errors import ConfigError
 
@@ -143,7 +151,7 @@ async def freeze(controls: Controls, _name: str, _values: Values) -> Any:
     """`POST /replication/freeze`: fetch nothing from other brokers, and serve as before."""
     replicas = controls.node.replicas
     if replicas is None:
-        raise NotNow("the broker replicates nothing: it is alone, or has not found the active controller yet")
+        raise WrongState("the broker replicates nothing: it is alone, or has not found the active controller yet")
     replicas.fetchers.freeze()
     return state_of(controls)
 
@@ -203,15 +211,15 @@ async def verify(controls: Controls, _name: str, values: Values) -> Any:
                     await asyncio.sleep(_PAUSE)
                     end = perf_counter() + _SLICE
                     if controls.host.node is not node:
-                        raise NotNow("the broker was stopped before everything was checked")
+                        raise WrongState("the broker was stopped before everything was checked")
     return {"damaged": damaged}
 
 
 def _topic_of(controls: Controls, values: Values) -> str | None:
-    """Return the topic in the request, None for all. Raise `NotThere` if it does not exist."""
+    """Return the topic in the request, None for all. Raise `NotFound` if it does not exist."""
     topic = text_of(values, "topic")
     if topic is not None and topic not in controls.node.image.topics:
-        raise NotThere(f"there is no topic {topic!r}")
+        raise NotFound(f"there is no topic {topic!r}")
     return topic
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.replication.fetch_reading import Answers
-    from pyclient.broker_embedded.replication.fetch_sessions import FetchSession, Wanted
+    from pyclient.broker_embedded.replication.fetch_sessions import CachedPartition, FetchSession
     from pyclient.broker_embedded.services import BrokerServices
 
     Respond = Callable[[Answers], IncrementalTask[FetchResponse]]
@@ -99,7 +99,7 @@ def _refused(request: FetchRequest, code: int, *, by_id: bool) -> IncrementalTas
 
 def _plan(
     request: FetchRequest, context: RequestContext, *, by_id: bool
-) -> IncrementalTask[tuple[Iterable[Wanted], Respond]]:
+) -> IncrementalTask[tuple[Iterable[CachedPartition], Respond]]:
     """Return the partitions to read and the function that builds the response. Raise the session's error."""
     sessions = context.services.fetch_sessions
     if request.session_epoch in (FIRST_EPOCH, FINAL_EPOCH):
@@ -155,7 +155,7 @@ def _within_quota(
 def _full(answers: Answers, session_id: int = NO_SESSION) -> IncrementalTask[FetchResponse]:
     """Return a response with every partition; adjacent partitions of one topic share an entry."""
     topics: list[FetchableTopicResponse] = []
-    last: Wanted | None = None
+    last: CachedPartition | None = None
     for wanted, answer in answers:
         if last is None or wanted.topic != last.topic or wanted.topic_id != last.topic_id:
             topics.append(FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]))
@@ -168,7 +168,7 @@ def _full(answers: Answers, session_id: int = NO_SESSION) -> IncrementalTask[Fet
 
 
 def _open_session(
-    context: RequestContext, wanted: list[Wanted], by_id: bool, answers: Answers
+    context: RequestContext, wanted: list[CachedPartition], by_id: bool, answers: Answers
 ) -> IncrementalTask[FetchResponse]:
     """Return the first response of a session, without one if there is no capacity or the client has disconnected."""
     services = context.services

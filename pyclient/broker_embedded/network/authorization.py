@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
 from pyclient.acls import AclOperation, ResourceType
-from pyclient.broker_embedded.authorizer.rights import RIGHTS, Each, Whole, error_of
+from pyclient.broker_embedded.authorizer.rights import RIGHTS, ItemRight, RequestRight, error_of
 from pyclient.broker_embedded.dispatch import CloseConnection
 from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.faults.answers import Failing
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.faults.items import Item
     from pyclient.protocol.fields import Request
 
-_NO_RIGHTS: Final = (Whole(lambda _request, _version: (), errors.ClusterAuthorizationFailed),)
+_NO_RIGHTS: Final = (RequestRight(lambda _request, _version: (), errors.ClusterAuthorizationFailed),)
 
 
 class _Denied:
     """Selects the items of a request that lack a right, and notes their error."""
 
-    def __init__(self, right: Each, request: Any, context: RequestContext) -> None:
+    def __init__(self, right: ItemRight, request: Any, context: RequestContext) -> None:
         self._right = right
         self._request = request
         self._context = context
@@ -67,7 +67,7 @@ class Authorization:
         serve: Callable[[Route, Any], Any],
     ) -> Any:
         for number, right in enumerate(rights):
-            if isinstance(right, Whole):
+            if isinstance(right, RequestRight):
                 wanted = right.any_of(request, context.version)
                 if wanted is not None and not self._has_any(right, wanted, context):
                     return self._refused(right, wanted, route, request, context)
@@ -80,7 +80,7 @@ class Authorization:
 
     @staticmethod
     def _has_any(
-        right: Whole, wanted: Iterable[tuple[AclOperation, ResourceType, str]], context: RequestContext
+        right: RequestRight, wanted: Iterable[tuple[AclOperation, ResourceType, str]], context: RequestContext
     ) -> bool:
         asked = tuple(wanted)
         if any(context.may(*each) for each in asked):
@@ -90,7 +90,7 @@ class Authorization:
 
     @staticmethod
     def _refused(
-        right: Whole, wanted: tuple[Any, ...], route: Route, request: Request[Any], context: RequestContext
+        right: RequestRight, wanted: tuple[Any, ...], route: Route, request: Request[Any], context: RequestContext
     ) -> Any:
         error = error_of(right, wanted) if wanted else errors.ClusterAuthorizationFailed("no right is enough")
         answer = failed_answer(route.name, request, context.version, context.services.image.topic_name, error)
@@ -99,7 +99,9 @@ class Authorization:
         return answer
 
     @staticmethod
-    def _has_denied(denied: _Denied, right: Each, route: Route, request: Request[Any], context: RequestContext) -> bool:
+    def _has_denied(
+        denied: _Denied, right: ItemRight, route: Route, request: Request[Any], context: RequestContext
+    ) -> bool:
         shape = shape_of(route.name, context.version)
         top = top_roles(shape, request)
         if right.role in top:
@@ -110,7 +112,7 @@ class Authorization:
     def _without_denied(
         self,
         denied: _Denied,
-        right: Each,
+        right: ItemRight,
         rest: tuple[Right, ...],
         route: Route,
         request: Request[Any],

@@ -30,7 +30,7 @@ class NoKeys(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPlace:
+class KeySetSource:
     """The URL of the keys, the seconds between two fetches, and the backoff after a failure."""
 
     url: str
@@ -39,7 +39,7 @@ class KeyPlace:
     longest_backoff: float
 
     @classmethod
-    def of(cls, listener: ListenerConfig) -> KeyPlace:
+    def of(cls, listener: ListenerConfig) -> KeySetSource:
         """Return what the options of a listener describe."""
 
         def seconds(name: str) -> float:
@@ -52,7 +52,7 @@ class KeyPlace:
 class JwksKeys:
     """The keys of one URL. A file is read again when it has changed."""
 
-    def __init__(self, place: KeyPlace, clock: Clock) -> None:
+    def __init__(self, place: KeySetSource, clock: Clock) -> None:
         self._place = place
         self._clock = clock
         self._path = path_of(place.url) if urlsplit(place.url).scheme == "file" else None

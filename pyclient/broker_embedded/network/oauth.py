@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient import errors
-from pyclient.broker_embedded.network.jwks import JwksKeys, KeyPlace, NoKeys
+from pyclient.broker_embedded.network.jwks import JwksKeys, KeySetSource, NoKeys
 from pyclient.broker_embedded.network.jwt_validation import Accepted, InvalidToken, TokenRules, UnknownKey, accept
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _PAIR: Final = re.compile(r"([A-Za-z]+)=([\x21-\x7e \t\r\n]+)")
 _BEARER: Final = re.compile(r"bearer +([-_~+/.A-Za-z0-9]+=*)", re.IGNORECASE)
 
 
-class Proved(NamedTuple):
+class Authenticated(NamedTuple):
     """The user that a message has authenticated, the seconds until its token expires, and the answer (`data`)."""
 
     data: bytes
@@ -36,7 +36,7 @@ class TokenValidator:
     def __init__(self, listener: ListenerConfig, clock: Clock) -> None:
         """`clock` is compared with the times in tokens."""
         self._rules = TokenRules.of(listener)
-        self._keys = JwksKeys(KeyPlace.of(listener), clock)
+        self._keys = JwksKeys(KeySetSource.of(listener), clock)
         self._clock = clock
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class OAuthServer:
         self._peer = peer
         self._was_refused = False
 
-    async def next(self, message: bytes) -> Proved:
+    async def next(self, message: bytes) -> Authenticated:
         """Return the user, or the answer that refuses the token; raise `SaslAuthenticationFailed` in Kafka's words."""
         if self._was_refused:
             raise errors.SaslAuthenticationFailed(_REFUSED)
@@ -79,13 +79,13 @@ class OAuthServer:
         except InvalidToken as error:
             log.info("%s: SASL OAUTHBEARER: the token is refused: %s", self._peer, error)
             self._was_refused = True
-            return Proved(_REFUSED.encode())
+            return Authenticated(_REFUSED.encode())
         if identity not in ("", accepted.user):
             raise errors.SaslAuthenticationFailed(
                 f"Authentication failed: Client requested an authorization id ({identity}) that is different from the "
                 f"token's principal name ({accepted.user})"
             )
-        return Proved(b"", accepted.user, accepted.until - self._tokens.now())
+        return Authenticated(b"", accepted.user, accepted.until - self._tokens.now())
 
 
 def _read(message: bytes) -> tuple[str, str]:

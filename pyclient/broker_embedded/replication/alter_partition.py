@@ -28,7 +28,7 @@ _TIMEOUT: Final = 30.0  # seconds; Kafka: controller.socket.timeout.ms
 _BACKOFF: Final = 0.05
 
 
-class ToController(Protocol):
+class ControllerChannel(Protocol):
     """Sends requests to the active controller, which may be another node or this one."""
 
     def send(self, request: Any, timeout: float) -> Future[Any]:
@@ -49,7 +49,7 @@ class Proposal(NamedTuple):
 class AlterPartitionManager:
     """Proposals of all partitions, sent together. Those that come while a request is on its way wait for the next."""
 
-    def __init__(self, env: NodeEnvironment, to_controller: ToController) -> None:
+    def __init__(self, env: NodeEnvironment, to_controller: ControllerChannel) -> None:
         self._env = env
         self._to_controller = to_controller
         self._waiting: dict[tuple[UUID, int], Proposal] = {}

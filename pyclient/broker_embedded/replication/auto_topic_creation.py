@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.image import TopicImage
-    from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.messages.create_topics import CreateTopicsResponse
 
@@ -30,7 +30,7 @@ _TIMEOUT: Final = 30.0
 class AutoTopicCreationManager:
     """Asks for topics, each once at a time. Clients repeat their requests until the topic is in the metadata."""
 
-    def __init__(self, to_controller: ToController) -> None:
+    def __init__(self, to_controller: ControllerChannel) -> None:
         self._to_controller = to_controller
         self._asked: set[str] = set()
 

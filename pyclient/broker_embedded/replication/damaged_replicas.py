@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
-    from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
     from pyclient.broker_embedded.replication.replica_manager import HostedPartition
     from pyclient.types import TopicPartition
 
@@ -82,7 +82,7 @@ class DamagedReplicas:
         self,
         env: NodeEnvironment,
         logs: LogManager,
-        to_controller: ToController,
+        to_controller: ControllerChannel,
         refetch: Callable[[HostedPartition], object],
         run_in_background: Callable[[str, IncrementalTask[object]], None],
     ) -> None:

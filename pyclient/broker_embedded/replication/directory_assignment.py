@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyclient.broker_embedded.environment import NodeEnvironment
-    from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
     from pyclient.types import TopicPartition
 
 _TIMEOUT: Final = 30.0
 
 
 def assign_directory(
-    env: NodeEnvironment, to_controller: ToController, at: TopicPartition, directory: UUID
+    env: NodeEnvironment, to_controller: ControllerChannel, at: TopicPartition, directory: UUID
 ) -> Future[None]:
     """Return a future that is done when the controller has noted the directory, and fails if it did not."""
     noted: Future[None] = env.loop.create_future()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.log_reader import FetchDataInfo, FetchIsolation
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
-    from pyclient.broker_embedded.replication.fetch_sessions import Wanted
+    from pyclient.broker_embedded.replication.fetch_sessions import CachedPartition
     from pyclient.broker_embedded.replication.replica_manager import HostedPartition
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
@@ -40,7 +40,7 @@ _READS_FOLLOWERS: Final = 11
 """The first version in which a consumer may read from a follower (KIP-392)."""
 _NAMES_LEADER: Final = 16  # from this version on, a response that is not the leader's names the leader (KIP-951)
 
-Answers = list[tuple["Wanted", PartitionData]]
+Answers = list[tuple["CachedPartition", PartitionData]]
 _A_STEP: Final = 16  # partitions
 _MOST_COPIED: Final = 1 << 20
 """Bytes of one response that are read, instead of sent from their files, while responses hold too many files open."""
@@ -58,7 +58,7 @@ class Reading:
     def __init__(
         self,
         request: FetchRequest,
-        wanted: Iterable[Wanted],
+        wanted: Iterable[CachedPartition],
         services: BrokerServices,
         *,
         version: int,
@@ -98,7 +98,7 @@ class Reading:
         self._must_answer = False
         self.is_behind = False
         """True if there are a high watermark or a start of the log that the follower does not know yet."""
-        self._found: dict[UnifiedLog, tuple[Wanted, int]] = {}
+        self._found: dict[UnifiedLog, tuple[CachedPartition, int]] = {}
         self._unopened: set[TopicPartition] = set()
         self._leaders: set[int] = set()
         self._has_noted = False
@@ -200,7 +200,7 @@ class Reading:
         _release(answers)
         return None
 
-    def _log_of(self, wanted: Wanted, missing: Answers) -> UnifiedLog | None:
+    def _log_of(self, wanted: CachedPartition, missing: Answers) -> UnifiedLog | None:
         topic = wanted.topic
         try:
             if self._by_id:
@@ -231,7 +231,7 @@ class Reading:
             missing.append((wanted, answer))
             return None
 
-    def _for_follower(self, topic: str, wanted: Wanted, epoch: int) -> UnifiedLog:
+    def _for_follower(self, topic: str, wanted: CachedPartition, epoch: int) -> UnifiedLog:
         """Return the log for a follower, whose fetch offset shows how far it is unless the logs diverge."""
         log = self._services.partitions.leader(topic, wanted.partition, epoch)[0]
         hosted = self._services.partitions.hosted(topic, wanted.partition)
@@ -240,7 +240,7 @@ class Reading:
         hosted.partition.check_follower(self._follower_fetch(wanted), epoch)
         return log
 
-    def _follower_fetch(self, wanted: Wanted) -> FollowerFetch:
+    def _follower_fetch(self, wanted: CachedPartition) -> FollowerFetch:
         request = wanted.request
         return FollowerFetch(self._replica, request.fetch_offset, request.log_start_offset, self._replica_epoch)
 
@@ -257,7 +257,7 @@ class Reading:
         if partition in self._logs.unopened and not self._logs.recovery_queue.request(partition):
             self._unopened.add(partition)
 
-    def _read(self, log: UnifiedLog, wanted: Wanted) -> PartitionData:
+    def _read(self, log: UnifiedLog, wanted: CachedPartition) -> PartitionData:
         request = wanted.request
         try:
             if min(self._asked_bytes, request.partition_max_bytes) < 0:
@@ -303,7 +303,9 @@ class Reading:
         replicas = self._services.replicas
         return replicas is not None and replicas.report_damage(log.topic, log.partition, error)
 
-    def _note_replicated(self, hosted: HostedPartition, log: UnifiedLog, wanted: Wanted) -> PartitionData | None:
+    def _note_replicated(
+        self, hosted: HostedPartition, log: UnifiedLog, wanted: CachedPartition
+    ) -> PartitionData | None:
         """Note the fetch of a follower. Return the answer that sends a consumer to a replica in its rack, or None."""
         replicas, request = self._services.replicas, wanted.request
         assert replicas is not None, "there are replicated partitions"
@@ -340,7 +342,7 @@ class Reading:
     def _is_listed(self, log: UnifiedLog) -> bool:
         return is_listed(log.config.leader_replication_throttled_replicas, log.partition, self._services.node_id)
 
-    def _divergence(self, log: UnifiedLog, wanted: Wanted) -> EpochEndOffset | None:
+    def _divergence(self, log: UnifiedLog, wanted: CachedPartition) -> EpochEndOffset | None:
         """Return where the client's log diverges from this one before its fetch offset, or None (KIP-595)."""
         request = wanted.request
         partition = self._services.image.partition(log.topic, log.partition)

@@ -41,7 +41,7 @@ _LARGEST_ID: Final = 2**31 - 1
 Key = tuple[str, "UUID", int]
 
 
-class Wanted:
+class CachedPartition:
     """One partition that a client reads, and (in a session) the offsets of the last response."""
 
     __slots__ = ("high_watermark", "key", "log_start_offset", "partition", "request", "topic", "topic_id")
@@ -81,10 +81,10 @@ class FetchSession:
 
     __slots__ = ("born", "counted", "epoch", "id", "last_used", "owner", "partitions", "uses_topic_ids")
 
-    def __init__(self, session_id: int, wanted: Iterable[Wanted], *, uses_topic_ids: bool, now: float) -> None:
+    def __init__(self, session_id: int, wanted: Iterable[CachedPartition], *, uses_topic_ids: bool, now: float) -> None:
         self.id = session_id
         self.epoch = 1
-        self.partitions: dict[Key, Wanted] = {each.key: each for each in wanted}
+        self.partitions: dict[Key, CachedPartition] = {each.key: each for each in wanted}
         self.uses_topic_ids = uses_topic_ids
         self.born = self.last_used = now
         self.counted = len(self.partitions)
@@ -99,7 +99,7 @@ class FetchSession:
             for changed in topic.partitions:
                 known = partitions.get((topic.topic, topic.topic_id, changed.partition))
                 if known is None:
-                    added = Wanted(topic.topic, topic.topic_id, changed)
+                    added = CachedPartition(topic.topic, topic.topic_id, changed)
                     partitions[added.key] = added
                 else:
                     known.request = changed
@@ -111,7 +111,7 @@ class FetchSession:
                 yield None
             yield None
 
-    def served(self, wanted: Wanted) -> None:
+    def served(self, wanted: CachedPartition) -> None:
         """Move a partition that got records to the end, so that the others come first the next time."""
         if self.partitions.pop(wanted.key, None) is not None:
             self.partitions[wanted.key] = wanted
@@ -143,7 +143,9 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         return 0 if session is None else len(session.partitions)
 
-    def open(self, wanted: list[Wanted], *, uses_topic_ids: bool, now: float, owner: int) -> FetchSession | None:
+    def open(
+        self, wanted: list[CachedPartition], *, uses_topic_ids: bool, now: float, owner: int
+    ) -> FetchSession | None:
         """Return a new session; None if there is no room and no session gives way to it."""
         if not 0 < len(wanted) <= MOST_PARTITIONS:
             return None
@@ -191,7 +193,7 @@ class FetchSessions:
         session.last_used = now
         return session
 
-    def partitions_of(self, session_id: int, epoch: int) -> list[Wanted]:
+    def partitions_of(self, session_id: int, epoch: int) -> list[CachedPartition]:
         """Return the partitions of the session that a request with this id and epoch uses; none without a session."""
         session = self._sessions.get(session_id)
         return [] if session is None or epoch in (FIRST_EPOCH, FINAL_EPOCH) else list(session.partitions.values())
@@ -255,12 +257,12 @@ class FetchSessions:
         return True
 
 
-def wanted_of(request: FetchRequest) -> IncrementalTask[list[Wanted]]:
+def wanted_of(request: FetchRequest) -> IncrementalTask[list[CachedPartition]]:
     """Return the partitions of a full request; of one named twice, the last value in the position of the first."""
-    found: dict[Key, Wanted] = {}
+    found: dict[Key, CachedPartition] = {}
     for topic in request.topics:
         for partition in topic.partitions:
-            wanted = Wanted(topic.topic, topic.topic_id, partition)
+            wanted = CachedPartition(topic.topic, topic.topic_id, partition)
             found[wanted.key] = wanted
             if not len(found) % _A_STEP:
                 yield None

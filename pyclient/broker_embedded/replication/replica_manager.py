@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.network.node_channels import NodeChannels
-    from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
     from pyclient.broker_embedded.replication.partition import FollowerFetch, IsrChange
     from pyclient.broker_embedded.replication.partitions import Partitions
     from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
@@ -93,7 +93,7 @@ class ReplicaManager:
         env: NodeEnvironment,
         local: LocalLogs,
         connect: Callable[[], NodeChannels],
-        to_controller: ToController,
+        to_controller: ControllerChannel,
         callbacks: ReplicaCallbacks,
     ) -> None:
         self._env = env

@@ -102,9 +102,9 @@ class BrokerRuntime:
         done: Callable[[TopicPartition, int], None],
     ) -> None:
         """Write a marker to partitions that this node leads, or have another leader write it."""
-        other_nodes = self._services.other_nodes
-        if leader != self._services.node_id and other_nodes is not None:
-            other_nodes.write_markers(leader, marker, partitions, done)
+        inter_broker_requests = self._services.inter_broker_requests
+        if leader != self._services.node_id and inter_broker_requests is not None:
+            inter_broker_requests.write_markers(leader, marker, partitions, done)
             return
         for partition in partitions:
             write_marker(self._services, partition, marker, partial(done, partition))

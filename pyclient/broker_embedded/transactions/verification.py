@@ -95,8 +95,8 @@ def _ask(
     adds: bool,
 ) -> Promise[dict[TopicPartition, int]]:
     coordinator = _coordinator_of(services, transactional_id)
-    if coordinator != services.node_id and services.other_nodes is not None:
-        return services.other_nodes.verify(coordinator, transactional_id, producer, wanted, adds=adds)
+    if coordinator != services.node_id and services.inter_broker_requests is not None:
+        return services.inter_broker_requests.verify(coordinator, transactional_id, producer, wanted, adds=adds)
     if not adds:
         return Promise.of(services.transactions.verify(transactional_id, *producer, wanted))
     codes: Promise[dict[TopicPartition, int]] = Promise()

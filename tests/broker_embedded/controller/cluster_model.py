@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from pyclient.broker_embedded.controller import records as metadata_records
-from pyclient.broker_embedded.controller.cluster_control import Beat, ClusterControl
+from pyclient.broker_embedded.controller.cluster_control import ClusterControl, HeartbeatReply
 from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage
 from pyclient.broker_embedded.controller.replication_control import IsrAnswer, ReplicationControl
 from pyclient.protocol.messages.alter_partition import AlterPartitionRequestPartitionData, BrokerState
@@ -94,7 +94,9 @@ class ClusterModel:
         self.append(done.records)
         return done.epoch
 
-    def beat(self, broker: int, *, offset: int | None = None, connection: object = None, **wants: Any) -> Beat:
+    def beat(
+        self, broker: int, *, offset: int | None = None, connection: object = None, **wants: Any
+    ) -> HeartbeatReply:
         """Send a broker's heartbeat; without `offset` it has read all of the log."""
         values: dict[str, Any] = {"want_fence": False, "want_shut_down": False}
         request = BrokerHeartbeatRequest(

@@ -77,7 +77,7 @@ def test_a_check_goes_on_between_requests_and_ends_with_its_broker(monkeypatch: 
             assert control.ask("GET", "/topics")[0] == 200
             assert control.ask("POST", "/broker/stop")[0] == 200
             status, told = checked.result(SECONDS)
-        assert (status, told["error"]["type"]) == (409, "NotNow"), told
+        assert (status, told["error"]["type"]) == (409, "WrongState"), told
 
 
 def test_a_topic_that_there_is_not_cannot_be_checked(cluster: EmbeddedCluster) -> None:

@@ -228,8 +228,8 @@ def test_write_that_was_verified_before_the_transaction_ended_is_refused(tmp_pat
         write_marker(node.services, at, Marker(*producer, False, 0, 0), codes.append)
         await until_async(lambda: codes == [0])
         answer: Promise[dict[TopicPartition, int]] = Promise()
-        other_nodes: Any = node.services.other_nodes
-        other_nodes.verify = lambda *_asked, **_options: answer
+        inter_broker_requests: Any = node.services.inter_broker_requests
+        inter_broker_requests.verify = lambda *_asked, **_options: answer
         late = build_batch(
             [(None, b"late")], timestamp_ms=1, producer_id=producer[0], producer_epoch=producer[1], transactional=True
         )

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded.network import jwks
-from pyclient.broker_embedded.network.jwks import JwksKeys, KeyPlace, NoKeys
+from pyclient.broker_embedded.network.jwks import JwksKeys, KeySetSource, NoKeys
 from tests.identity_server import IdentityServer, Signer
 from tests.moved_clock import MovedClock
 
 
 def keys_from(url: str, clock: Any) -> JwksKeys:
-    return JwksKeys(KeyPlace(url, refresh=3600, backoff=1000, longest_backoff=1500), clock)
+    return JwksKeys(KeySetSource(url, refresh=3600, backoff=1000, longest_backoff=1500), clock)
 
 
 def kids(keys: Any) -> list[str]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _TIMEOUT: Final = 10.0  # seconds
 
 
-class OtherNodes:
+class InterBrokerRequests:
     """Requests to other nodes. A failure is an error code, after which the caller or the client tries again."""
 
     def __init__(self, env: NodeEnvironment, channels: NodeChannels) -> None:
@@ -51,7 +51,7 @@ class OtherNodes:
         partitions: Iterable[TopicPartition],
         done: Callable[[TopicPartition, int], None],
     ) -> None:
-        """Have a leader write a marker to its partitions; `done` gets each with an error code."""
+        """Send a marker to the leader of these partitions; `done` gets each with an error code."""
         wanted = list(partitions)
         request = WriteTxnMarkersRequest(
             markers=[
