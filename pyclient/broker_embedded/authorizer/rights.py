@@ -188,7 +188,7 @@ RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
     "DeleteRecords": (_topics(_DELETE),),
     "CreatePartitions": (_topics(_ALTER),),
     "InitProducerId": (RequestRight(_new_producer, errors.ClusterAuthorizationFailed, or_any_topic=True),),
-    # AddPartitionsToTxn: its handler checks the rights of later versions
+    # its handler checks the topics
     "AddPartitionsToTxn": (RequestRight(_old_transaction, errors.TransactionalIdAuthorizationFailed),),
     "AddOffsetsToTxn": (_OF_TRANSACTION, _OF_GROUP),
     "EndTxn": (_OF_TRANSACTION,),
