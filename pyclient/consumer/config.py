@@ -63,7 +63,7 @@ def reset_timestamp(policy: str, now_ms: int) -> int | None:
 def _reset_policy(value: Any) -> str:
     if isinstance(value, timedelta):
         if value < timedelta(0):
-            raise ValueError("a time to come")
+            raise ValueError("the duration is negative")
         return f"by_duration:PT{value / timedelta(seconds=1):f}S"
     if not isinstance(value, str):
         raise ValueError("not a string")

@@ -28,7 +28,7 @@ def _acks(value: Any) -> int:
 
 def _transactional_id(value: Any) -> str | None:
     if value is not None and (not isinstance(value, str) or not value):
-        raise ValueError(f"{value!r} is none")
+        raise ValueError(f"{value!r} is not a name, or empty")
     return value
 
 

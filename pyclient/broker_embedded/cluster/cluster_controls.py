@@ -231,13 +231,13 @@ def _advance(cluster: EmbeddedCluster, values: Values) -> Any:
 def _partition(values: Values) -> tuple[str, int]:
     topic = text_of(values, "topic")
     if topic is None:
-        raise ConfigError("topic: it is needed")
+        raise ConfigError("topic is missing: name one")
     return topic, _needed(values, "partition")
 
 
 def _needed(values: Values, name: str) -> int:
     if values.get(name) is None:
-        raise ConfigError(f"{name}: it is needed")
+        raise ConfigError(f"{name} is missing: give it")
     return count_of(values, name, 0)
 
 

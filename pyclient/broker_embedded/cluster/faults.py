@@ -108,7 +108,7 @@ class Fault:
             if len(self._parts) == 1:
                 return self._parts[0].wait(n, timeout)
             if time.monotonic() >= end:
-                raise KafkaTimeout(f"not within {timeout:g} s: {hits} of {n} requests have met {self!r}")
+                raise KafkaTimeout(f"timed out after {timeout:g} s: {hits} of {n} requests have met {self!r}")
             time.sleep(LOOK_AGAIN)  # each broker counts its own requests, so that the sum is polled
 
     def release(self) -> None:

@@ -145,7 +145,9 @@ class Requests:
         end = time.monotonic() + checked_timeout(timeout)
         while len(found := self.query(api, **wanted)) < count:
             if time.monotonic() >= end:
-                raise KafkaTimeout(f"not within {timeout:g} s: the brokers have {len(found)} of {count} such requests")
+                raise KafkaTimeout(
+                    f"timed out after {timeout:g} s: the brokers have {len(found)} of {count} such requests"
+                )
             time.sleep(LOOK_AGAIN)  # each broker has its own log, so that the sum is polled
         return found[count - 1]
 

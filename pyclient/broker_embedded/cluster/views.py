@@ -156,7 +156,7 @@ def until(look: Callable[[], dict[str, Any]], fits: Callable[[dict[str, Any]], b
     end = time.monotonic() + checked_timeout(timeout)
     while not fits(seen := look()):
         if time.monotonic() >= end:
-            raise KafkaTimeout(f"not within {timeout:g} s: it is {brief(seen)}")
+            raise KafkaTimeout(f"timed out after {timeout:g} s, when the state was {brief(seen)}")
         time.sleep(LOOK_AGAIN)  # there is no event for what several brokers say together
     return seen
 

@@ -55,7 +55,7 @@ async def within(waiting: Coroutine[Any, Any, T], values: Values, state: Callabl
     try:
         return await asyncio.wait_for(waiting, seconds)
     except TimeoutError:
-        raise KafkaTimeout(f"not within {seconds:g} s: {state()}") from None
+        raise KafkaTimeout(f"timed out after {seconds:g} s: {state()}") from None
 
 
 def seconds_of(values: Values, name: str, default: float | None) -> float:

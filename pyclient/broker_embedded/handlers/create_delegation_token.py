@@ -29,7 +29,9 @@ def _refusal(request: CreateDelegationTokenRequest, context: RequestContext) -> 
     error: errors.BrokerError | None = None
     owner = _owner(request, context)
     if not context.may_manage_tokens:
-        error = errors.DelegationTokenRequestNotAllowed("not over this connection")
+        error = errors.DelegationTokenRequestNotAllowed(
+            "this connection is not authenticated, or by a delegation token: it may not manage tokens"
+        )
     elif request.owner_principal_name and request.owner_principal_type is None:
         error = errors.InvalidPrincipalType("the owner has a name and no type")
     elif owner != context.principal and not context.may(AclOperation.CREATE_TOKENS, ResourceType.USER, owner):

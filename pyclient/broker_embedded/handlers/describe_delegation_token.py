@@ -29,7 +29,9 @@ def handle(
     """Answer with the tokens of the owners that are asked for, and of all without a list of them."""
     try:
         if not context.may_manage_tokens:
-            raise errors.DelegationTokenRequestNotAllowed("not over this connection")
+            raise errors.DelegationTokenRequestNotAllowed(
+                "this connection is not authenticated, or by a delegation token: it may not manage tokens"
+            )
         settings = delegation_tokens.TokenSettings.of(context.services.configs.current)
     except errors.BrokerError as error:
         return DescribeDelegationTokenResponse(error_code=error.code, tokens=[], throttle_time_ms=0)

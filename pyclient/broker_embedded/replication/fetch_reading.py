@@ -261,7 +261,7 @@ class Reading:
         request = wanted.request
         try:
             if min(self._asked_bytes, request.partition_max_bytes) < 0:
-                raise errors.InvalidRequest("a fetch of less than no bytes")
+                raise errors.InvalidRequest("the partition_max_bytes of a Fetch request is negative")
             if self._checks_divergence and request.last_fetched_epoch >= 0:
                 diverging = self._divergence(log, wanted)
                 if diverging is not None:

@@ -172,9 +172,12 @@ class FetchSessions:
         if session is None:
             raise errors.FetchSessionIdNotFound(f"there is no fetch session {request.session_id} (any more)")
         if session.epoch != request.session_epoch:
-            raise errors.InvalidFetchSessionEpoch(f"{session!r}: epoch {request.session_epoch} came")
+            raise errors.InvalidFetchSessionEpoch(
+                f"{session!r}: the request has the session epoch {request.session_epoch}"
+            )
         if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
-            raise errors.FetchSessionTopicIdError(f"{session!r} began with topic ids or without, and goes on so")
+            how = "with" if session.uses_topic_ids else "without"
+            raise errors.FetchSessionTopicIdError(f"{session!r} was opened {how} topic ids: its requests must be alike")
         # first, since the changes take several steps: a request of the same epoch on another connection is refused
         session.epoch = 1 if session.epoch == _LARGEST_ID else session.epoch + 1
         self._own(session, owner)

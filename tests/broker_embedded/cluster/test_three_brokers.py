@@ -246,7 +246,7 @@ def test_the_cluster_is_controlled_by_http(three: EmbeddedCluster, topic: str) -
     ("method", "path", "body", "status", "expected"),
     [
         ("POST", "/cluster/kill", {"node": 9}, 400, "there is no node 9"),
-        ("POST", "/cluster/pause", {}, 400, "node: it is needed"),
+        ("POST", "/cluster/pause", {}, 400, "node is missing: give it"),
         ("POST", "/cluster/cut", {"a": 1, "c": 2}, 400, "c: POST /cluster/cut has no such field"),
         ("GET", "/cluster/kill", None, 405, "only POST"),
         ("GET", "/clustered", None, 404, "/cluster"),
