@@ -58,7 +58,7 @@ def reader(
     )  # fmt: skip
 
 
-class SyncFace:
+class SyncClient:
     name = "sync"
     event = threading.Event
 
@@ -72,7 +72,7 @@ class SyncFace:
             return process_transactionally(consumer, producer, process, **options)
 
 
-class AsyncFace:
+class AsyncClient:
     name = "async"
     event = asyncio.Event
 
@@ -90,8 +90,8 @@ class AsyncFace:
         return asyncio.run(run())
 
 
-@pytest.fixture(params=[SyncFace, AsyncFace], ids=lambda face: face.name)
-def face(request: pytest.FixtureRequest) -> Any:
+@pytest.fixture(params=[SyncClient, AsyncClient], ids=lambda client: client.name)
+def client(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
@@ -126,26 +126,28 @@ def copying(names: dict[str, str], stop: Any, refuse: bytes | None = None) -> An
     return process
 
 
-def test_copy_has_each_record_once(cluster: EmbeddedCluster, names: dict[str, str], face: Any) -> None:
-    stop = face.event()
-    assert face.run(cluster, names, copying(names, stop), stop=stop) == len(VALUES)
+def test_copy_has_each_record_once(cluster: EmbeddedCluster, names: dict[str, str], client: Any) -> None:
+    stop = client.event()
+    assert client.run(cluster, names, copying(names, stop), stop=stop) == len(VALUES)
     assert sorted(committed(cluster, names["out"], len(VALUES))) == sorted(VALUES)
 
 
-def test_transaction_that_fails_is_processed_again(cluster: EmbeddedCluster, names: dict[str, str], face: Any) -> None:
+def test_transaction_that_fails_is_processed_again(
+    cluster: EmbeddedCluster, names: dict[str, str], client: Any
+) -> None:
     """The offsets of two transactions are refused, as for a member that lost its partitions."""
-    stop = face.event()
+    stop = client.event()
     with cluster.faults.fail("TxnOffsetCommit", "ILLEGAL_GENERATION", skip=2, times=2):
-        face.run(cluster, names, copying(names, stop), stop=stop)
+        client.run(cluster, names, copying(names, stop), stop=stop)
     assert sorted(committed(cluster, names["out"], len(VALUES))) == sorted(VALUES)
 
 
 def test_record_that_cannot_be_processed_is_kept_with_its_reason(
-    cluster: EmbeddedCluster, names: dict[str, str], face: Any
+    cluster: EmbeddedCluster, names: dict[str, str], client: Any
 ) -> None:
-    stop = face.event()
+    stop = client.event()
     process = copying(names, stop, refuse=b"7")
-    face.run(cluster, names, process, stop=stop, dead_letter_topic=names["dead"])
+    client.run(cluster, names, process, stop=stop, dead_letter_topic=names["dead"])
     assert sorted(committed(cluster, names["out"], len(VALUES) - 1)) == sorted(set(VALUES) - {b"7"})
     with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([(names["dead"], 0)])
@@ -162,14 +164,14 @@ def test_record_that_cannot_be_processed_is_kept_with_its_reason(
 
 
 def test_record_that_cannot_be_deserialized_is_kept_as_it_is(
-    cluster: EmbeddedCluster, names: dict[str, str], face: Any
+    cluster: EmbeddedCluster, names: dict[str, str], client: Any
 ) -> None:
     def odd(data: bytes) -> bytes:
         if data == b"8":
             raise ValueError("no 8")
         return data
 
-    stop = face.event()
+    stop = client.event()
     seen: set[bytes] = set()
 
     def process(record: Any) -> ProducerRecord:
@@ -178,7 +180,7 @@ def test_record_that_cannot_be_deserialized_is_kept_as_it_is(
             stop.set()
         return ProducerRecord(names["out"], record.value)
 
-    face.run(cluster, names, process, odd, stop=stop, dead_letter_topic=names["dead"])
+    client.run(cluster, names, process, odd, stop=stop, dead_letter_topic=names["dead"])
     assert sorted(committed(cluster, names["out"], len(VALUES) - 1)) == sorted(set(VALUES) - {b"8"})
     assert committed(cluster, names["dead"], 1) == [b"8"]
 
@@ -196,7 +198,7 @@ def test_asynchronous_function_is_awaited(cluster: EmbeddedCluster, names: dict[
         await asyncio.sleep(0)
         yield copy(record)
 
-    AsyncFace.run(cluster, names, coroutine if kind == "coroutine" else generator, stop=stop)
+    AsyncClient.run(cluster, names, coroutine if kind == "coroutine" else generator, stop=stop)
     assert sorted(committed(cluster, names["out"], len(VALUES))) == sorted(VALUES)
 
 
@@ -232,7 +234,7 @@ def test_cancelled_task_aborts_its_transaction(cluster: EmbeddedCluster, names: 
             stop.set()
         return ProducerRecord(names["out"], record.value)
 
-    AsyncFace.run(cluster, names, process, stop=stop)
+    AsyncClient.run(cluster, names, process, stop=stop)
     assert sorted(committed(cluster, names["out"], len(VALUES))) == sorted(VALUES)
 
 
@@ -256,12 +258,12 @@ def test_consumer_that_commits_by_itself_is_refused(cluster: EmbeddedCluster, na
         consumer.group_metadata()
 
 
-def test_sigterm_ends_it_after_the_transaction(cluster: EmbeddedCluster, names: dict[str, str], face: Any) -> None:
+def test_sigterm_ends_it_after_the_transaction(cluster: EmbeddedCluster, names: dict[str, str], client: Any) -> None:
     def process(record: Any) -> ProducerRecord:
         os.kill(os.getpid(), signal.SIGTERM)
         return ProducerRecord(names["out"], record.value)
 
-    done = face.run(cluster, names, process)
+    done = client.run(cluster, names, process)
     assert 0 < done <= 20
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert len(committed(cluster, names["out"], done)) == done

@@ -13,7 +13,7 @@ from pyclient.broker_embedded.cluster.views import Views
 from tests.kafka import topics
 from tests.kafka.loads import PARTITIONS, PATIENCE, SingleLoad
 from tests.kafka.topics import wait_until
-from tests.producer.faces import SyncFace
+from tests.producer.producer_clients import SyncClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,7 +105,7 @@ def _bytes_of(directory: Path) -> bytes:
 def load_on(mixed: Mixed, topic: str) -> SingleLoad:
     """An idempotent producer with acks=all that sends numbers until it is stopped."""
     options = {"request_timeout_ms": 3000, "delivery_timeout_ms": 120_000, "reconnect_backoff_ms": 20}
-    return SingleLoad(SyncFace(mixed.bootstrap_servers, **options | SingleLoad.options), topic, "mixed")
+    return SingleLoad(SyncClient(mixed.bootstrap_servers, **options | SingleLoad.options), topic, "mixed")
 
 
 class TransactionalLoad:
@@ -243,4 +243,4 @@ def check_leaders_under_load(
         reader.check(len(load.sent))
     mixed.wait_isr(topic, *replicas)
     mixed.check_equal_logs(topic, *replicas)
-    load.face.end()
+    load.client.end()

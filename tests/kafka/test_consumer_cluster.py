@@ -40,8 +40,8 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Three]:
 
 
 @pytest.fixture
-def faces(kafka: Three) -> Iterator[dict[str, ConsumerFactory]]:
-    """Makers of consumers of both faces."""
+def factories(kafka: Three) -> Iterator[dict[str, ConsumerFactory]]:
+    """Makers of consumers of both APIs."""
     with ExitStack() as stack:
         made = {}
         for name in ("sync", "async"):
@@ -92,13 +92,13 @@ class Reader:
 
 
 def test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader(
-    kafka: Three, topic: str, faces: dict[str, ConsumerFactory]
+    kafka: Three, topic: str, factories: dict[str, ConsumerFactory]
 ) -> None:
     """KIP-392: the bytes that each node has served show which one was read; every record comes once and in order."""
     create(kafka, topic, LEADER, FOLLOWER, OTHER)
     readers = [
         Reader(make(client_rack=f"rack-{FOLLOWER}", fetch_max_wait_ms=100), TopicPartition(topic, 0))
-        for make in faces.values()
+        for make in factories.values()
     ]
     sent = 0
 
@@ -139,7 +139,7 @@ def test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader(
 
 
 def test_truncation_after_an_unclean_change_of_leader_is_never_silent(
-    kafka: Three, topic: str, group: str, faces: dict[str, ConsumerFactory]
+    kafka: Three, topic: str, group: str, factories: dict[str, ConsumerFactory]
 ) -> None:
     """Guarantee 18: a reader is ten records past what the new leader has, which then goes past the reader. Without a
     policy that is `LogTruncation`, also for a consumer that starts at a committed offset; with one
@@ -152,10 +152,10 @@ def test_truncation_after_an_unclean_change_of_leader_is_never_silent(
     partition = TopicPartition(topic, 0)
     strict = [
         Reader(make(auto_offset_reset="none", group_id=f"{group}-{name}", enable_auto_commit=False), partition)
-        for name, make in faces.items()
+        for name, make in factories.items()
     ]
     lenient = [Reader(make(auto_offset_reset=policy), partition)
-               for make in faces.values() for policy in ("earliest", "latest")]  # fmt: skip
+               for make in factories.values() for policy in ("earliest", "latest")]  # fmt: skip
     for reader in [*strict, *lenient]:
         reader.consumer.seek(partition, 0)
     write(kafka, topic, numbers(20))
@@ -176,7 +176,7 @@ def test_truncation_after_an_unclean_change_of_leader_is_never_silent(
             assert isinstance(error, errors.LogTruncation)
             assert "ends at offset 20 and this consumer is at 30" in str(error)
             assert isinstance(raised_by(reader.consumer), errors.LogTruncation)  # until the user decides
-        for name, make in faces.items():
+        for name, make in factories.items():
             late = make(auto_offset_reset="none", group_id=f"{group}-{name}", enable_auto_commit=False)
             late.assign([partition])
             assert isinstance(raised_by(late), errors.LogTruncation)
@@ -206,9 +206,9 @@ def raised_by(consumer: Any) -> BaseException:
 
 
 class Groups:
-    """A group of each protocol, each with a member of each face, over one topic."""
+    """A group of each protocol, each with a member of each client, over one topic."""
 
-    def __init__(self, faces: dict[str, ConsumerFactory], topic: str, group: str) -> None:
+    def __init__(self, factories: dict[str, ConsumerFactory], topic: str, group: str) -> None:
         self.groups = {protocol: f"{group}-{protocol}" for protocol in ("classic", "consumer")}
         self.seen: dict[str, Counter[bytes]] = {protocol: Counter() for protocol in self.groups}
         self.event_logs: list[EventLog] = []
@@ -216,7 +216,7 @@ class Groups:
         for protocol, name in self.groups.items():
             made = [make(group_id=name, group_protocol=protocol, session_timeout_ms=45_000)
                     if protocol == "classic" else make(group_id=name, group_protocol=protocol)
-                    for make in faces.values()]  # fmt: skip
+                    for make in factories.values()]  # fmt: skip
             self.members[protocol] = made
             for member in made:
                 self.event_logs.append(EventLog())
@@ -249,12 +249,12 @@ class Groups:
 
 
 def test_groups_survive_moves_of_leaders_and_coordinators(
-    kafka: Three, topic: str, group: str, faces: dict[str, ConsumerFactory], tmp_path: Path
+    kafka: Three, topic: str, group: str, factories: dict[str, ConsumerFactory], tmp_path: Path
 ) -> None:
     """No error from `poll` or `commit`, every record once, no rebalance: while a leader is killed and elected again,
     partitions are moved to other nodes, and the coordinators are killed."""
     create(kafka, topic, LEADER, FOLLOWER, OTHER, partitions=PARTITIONS, **{"min.insync.replicas": "1"})
-    groups = Groups(faces, topic, group)
+    groups = Groups(factories, topic, group)
     servers = kafka.bootstrap_servers
     with Load(servers, topic) as load:
 

@@ -65,11 +65,11 @@ def new_topic(cluster: Cluster) -> Callable[..., str]:
 
 @pytest.fixture(params=["sync", "async"])
 def consumers(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[ConsumerFactory]:
-    faces = ConsumerFactory(request.param, cluster.bootstrap_servers, "consumer")
+    factory = ConsumerFactory(request.param, cluster.bootstrap_servers, "consumer")
     try:
-        yield faces
+        yield factory
     finally:
-        faces.close()
+        factory.close()
 
 
 class TestOnKafka(ConsumerProtocol):

@@ -108,4 +108,4 @@ def test_kill_of_our_leading_broker_and_of_the_jvm_loses_nothing(
     load.check_all_delivered(mixed)
     reader.check(len(load.sent))
     mixed.check_equal_logs(topic, JVM, OURS, OTHER)
-    load.face.end()
+    load.client.end()

@@ -66,4 +66,4 @@ def test_kill_of_the_leading_jvm_broker_and_of_ours_loses_nothing(
     load.check_all_delivered(mixed)
     reader.check(len(load.sent))
     mixed.check_equal_logs(topic, OURS, OTHER, JVM)
-    load.face.end()
+    load.client.end()

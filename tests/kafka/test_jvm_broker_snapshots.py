@@ -49,4 +49,4 @@ def test_jvm_broker_begins_with_a_snapshot_of_ours(topic: str) -> None:
             load.stop()
             load.check_all_delivered(mixed)
             mixed.check_equal_logs(topic, OURS, JVM)
-            load.face.end()
+            load.client.end()

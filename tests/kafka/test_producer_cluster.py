@@ -18,9 +18,9 @@ from tests.kafka import topics
 from tests.kafka.loads import BURST, PARTITIONS, PATIENCE, create, loads, read
 from tests.kafka.three import KINDS, Three, three_nodes_of
 from tests.kafka.topics import wait_until
-from tests.producer.faces import FACES
 from tests.producer.lost_answers import ONE_BATCH_A_RECORD, check_written_once
 from tests.producer.network import FaultyNetwork
+from tests.producer.producer_clients import CLIENTS
 
 SESSION = 4.0  # seconds without a heartbeat after which the controller considers a node dead
 
@@ -131,7 +131,7 @@ def test_a_rolling_restart_surfaces_no_error(
         record_testsuite_property(f"stalls of a producer over a rolling restart, {load.name}", stalls)
 
 
-@pytest.mark.parametrize("make", FACES, ids=lambda face: face.name)
+@pytest.mark.parametrize("make", CLIENTS, ids=lambda client: client.name)
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_batches_with_lost_answers_are_written_once_over_a_rolling_restart(
     kafka: Three, topic: str, monkeypatch: pytest.MonkeyPatch, make: Any, replicas: int
@@ -150,11 +150,11 @@ def test_batches_with_lost_answers_are_written_once_over_a_rolling_restart(
         network = FaultyNetwork()
         patched.setattr(connection_pool, "TcpConnector", network.connector)
         options = ONE_BATCH_A_RECORD | {"delivery_timeout_ms": 400_000}  # three nodes restart on a busy machine
-        face = make(kafka.bootstrap_servers, **options)
+        client = make(kafka.bootstrap_servers, **options)
         try:
-            check_written_once(face, network, topic, lambda: read(kafka, topic, 1)[0], restart, count=5)
+            check_written_once(client, network, topic, lambda: read(kafka, topic, 1)[0], restart, count=5)
         finally:
-            face.end()
+            client.end()
 
 
 def checked(name: str, number: int) -> bytes:
@@ -168,7 +168,7 @@ def is_whole(value: bytes, name: str) -> bool:
     return body.startswith(name.encode() + b" ") and int(crc, 16) == zlib.crc32(body)
 
 
-@pytest.mark.parametrize("make", FACES, ids=lambda face: face.name)
+@pytest.mark.parametrize("make", CLIENTS, ids=lambda client: client.name)
 def test_pooled_buffer_is_not_reused_while_its_request_is_in_flight(kafka: Three, topic: str, make: Any) -> None:
     """Guarantee 1: the leader of A freezes past the delivery timeout while B takes records through a tiny pool; then it
     goes on, and every value of A and B carries its own topic's CRC, and the pool is full again."""
@@ -177,18 +177,20 @@ def test_pooled_buffer_is_not_reused_while_its_request_is_in_flight(kafka: Three
     create(kafka, b)
     frozen_node = leaders_of(kafka, a)[0]
     others = [number for number, leader in enumerate(leaders_of(kafka, b)) if leader != frozen_node]
-    face = make(
+    client = make(
         kafka.bootstrap_servers, batch_size=700, buffer_memory=8 * 700, linger_ms=0,
         request_timeout_ms=1000, delivery_timeout_ms=1000, max_block_ms=120_000, send_buffer_bytes=4096,
     )  # fmt: skip
     numbers = itertools.count()
 
     def send(name: str, partition: int) -> Any:
-        return face.send(name, checked(name, next(numbers)), partition=partition)
+        return client.send(name, checked(name, next(numbers)), partition=partition)
 
     def wait_until_taken(name: str, partition: int) -> None:
         """Retry: the delivery timeout is short on purpose, and may be too short for a busy Kafka."""
-        wait_until(lambda: not face.exception(send(name, partition), PATIENCE), f"{name}-{partition} accepts no record")
+        wait_until(
+            lambda: not client.exception(send(name, partition), PATIENCE), f"{name}-{partition} accepts no record"
+        )
 
     try:
         for name, partition in ((a, 0), *((b, other) for other in others)):
@@ -196,59 +198,59 @@ def test_pooled_buffer_is_not_reused_while_its_request_is_in_flight(kafka: Three
         with frozen(kafka, frozen_node):
             stalled = [send(a, 0) for _ in range(4)]
             written = [send(b, others[number % len(others)]) for number in range(200)]
-            timeouts = [face.exception(future, PATIENCE) for future in stalled]
+            timeouts = [client.exception(future, PATIENCE) for future in stalled]
             written += [send(b, others[0]) for _ in range(100)]
             assert all(isinstance(error, errors.DeliveryTimeout) for error in timeouts)
         for future in written:
-            face.exception(future, PATIENCE)  # some wait for the frozen replica, and may run out of time
-        wait_until(lambda: not face.health()["buffer_bytes_used"], "memory did not come back")
+            client.exception(future, PATIENCE)  # some wait for the frozen replica, and may run out of time
+        wait_until(lambda: not client.health()["buffer_bytes_used"], "memory did not come back")
         wait_until_taken(a, 0)
     finally:
-        face.end()
+        client.end()
     for name in (a, b):
         for values in read(kafka, name).values():
             assert all(is_whole(value, name) for value in values)
             assert len(values) == len(set(values))
 
 
-@pytest.mark.parametrize("make", FACES, ids=lambda face: face.name)
+@pytest.mark.parametrize("make", CLIENTS, ids=lambda client: client.name)
 def test_sequences_and_epochs_wrap_as_the_broker_expects(kafka: Three, topic: str, make: Any) -> None:
     """Guarantee 8: from sequence 2^31-3 and epoch 32766 on, over both ends, to a new producer id."""
     create(kafka, topic, 1)
-    face = make(kafka.bootstrap_servers, linger_ms=0, batch_size=0)
+    client = make(kafka.bootstrap_servers, linger_ms=0, batch_size=0)
     try:
-        face.partitions_for(topic)
-        wait_until(lambda: face.health()["producer_id"] >= 0, "no producer id")
-        first_id = face.health()["producer_id"]
-        face.core.sender.producer_ids.epoch = 32_766
-        sequence = face.core.topics[topic].queues[0].sequence
-        assert sequence.prepare(0, face.core.sender.producer_ids, [])
+        client.partitions_for(topic)
+        wait_until(lambda: client.health()["producer_id"] >= 0, "no producer id")
+        first_id = client.health()["producer_id"]
+        client.core.sender.producer_ids.epoch = 32_766
+        sequence = client.core.topics[topic].queues[0].sequence
+        assert sequence.prepare(0, client.core.sender.producer_ids, [])
         sequence.next = 2**31 - 3
         values = []
         for number in range(30):
             if number in (10, 20):  # as if the broker missed a number, so that a new epoch is needed
-                with face.core.lock:
+                with client.core.lock:
                     sequence.broke()
             values.append(b"%d" % number)
-            assert face.result(face.send(topic, values[-1], partition=0)).offset == number
+            assert client.result(client.send(topic, values[-1], partition=0)).offset == number
         assert sequence.producer_id != first_id and sequence.epoch < 100 and sequence.next == 10
     finally:
-        face.end()
+        client.end()
     assert read(kafka, topic, 1)[0] == values
 
 
-@pytest.mark.parametrize("make", FACES, ids=lambda face: face.name)
+@pytest.mark.parametrize("make", CLIENTS, ids=lambda client: client.name)
 def test_recreated_topic_starts_with_new_sequences(kafka: Three, topic: str, make: Any) -> None:
     """Guarantee 17: no error, no stale sequence, and every offset is one of the new topic."""
     create(kafka, topic)
-    face = make(kafka.bootstrap_servers, linger_ms=0, request_timeout_ms=5000)
+    client = make(kafka.bootstrap_servers, linger_ms=0, request_timeout_ms=5000)
     try:
         for number in range(5):
-            face.result(face.send(topic, b"old %d" % number, partition=0))
+            client.result(client.send(topic, b"old %d" % number, partition=0))
         topics.delete(kafka.bootstrap_servers, topic)
         create(kafka, topic)
-        futures = [face.send(topic, b"new %d" % number, partition=0) for number in range(50)]
-        assert [face.result(future, PATIENCE).offset for future in futures] == list(range(50))
+        futures = [client.send(topic, b"new %d" % number, partition=0) for number in range(50)]
+        assert [client.result(future, PATIENCE).offset for future in futures] == list(range(50))
     finally:
-        face.end()
+        client.end()
     assert read(kafka, topic)[0] == [b"new %d" % number for number in range(50)]

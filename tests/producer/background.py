@@ -24,6 +24,6 @@ def in_background(call: Callable[[], Any]) -> Future[Any]:
     return outcome
 
 
-def blocked(face: Any, count: int = 1) -> None:
+def blocked(client: Any, count: int = 1) -> None:
     """Wait until so many calls wait for memory."""
-    until(lambda: face.health()["sends_blocked"] == count, f"there are not {count} calls that wait for memory")
+    until(lambda: client.health()["sends_blocked"] == count, f"there are not {count} calls that wait for memory")

@@ -13,10 +13,10 @@ import pytest
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.cluster import connection_pool
-from tests.producer.faces import FACES
 from tests.producer.fast_path_fixture import FastPathFixture
 from tests.producer.log import read_log
 from tests.producer.network import FaultyNetwork
+from tests.producer.producer_clients import CLIENTS
 
 _numbers = itertools.count()
 
@@ -41,21 +41,21 @@ def network(monkeypatch: pytest.MonkeyPatch) -> FaultyNetwork:
     return network
 
 
-@pytest.fixture(params=FACES, ids=lambda face: face.name)
+@pytest.fixture(params=CLIENTS, ids=lambda client: client.name)
 def make(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Callable[..., Any]]:
     """`make(**options)` returns a producer for the cluster, sync and async in turn."""
-    faces = []
+    clients = []
 
     def make(servers: str | None = None, **options: Any) -> Any:
-        face = request.param(servers or cluster.bootstrap_servers, **options)
-        faces.append(face)
-        return face
+        client = request.param(servers or cluster.bootstrap_servers, **options)
+        clients.append(client)
+        return client
 
     yield make
-    for face in faces:
+    for client in clients:
         with contextlib.suppress(errors.DeliveryFailed):  # the test has looked at what it wanted to see
-            face.end()
-        core = face.core
+            client.end()
+        core = client.core
         if core is not None and core.ended:
             assert core.accumulator.pool.unowned is None
             assert core.accumulator.pool.available == core.accumulator.pool.total

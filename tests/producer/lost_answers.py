@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.producer.faces import PATIENCE
+from tests.producer.producer_clients import PATIENCE
 from tests.producer.network import CUT, DROP, PASS, PRODUCE, FaultyNetwork
 from tests.waiting import until
 
@@ -14,21 +14,21 @@ UNKNOWN = -1
 
 
 def check_written_once(
-    face: Any, network: FaultyNetwork, topic: str, values: Callable[[], list[bytes]], restart: Callable[[], object],
+    client: Any, network: FaultyNetwork, topic: str, values: Callable[[], list[bytes]], restart: Callable[[], object],
     *, count: int,
 ) -> None:  # fmt: skip
     """Send `count` batches to partition 0 whose answers are lost; `restart` all its replicas, then let it go on.
 
     `values` reads the partition's log. The snapshot of a clean stop has only the last batch, whose offset is returned.
     """
-    face.result(face.send(topic, b"first", partition=0))
+    client.result(client.send(topic, b"first", partition=0))
     network.response = lambda api: DROP if api == PRODUCE else PASS
-    futures = [face.send(topic, b"%d" % number, partition=0) for number in range(count)]
+    futures = [client.send(topic, b"%d" % number, partition=0) for number in range(count)]
     until(lambda: len(values()) > count, values)
     network.request = lambda api: CUT if api == PRODUCE else PASS
     restart()
     network.request = network.response = lambda api: PASS
-    offsets = [face.result(future, 2 * PATIENCE).offset for future in futures]
+    offsets = [client.result(future, 2 * PATIENCE).offset for future in futures]
     assert offsets == [UNKNOWN] * (count - 1) + [count]
-    assert face.result(face.send(topic, b"last", partition=0)).offset == count + 1
+    assert client.result(client.send(topic, b"last", partition=0)).offset == count + 1
     assert values() == [b"first", *[b"%d" % number for number in range(count)], b"last"]

@@ -9,9 +9,9 @@ import pytest
 
 from pyclient import Admin, NewTopic, errors
 from tests.producer.background import blocked, in_background
-from tests.producer.faces import begin
 from tests.producer.network import HOLD, METADATA, PASS
 from tests.producer.parts import engine_of
+from tests.producer.producer_clients import begin
 from tests.waiting import PATIENCE, until
 
 MAX_BLOCK = 60.0  # seconds; more than the patience of a test
@@ -37,9 +37,9 @@ class Ahead:
         return time.time_ns() // 1_000_000
 
 
-def clock_of(face):
-    """A clock that can be put ahead, which the face takes its deadlines from."""
-    engine_of(face.producer).clock = clock = Ahead()
+def clock_of(client):
+    """A clock that can be put ahead, which the client takes its deadlines from."""
+    engine_of(client.producer).clock = clock = Ahead()
     return clock
 
 
@@ -63,55 +63,55 @@ def test_waits_for_metadata_and_memory_share_one_deadline(make, cluster, topic, 
     """Metadata takes half of max_block_ms and memory comes after, or it takes all and memory is not waited for."""
     full, other = f"{topic}-full", topic
     network.look_like_two_brokers(cluster.bootstrap_servers, lambda name, _: name == full)  # of a connection each
-    face = make(batch_size=1024, buffer_memory=1024, linger_ms=0, max_block_ms=int(MAX_BLOCK * 1000), **WAYS[way])
-    begin(face, full)
-    clock = clock_of(face)
+    client = make(batch_size=1024, buffer_memory=1024, linger_ms=0, max_block_ms=int(MAX_BLOCK * 1000), **WAYS[way])
+    begin(client, full)
+    clock = clock_of(client)
     with cluster.faults.hold("Produce", topic=full, times=None) as produce:
-        accepted = face.send(full, b"x" * 800, partition=0)
+        accepted = client.send(full, b"x" * 800, partition=0)
         produce.wait()
         hold_metadata(network)
-        sending = in_background(lambda: face.send(other, b"y" * 800, key=b"key"))
-        until(lambda: face.core.loop.learning[other], "nobody asks for the topic")
+        sending = in_background(lambda: client.send(other, b"y" * 800, key=b"key"))
+        until(lambda: client.core.loop.learning[other], "nobody asks for the topic")
         clock.seconds = MAX_BLOCK + 1 if late else MAX_BLOCK / 2
         network.release()
         if late:
             with pytest.raises(errors.BufferExhausted):
                 sending.result(PATIENCE)
         else:
-            blocked(face)
+            blocked(client)
             produce.release()
-            assert face.exception(sending.result(PATIENCE)) is None
-    assert face.exception(accepted) is None
+            assert client.exception(sending.result(PATIENCE)) is None
+    assert client.exception(accepted) is None
 
 
 @pytest.mark.parametrize("call", ["send", "send_many"])
 def test_send_waits_for_a_partition_to_be_added(make, cluster, topic, network, call):
     with Admin(cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(topic, partitions=1)])
-        face = make(max_block_ms=int(MAX_BLOCK * 1000))
-        begin(face, topic)
+        client = make(max_block_ms=int(MAX_BLOCK * 1000))
+        begin(client, topic)
         asked = network.requests.count(METADATA)
         value = b"x" if call == "send" else [b"x"]
-        sending = in_background(lambda: getattr(face, call)(topic, value, partition=3))
+        sending = in_background(lambda: getattr(client, call)(topic, value, partition=3))
         network.wait_for(METADATA, asked + 2)  # one answer says that there is no such partition
         admin.create_partitions({topic: 4})
-        assert face.exception(sending.result(PATIENCE)) is None
+        assert client.exception(sending.result(PATIENCE)) is None
 
 
 def test_waits_for_memory_are_served_in_order(make, cluster, topic, log):
     """Every other record needs all the memory; a smaller one that would fit does not go first."""
-    face = make(batch_size=1024, buffer_memory=2048, linger_ms=0, max_in_flight_requests_per_connection=1)
-    begin(face, topic)
+    client = make(batch_size=1024, buffer_memory=2048, linger_ms=0, max_in_flight_requests_per_connection=1)
+    begin(client, topic)
     sending = []
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:
-        accepted = [face.send(topic, b"%d" % number * 800, partition=0) for number in range(2)]
+        accepted = [client.send(topic, b"%d" % number * 800, partition=0) for number in range(2)]
         for number in range(2, 10):
             size = 800 if number % 2 else 1900
             sending.append(
-                in_background(lambda number=number, size=size: face.send(topic, b"%d" % number * size, partition=0))
+                in_background(lambda number=number, size=size: client.send(topic, b"%d" % number * size, partition=0))
             )
-            blocked(face, len(sending))
+            blocked(client, len(sending))
         held.release()
         accepted += [call.result(PATIENCE) for call in sending]
-    assert [face.exception(future) for future in accepted] == [None] * 10
+    assert [client.exception(future) for future in accepted] == [None] * 10
     assert [record.value[:1] for record in log()[0] if record.value != b"first"] == [b"%d" % n for n in range(10)]

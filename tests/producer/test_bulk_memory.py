@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 
 from tests.producer.background import blocked, in_background
-from tests.producer.faces import begin
+from tests.producer.producer_clients import begin
 from tests.waiting import PATIENCE, until
 
 ROWS = 100_000
@@ -33,21 +33,21 @@ def allocated():
     return sys.getallocatedblocks()
 
 
-def send_and_look(face, cluster, topic, values, keys):
+def send_and_look(client, cluster, topic, values, keys):
     """The future of the delivered column, the blocks more in the midst of the call, and the most bytes until then."""
     before = allocated()
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:
         tracemalloc.start()
         try:
-            sending = in_background(lambda: face.send_many(topic, values, keys))
-            blocked(face)  # it has read the columns, written some rows, and waits for memory
+            sending = in_background(lambda: client.send_many(topic, values, keys))
+            blocked(client)  # it has read the columns, written some rows, and waits for memory
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
         during = allocated() - before
         held.release()
         outcome = sending.result(PATIENCE)
-    assert face.exception(outcome) is None and outcome.delivered == len(values)
+    assert client.exception(outcome) is None and outcome.delivered == len(values)
     return outcome, during, peak
 
 
@@ -55,12 +55,12 @@ def send_and_look(face, cluster, topic, values, keys):
 @pytest.mark.parametrize("keyed", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("given", ["lists", "Arrow"])
 def test_a_column_costs_no_object_for_each_record(make, cluster, topic, given, keyed):
-    face = make(batch_size=8192, buffer_memory=BUFFER, linger_ms=0)
-    begin(face, topic)
+    client = make(batch_size=8192, buffer_memory=BUFFER, linger_ms=0)
+    begin(client, topic)
     values, keys = columns(given, keyed)
-    send_and_look(face, cluster, topic, values[:FEW], None if keys is None else keys[:FEW])
+    send_and_look(client, cluster, topic, values[:FEW], None if keys is None else keys[:FEW])
     before = allocated()
-    outcome, during, peak = send_and_look(face, cluster, topic, values, keys)
+    outcome, during, peak = send_and_look(client, cluster, topic, values, keys)
     assert during < BLOCKS and peak < BYTES, "while it runs"
     until(lambda: allocated() - before < BLOCKS, "something is kept for each record")
     assert len(outcome) == ROWS, "the future is still there"

@@ -25,7 +25,7 @@ def test_callbacks_run_in_order_of_completion_across_partitions(
 ) -> None:
     """One of two partitions, each with a connection of its own, is confirmed later than the other, in turn."""
     network.look_like_two_brokers(cluster.bootstrap_servers, lambda name, partition: partition == 1)
-    face = make()
+    client = make()
     seen: list[tuple[int, int]] = []
     wanted: list[tuple[int, int]] = []
 
@@ -38,24 +38,24 @@ def test_callbacks_run_in_order_of_completion_across_partitions(
         with cluster.faults.hold("Produce", topic=topic, partition=late, times=None) as held:
             for partition in (late, early):
                 for _ in offsets:
-                    face.send(topic, b"x", partition=partition, on_delivery=note)
+                    client.send(topic, b"x", partition=partition, on_delivery=note)
             held.wait()
             wanted += [(early, offset) for offset in offsets]
             wait_for(seen, len(wanted))
             held.release()
         wanted += [(late, offset) for offset in offsets]
-        face.flush(60)
+        client.flush(60)
         assert seen == wanted
 
 
 def test_all_outcomes_of_a_batch_are_known_in_its_first_callback(make: Any, topic: str) -> None:
-    face = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+    client = make(linger_ms=60_000, delivery_timeout_ms=120_000)
     known: list[bool] = []
     futures: list[Any] = []
     for _ in range(100):
         on_delivery = lambda _: known.append(all(future.done() for future in futures))  # noqa: E731
-        futures.append(face.send(topic, b"x", partition=0, on_delivery=on_delivery))
-    face.flush(60)
+        futures.append(client.send(topic, b"x", partition=0, on_delivery=on_delivery))
+    client.flush(60)
     assert known == [True] * 100
 
 
@@ -97,7 +97,7 @@ async def result_of(future: Any) -> Any:
 
 
 def test_task_started_by_a_callback_does_not_delay_the_loop(cluster: EmbeddedCluster, topic: str) -> None:
-    """Callbacks of the asynchronous face run on the loop, and what takes its time there is a task."""
+    """Callbacks of the asynchronous client run on the loop, and what takes its time there is a task."""
 
     async def scenario() -> None:
         seen: list[object] = []

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from pyclient import AsyncProducer, Producer, errors
-from tests.producer.faces import begin
+from tests.producer.producer_clients import begin
 from tests.producer.network import HOLD, PASS, PRODUCE
 from tests.producer.parts import is_closing
 from tests.producer.programs import run
@@ -94,28 +94,28 @@ def test_close_in_a_callback_leaves_the_work_to_the_close_in_progress(cluster, t
 
 
 def test_close_with_a_timeout_ends_in_time_despite_a_longer_close(make, topic, network):
-    face = make(**HELD)
-    begin(face, topic)
+    client = make(**HELD)
+    begin(client, topic)
     network.response = lambda api: HOLD if api == PRODUCE else PASS
-    future = face.send(topic, b"held", partition=0)
+    future = client.send(topic, b"held", partition=0)
     failed = []
 
     def close(timeout):
         try:
-            face.close(timeout)
+            client.close(timeout)
         except errors.DeliveryFailed as error:
             failed.append(error)
 
     patient = threading.Thread(target=close, args=(600,), daemon=True)
     patient.start()
-    until(lambda: face.health()["state"] == "closed")
+    until(lambda: client.health()["state"] == "closed")
     started = time.monotonic()
     close(0.2)
     assert time.monotonic() - started < PATIENCE
     assert future.done()
     patient.join(PATIENCE)
     assert not patient.is_alive()
-    assert isinstance(face.exception(future), errors.ClosedError)
+    assert isinstance(client.exception(future), errors.ClosedError)
     assert len(failed) == 1  # one of them tells
 
 

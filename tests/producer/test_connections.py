@@ -11,7 +11,8 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.cluster import client, node_connection
+from pyclient.cluster import client as cluster_client
+from pyclient.cluster import node_connection
 from pyclient.producer import sender, sender_thread
 from pyclient.producer.sender import OVERLOADED_RESPONSES
 from tests.producer.log import read_log
@@ -27,33 +28,33 @@ SMALL: dict[str, Any] = {"batch_size": 512, "buffer_memory": 65_536, "retry_back
 class Load:
     """Sends numbered rows to all or some partitions as fast as possible, and checks their logs."""
 
-    def __init__(self, face: Any, topic: str, partitions: int = PARTITIONS) -> None:
-        self.face, self.topic = face, topic
+    def __init__(self, client: Any, topic: str, partitions: int = PARTITIONS) -> None:
+        self.client, self.topic = client, topic
         self.sent: dict[int, list[bytes]] = {number: [] for number in range(partitions)}
         self.futures: list[Any] = []
         self.widest = 0
-        face.partitions_for(topic)
+        client.partitions_for(topic)
 
     def go_on(self, enough: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE
         while not enough():
-            assert time.monotonic() < deadline, f"{self.face.metrics()}"
+            assert time.monotonic() < deadline, f"{self.client.metrics()}"
             for partition, sent in self.sent.items():
                 rows = [b"%d of %d" % (len(sent) + row, partition) for row in range(ROWS)]
-                self.futures.append(self.face.send_many(self.topic, rows, partition=partition))
+                self.futures.append(self.client.send_many(self.topic, rows, partition=partition))
                 sent += rows
             self.widest = max(self.widest, self.used)
 
     @property
     def used(self) -> int:
         """Return the number of connections over which partitions are spread now."""
-        used: int = self.face.metrics()["connections_used"]
+        used: int = self.client.metrics()["connections_used"]
         return used
 
     def check(self, servers: str) -> None:
         """Assert that all records are delivered, once and in order."""
-        self.face.flush()
-        assert [error for future in self.futures if (error := self.face.exception(future)) is not None] == []
+        self.client.flush()
+        assert [error for future in self.futures if (error := self.client.exception(future)) is not None] == []
         self.check_log(servers)
 
     def found(self, servers: str) -> bool:
@@ -86,9 +87,9 @@ def test_under_load_partitions_are_spread_and_keep_their_order(
     load.go_on(lambda: len(load.futures) >= 100)
     load.check(cluster.bootstrap_servers)
     assert load.used == 0, "nothing is under way"
-    single = load.face.send(topic, b"%d of 0" % len(load.sent[0]), partition=0)
+    single = load.client.send(topic, b"%d of 0" % len(load.sent[0]), partition=0)
     load.sent[0].append(b"%d of 0" % len(load.sent[0]))
-    assert load.face.result(single).offset == len(load.sent[0]) - 1
+    assert load.client.result(single).offset == len(load.sent[0]) - 1
     load.check_log(cluster.bootstrap_servers)
 
 
@@ -97,8 +98,8 @@ def test_connections_are_at_most_the_configured_number(
 ) -> None:
     load = Load(make(max_connections_per_broker=2, **SMALL), topic)
     load.go_on(lambda: load.used == 2)
-    answered = load.face.metrics()["requests"]
-    load.go_on(lambda: load.face.metrics()["requests"] > answered + 2 * OVERLOADED_RESPONSES)
+    answered = load.client.metrics()["requests"]
+    load.go_on(lambda: load.client.metrics()["requests"] > answered + 2 * OVERLOADED_RESPONSES)
     assert load.widest == 2
     load.check(cluster.bootstrap_servers)
 
@@ -107,7 +108,7 @@ def test_one_partition_uses_only_the_first_connection(
     make: Any, cluster: EmbeddedCluster, topic: str, slowly: None
 ) -> None:
     load = Load(make(**SMALL), topic, partitions=1)
-    load.go_on(lambda: load.face.metrics()["requests"] > 3 * OVERLOADED_RESPONSES)
+    load.go_on(lambda: load.client.metrics()["requests"] > 3 * OVERLOADED_RESPONSES)
     assert load.widest == 1
     load.check(cluster.bootstrap_servers)
 
@@ -153,13 +154,13 @@ def test_refused_additional_connection_loses_no_record(make: Any, caplog: pytest
             load = Load(make(servers, **SMALL), "small")
             load.go_on(lambda: "max.connections.per.ip" in caplog.text)
             refused = caplog.text.count("max.connections.per.ip")
-            answered = load.face.metrics()["requests"]
-            load.go_on(lambda: load.face.metrics()["requests"] > answered + 3 * OVERLOADED_RESPONSES)
+            answered = load.client.metrics()["requests"]
+            load.go_on(lambda: load.client.metrics()["requests"] > answered + 3 * OVERLOADED_RESPONSES)
         assert load.widest == 2
         assert caplog.text.count("max.connections.per.ip") == refused, "it is not asked again and again"
-        assert load.face.health()["last_failures"] == {}, "the broker can be reached"
-        load.face.flush()
-        load.face.close()
+        assert load.client.health()["last_failures"] == {}, "the broker can be reached"
+        load.client.flush()
+        load.client.close()
         until(lambda: load.found(servers), "the broker does not see that the producer has gone")
 
 
@@ -170,8 +171,8 @@ def test_additional_connections_that_break_are_not_reopened_at_once(
     load.go_on(lambda: load.used == 2)
     first, before = network.taps[0], network.connects
     network.request = lambda api: CUT if api == PRODUCE and network.asking is not first else PASS
-    answered = load.face.metrics()["requests"]
-    load.go_on(lambda: load.face.metrics()["requests"] > answered + 5 * OVERLOADED_RESPONSES)
+    answered = load.client.metrics()["requests"]
+    load.go_on(lambda: load.client.metrics()["requests"] > answered + 5 * OVERLOADED_RESPONSES)
     assert network.connects <= before + 1, "one more, for there was only one further one yet"
     load.check(cluster.bootstrap_servers)
 
@@ -184,7 +185,7 @@ def test_unused_additional_connections_are_closed_soon(
     slowly: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client, "_IDLE_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_client, "_IDLE_CHECK_SECONDS", 0.01)
     load = Load(make(connections_max_idle_ms=-1, **SMALL), topic)
     load.go_on(lambda: load.used == 3)
     load.check(cluster.bootstrap_servers)

@@ -11,8 +11,8 @@ import pytest
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.fast_path import DEPTH
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
-from tests.producer.faces import SyncFace
 from tests.producer.parts import fast_path_of
+from tests.producer.producer_clients import SyncClient
 from tests.producer.proxy import ANSWER, REQUEST, Proxy, through_a_proxy
 from tests.producer.test_fast_path_in_a_producer import open_fast_path
 
@@ -38,13 +38,13 @@ def proxy(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield proxy
 
 
-def send_while_cut(face: Any, proxy: Proxy, topic: str, side: str, where: int | float, values: list[bytes]) -> int:
+def send_while_cut(client: Any, proxy: Proxy, topic: str, side: str, where: int | float, values: list[bytes]) -> int:
     """Send these; return how many were on the fast path before the connection ended."""
     with proxy.cutting(side, where):
-        futures = [face.send(topic, value, key=b"k", partition=0) for value in values]
-        fast_path = fast_path_of(face.producer) if face.name == "sync" else None
+        futures = [client.send(topic, value, key=b"k", partition=0) for value in values]
+        fast_path = fast_path_of(client.producer) if client.name == "sync" else None
         on_fast_path = 0 if fast_path is None else len(fast_path.records)
-    offsets = [face.result(future).offset for future in futures]
+    offsets = [client.result(future).offset for future in futures]
     assert offsets == list(range(offsets[0], offsets[0] + len(values)))
     return on_fast_path
 
@@ -56,12 +56,12 @@ def test_records_cut_by_a_connection_arrive_once_and_in_order(
     proxy: Proxy, make: Any, topic: str, log: Callable[[], Any], side: str, way: Way, resets: bool
 ) -> None:
     proxy.resets = resets
-    face = make(linger_ms=way.linger_ms, **OPTIONS)
+    client = make(linger_ms=way.linger_ms, **OPTIONS)
     sent: list[bytes] = []
     for where in PLACES:
-        face.result(face.send(topic, b"the connection is live", partition=0))
+        client.result(client.send(topic, b"the connection is live", partition=0))
         values = [b"%d" % (len(sent) + number) * (way.size // 3) for number in range(way.records)]
-        send_while_cut(face, proxy, topic, side, where, values)
+        send_while_cut(client, proxy, topic, side, where, values)
         sent += values
     assert [record.value for record in log()[0] if record.key == b"k"] == sent
 
@@ -74,12 +74,12 @@ def test_records_cut_on_the_fast_path_arrive_once_and_in_order(
     cluster: EmbeddedCluster, proxy: Proxy, topic: str, log: Callable[[], Any], side: str, count: int
 ) -> None:
     sent: list[bytes] = []
-    with closing(SyncFace(cluster.bootstrap_servers, linger_ms=0, **OPTIONS)) as face:
+    with closing(SyncClient(cluster.bootstrap_servers, linger_ms=0, **OPTIONS)) as client:
         for where in PLACES:
             on_fast_path = 0
             while on_fast_path < count:  # the sender may look around just then, and the record goes the usual way
-                open_fast_path(face.producer, topic)
+                open_fast_path(client.producer, topic)
                 values = [b"%d" % (len(sent) + number) for number in range(count)]
-                on_fast_path = send_while_cut(face, proxy, topic, side, where, values)
+                on_fast_path = send_while_cut(client, proxy, topic, side, where, values)
                 sent += values
     assert [record.value for record in log()[0] if record.key == b"k"] == sent

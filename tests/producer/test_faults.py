@@ -12,7 +12,7 @@ import pytest
 from pyclient import errors
 from pyclient.config import parse_address
 from tests.interpreter import FREE_THREADED
-from tests.producer.faces import begin
+from tests.producer.producer_clients import begin
 from tests.producer.log import read_log
 from tests.producer.network import CUT, DROP, HOLD, PASS, PRODUCE
 from tests.waiting import until
@@ -29,21 +29,21 @@ def once(verdict, api):
 @pytest.mark.parametrize("side", ["request", "response"])
 @pytest.mark.parametrize("verdict", [CUT, DROP])
 def test_a_loss_in_the_middle_keeps_order_without_gap_or_duplicate(make, topic, log, network, side, verdict):
-    face = make(batch_size=300, linger_ms=0, **QUICK | {"delivery_timeout_ms": 60_000})
-    face.result(face.send(topic, b"first", partition=0))
+    client = make(batch_size=300, linger_ms=0, **QUICK | {"delivery_timeout_ms": 60_000})
+    client.result(client.send(topic, b"first", partition=0))
     setattr(network, side, once(verdict, PRODUCE))
-    futures = [face.send(topic, b"%d" % number * 20, partition=0) for number in range(400)]
-    assert [face.result(future).offset for future in futures] == list(range(1, 401))
+    futures = [client.send(topic, b"%d" % number * 20, partition=0) for number in range(400)]
+    assert [client.result(future).offset for future in futures] == list(range(1, 401))
     assert [record.value for record in log()[0]] == [b"first"] + [b"%d" % number * 20 for number in range(400)]
 
 
 def test_every_future_fails_within_the_delivery_timeout_without_response(make, topic, network):
-    face = make(**QUICK)
-    begin(face, topic)
+    client = make(**QUICK)
+    begin(client, topic)
     network.request = lambda api: DROP if api == PRODUCE else PASS
     for _ in range(15):  # a busy machine may not even send some in that time
         started = time.monotonic()
-        found = [face.exception(future) for future in [face.send(topic, b"lost") for _ in range(10)]]
+        found = [client.exception(future) for future in [client.send(topic, b"lost") for _ in range(10)]]
         assert 0.9 <= time.monotonic() - started <= 20
         assert all(isinstance(error, errors.DeliveryTimeout) for error in found)
         assert all("delivery_timeout_ms=1000" in str(error) for error in found)
@@ -53,27 +53,27 @@ def test_every_future_fails_within_the_delivery_timeout_without_response(make, t
 
 
 def test_a_record_that_was_never_sent_is_certainly_not_written(make, topic, network):
-    face = make(**QUICK)
-    begin(face, topic)
+    client = make(**QUICK)
+    begin(client, topic)
     network.response = once(CUT, PRODUCE)
     network.request = lambda api: CUT
-    face.exception(face.send(topic, b"cuts the connection"))
-    error = face.exception(face.send(topic, b"has no connection"))
+    client.exception(client.send(topic, b"cuts the connection"))
+    error = client.exception(client.send(topic, b"has no connection"))
     assert isinstance(error, errors.DeliveryTimeout) and not error.maybe_persisted
 
 
 def test_a_lost_answer_leaves_the_outcome_unknown(make, topic, log, network):
-    face = make(acks=1, retries=0)
-    face.result(face.send(topic, b"first", partition=0))
+    client = make(acks=1, retries=0)
+    client.result(client.send(topic, b"first", partition=0))
     network.response = once(CUT, PRODUCE)
-    error = face.exception(face.send(topic, b"second", partition=0))
+    error = client.exception(client.send(topic, b"second", partition=0))
     assert isinstance(error, errors.ConnectionFailed) and error.maybe_persisted
     assert [record.value for record in log()[0]] == [b"first", b"second"]
 
 
 def test_a_buffer_is_not_reused_while_its_request_is_on_the_way(make, cluster, topic, log, network):
     """A request that outlives its records' delivery timeout must still carry their bytes (CVE-2026-35554)."""
-    face = make(
+    client = make(
         batch_size=1024,
         buffer_memory=3 * 1024,
         linger_ms=0,
@@ -81,8 +81,8 @@ def test_a_buffer_is_not_reused_while_its_request_is_on_the_way(make, cluster, t
         delivery_timeout_ms=1000,
     )
     other = f"{topic}-other"
-    begin(face, topic)
-    begin(face, other)
+    begin(client, topic)
+    begin(client, other)
     held = []
 
     def hold_the_first(api):
@@ -93,168 +93,168 @@ def test_a_buffer_is_not_reused_while_its_request_is_on_the_way(make, cluster, t
 
     network.request = hold_the_first
     # the first attempt is held by reference; its timeout ends the connection, so the bytes may never arrive anywhere
-    stalled = face.send(topic, b"A" * 500, partition=0)
-    written = [face.send(other, b"B%d" % number * 100, partition=0) for number in range(50)]
-    assert None in [face.exception(future) for future in written]  # the end of the connection may cost some their time
-    face.exception(stalled)
+    stalled = client.send(topic, b"A" * 500, partition=0)
+    written = [client.send(other, b"B%d" % number * 100, partition=0) for number in range(50)]
+    assert None in [client.exception(future) for future in written]  # the end of the connection may cost some their time
+    client.exception(stalled)
     network.release()
-    face.flush()
+    client.flush()
     assert {record.value for record in log()[0]} <= {b"first", b"A" * 500}
     others = {record.value for record in read_log(cluster.bootstrap_servers, other)[0]}
     assert others <= {b"first", *(b"B%d" % number * 100 for number in range(50))}
-    assert face.health()["buffer_bytes_used"] == 0
+    assert client.health()["buffer_bytes_used"] == 0
 
 
 def test_buffers_of_expired_records_come_back_when_their_requests_end(make, topic, network):
-    face = make(batch_size=1024, buffer_memory=4 * 1024, linger_ms=0, **QUICK | {"request_timeout_ms": 900})
-    begin(face, topic)
+    client = make(batch_size=1024, buffer_memory=4 * 1024, linger_ms=0, **QUICK | {"request_timeout_ms": 900})
+    begin(client, topic)
     network.response = lambda api: DROP if api == PRODUCE else PASS
-    futures = [face.send(topic, b"x" * 800, partition=0) for _ in range(4)]
+    futures = [client.send(topic, b"x" * 800, partition=0) for _ in range(4)]
     for future in futures:
-        assert isinstance(face.exception(future), errors.KafkaTimeout)
+        assert isinstance(client.exception(future), errors.KafkaTimeout)
     network.release()
-    begin(face, topic)
-    face.flush()
-    assert face.health()["buffer_bytes_used"] == 0
+    begin(client, topic)
+    client.flush()
+    assert client.health()["buffer_bytes_used"] == 0
 
 
 def test_full_buffer_blocks_send_and_then_raises(make, topic, network):
-    face = make(batch_size=1024, buffer_memory=2048, max_block_ms=200, linger_ms=0)
-    begin(face, topic)
+    client = make(batch_size=1024, buffer_memory=2048, max_block_ms=200, linger_ms=0)
+    begin(client, topic)
     network.response = lambda api: HOLD if api == PRODUCE else PASS
     accepted = []
     started = time.monotonic()
     with pytest.raises(errors.BufferExhausted, match=r"buffer_memory=2048.*max_block_ms=200") as caught:
         for _ in range(100):
-            accepted += [face.send(topic, b"x" * 800, partition=0)]
+            accepted += [client.send(topic, b"x" * 800, partition=0)]
     assert isinstance(caught.value, BufferError) and isinstance(caught.value, errors.KafkaTimeout)
     assert isinstance(caught.value, TimeoutError) and len(accepted) == 2
     assert time.monotonic() - started >= 0.2
     with pytest.raises(errors.BufferExhausted):  # a column of which nothing fits is refused like a record
-        face.send_many(topic, [b"y" * 800] * 3, partition=0)
+        client.send_many(topic, [b"y" * 800] * 3, partition=0)
     network.release()
-    first, second = (face.result(future).offset for future in accepted)
+    first, second = (client.result(future).offset for future in accepted)
     assert second == first + 1
 
 
 def test_blocked_send_continues_when_memory_is_free(make, topic, network):
-    face = make(batch_size=1024, buffer_memory=2048, linger_ms=0)
-    face.result(face.send(topic, b"first", partition=0))
+    client = make(batch_size=1024, buffer_memory=2048, linger_ms=0)
+    client.result(client.send(topic, b"first", partition=0))
     network.response = lambda api: HOLD if api == PRODUCE else PASS
-    futures = [face.send(topic, b"x" * 800, partition=0) for _ in range(2)]
+    futures = [client.send(topic, b"x" * 800, partition=0) for _ in range(2)]
     releaser = threading.Timer(0.1, network.release)
     releaser.start()
-    futures += [face.send(topic, b"x" * 800, partition=0) for _ in range(20)]
-    assert [face.result(future).offset for future in futures] == list(range(1, 23))
+    futures += [client.send(topic, b"x" * 800, partition=0) for _ in range(20)]
+    assert [client.result(future).offset for future in futures] == list(range(1, 23))
     releaser.join()
 
 
 def test_closing_wakes_a_send_that_waits_for_memory(make, topic, network):
-    face = make(batch_size=1024, buffer_memory=1024, linger_ms=0)
-    face.result(face.send(topic, b"first", partition=0))
+    client = make(batch_size=1024, buffer_memory=1024, linger_ms=0)
+    client.result(client.send(topic, b"first", partition=0))
     network.response = lambda api: HOLD if api == PRODUCE else PASS
-    accepted = face.send(topic, b"x" * 800, partition=0)
+    accepted = client.send(topic, b"x" * 800, partition=0)
     outcome = []
 
     def blocked():
         try:
-            face.send(topic, b"x" * 800, partition=0)
+            client.send(topic, b"x" * 800, partition=0)
         except errors.KafkaError as error:
             outcome.append(error)
 
     thread = threading.Thread(target=blocked)
     thread.start()
-    until(lambda: face.health()["sends_blocked"])
+    until(lambda: client.health()["sends_blocked"])
     with pytest.raises(errors.DeliveryFailed):
-        face.close(timeout=0.1)
+        client.close(timeout=0.1)
     thread.join(30)
     assert isinstance(outcome[0], errors.ClosedError)
-    assert isinstance(face.exception(accepted), errors.ClosedError)
+    assert isinstance(client.exception(accepted), errors.ClosedError)
 
 
 # -- flush, close and unobserved failures
 
 
 def test_flush_raises_for_records_that_failed_unobserved(make, topic, network):
-    face = make(**QUICK)
-    begin(face, topic)
+    client = make(**QUICK)
+    begin(client, topic)
     network.request = lambda api: DROP if api == PRODUCE else PASS
-    kept = [face.send(topic, b"x") for _ in range(3)]
-    assert isinstance(face.exception(kept[0]), errors.DeliveryTimeout)
+    kept = [client.send(topic, b"x") for _ in range(3)]
+    assert isinstance(client.exception(kept[0]), errors.DeliveryTimeout)
     with pytest.raises(errors.DeliveryFailed) as caught:
-        face.flush()
+        client.flush()
     assert caught.value.count == 2 and isinstance(caught.value.first_error, errors.DeliveryTimeout)
-    face.flush()
+    client.flush()
 
 
 def test_failure_with_an_unobserved_future_is_logged_and_raised(make, topic, network, caplog):
-    face = make(**QUICK)
-    begin(face, topic)
+    client = make(**QUICK)
+    begin(client, topic)
     network.request = lambda api: DROP if api == PRODUCE else PASS
     with caplog.at_level(logging.ERROR, logger="pyclient.producer"):
         for _ in range(5):
-            face.send(topic, b"x", partition=1)
+            client.send(topic, b"x", partition=1)
         with pytest.raises(errors.DeliveryFailed, match="5 records were not delivered"):
-            face.flush()
-        future = face.send(topic, b"x", partition=1)
+            client.flush()
+        future = client.send(topic, b"x", partition=1)
         del future
         until(lambda: caplog.records)
     assert f"1 record was not delivered to {topic}-1, and the result was not checked" in caplog.text
     with pytest.raises(errors.DeliveryFailed, match="1 record was not"):
-        face.close()
+        client.close()
 
 
 def test_flush_timeout_does_not_fail_the_records(make, topic, network):
-    face = make()
-    face.result(face.send(topic, b"first", partition=0))
+    client = make()
+    client.result(client.send(topic, b"first", partition=0))
     network.response = lambda api: HOLD if api == PRODUCE else PASS
-    future = face.send(topic, b"second", partition=0)
+    future = client.send(topic, b"second", partition=0)
     with pytest.raises(errors.KafkaTimeout, match=r"1 batch was not confirmed within 0\.2 s"):
-        face.flush(timeout=0.2)
+        client.flush(timeout=0.2)
     network.release()
-    assert face.result(future).offset == 1
+    assert client.result(future).offset == 1
 
 
 def test_close_delivers_everything_that_was_accepted(make, topic, log):
-    face = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+    client = make(linger_ms=60_000, delivery_timeout_ms=120_000)
     for number in range(20_000):
-        face.send(topic, b"%d" % number, partition=0)
-    face.close(timeout=None)
+        client.send(topic, b"%d" % number, partition=0)
+    client.close(timeout=None)
     assert [record.value for record in log()[0]] == [b"%d" % number for number in range(20_000)]
 
 
 def test_close_with_a_timeout_fails_the_remaining_records(make, topic, network):
-    face = make()
-    face.result(face.send(topic, b"first", partition=0))
+    client = make()
+    client.result(client.send(topic, b"first", partition=0))
     network.request = lambda api: DROP if api == PRODUCE else PASS
-    sent = face.send(topic, b"sent", partition=0)
+    sent = client.send(topic, b"sent", partition=0)
     network.wait_for(PRODUCE, 2)
     started = time.monotonic()
     with pytest.raises(errors.DeliveryFailed, match="1 record was not delivered"):
-        face.close(timeout=0.5)
+        client.close(timeout=0.5)
     assert time.monotonic() - started < 20
-    error = face.exception(sent)
+    error = client.exception(sent)
     assert isinstance(error, errors.ClosedError) and error.maybe_persisted
 
 
 @pytest.mark.parametrize("end", ["close", "purge"])
 def test_batches_failed_together_are_logged_in_one_line(make, topic, network, caplog, end):
-    face = make(batch_size=200, linger_ms=60_000, delivery_timeout_ms=200_000, max_in_flight_requests_per_connection=1)
-    face.send(topic, b"first", partition=0)
-    face.flush()
+    client = make(batch_size=200, linger_ms=60_000, delivery_timeout_ms=200_000, max_in_flight_requests_per_connection=1)
+    client.send(topic, b"first", partition=0)
+    client.flush()
     network.request = lambda api: DROP if api == PRODUCE else PASS
     seen = network.requests.count(PRODUCE)
     with caplog.at_level(logging.ERROR, logger="pyclient.producer"):
-        face.send_many(topic, [b"x" * 150] * 20, partition=0)
+        client.send_many(topic, [b"x" * 150] * 20, partition=0)
         network.wait_for(PRODUCE, seen + 1)
-        face.send_many(topic, [b"x" * 150] * 19, partition=1)
+        client.send_many(topic, [b"x" * 150] * 19, partition=1)
         if end == "close":
             with pytest.raises(errors.DeliveryFailed, match="39 records were not delivered"):
-                face.close(timeout=0)
+                client.close(timeout=0)
         else:
-            face.purge()
+            client.purge()
             with pytest.raises(errors.KafkaTimeout):  # one is on its way
-                face.flush(0)
+                client.flush(0)
 
         def numbers():
             return [int(line.split()[0]) for line in caplog.messages]
@@ -269,34 +269,34 @@ def test_batches_failed_together_are_logged_in_one_line(make, topic, network, ca
 
 
 def test_error_of_a_record_names_an_unreachable_broker(make, topic, network, cluster):
-    face = make(**QUICK)
-    begin(face, topic)
+    client = make(**QUICK)
+    begin(client, topic)
     network.ports[parse_address(cluster.bootstrap_servers)[1]] = 1  # where nothing listens
     network.request = lambda api: CUT
-    face.exception(face.send(topic, b"cuts the connection"))
-    error = face.exception(face.send(topic, b"has no connection"))
+    client.exception(client.send(topic, b"cuts the connection"))
+    error = client.exception(client.send(topic, b"has no connection"))
     assert isinstance(error, errors.DeliveryTimeout) and not error.maybe_persisted
     assert "it could not be sent to broker 1; last failures: " in str(error) and "connection refused" in str(error)
 
 
 def test_close_does_not_wait_for_a_cluster_that_is_down(make):
-    face = make("127.0.0.1:1", max_block_ms=100)
+    client = make("127.0.0.1:1", max_block_ms=100)
     with pytest.raises(errors.KafkaTimeout, match="topic 't' cannot be looked up, as no broker has answered yet"):
-        face.send("t", b"")
+        client.send("t", b"")
     started = time.monotonic()
-    face.close(timeout=2)
+    client.close(timeout=2)
     assert time.monotonic() - started < 20
 
 
 def test_purge_fails_only_unsent_records(make, topic, network):
-    face = make(linger_ms=60_000, delivery_timeout_ms=120_000)
-    waiting = face.send(topic, b"lingers", partition=0)
-    face.purge()
-    error = face.exception(waiting)
+    client = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+    waiting = client.send(topic, b"lingers", partition=0)
+    client.purge()
+    error = client.exception(waiting)
     assert isinstance(error, errors.ClosedError) and not error.maybe_persisted and "purged" in str(error)
-    after = face.send(topic, b"after", partition=0)
-    face.flush()
-    assert face.result(after).offset == 0
+    after = client.send(topic, b"after", partition=0)
+    client.flush()
+    assert client.result(after).offset == 0
 
 
 # -- callbacks
@@ -304,13 +304,13 @@ def test_purge_fails_only_unsent_records(make, topic, network):
 
 def test_callbacks_run_by_themselves_in_order_and_may_send(make, topic, log):
     """Each sends one record more, to another partition: from the callbacks' thread, or by a task of its loop."""
-    face = make()
+    client = make()
     seen, tasks, answered, done = [], [], [], threading.Event()
 
     def delivered(future):
         seen.append(future.result(0).offset)
-        sending = face.producer.send(topic, b"%d" % seen[-1], partition=1, on_delivery=delivered_again)
-        if face.name == "async":
+        sending = client.producer.send(topic, b"%d" % seen[-1], partition=1, on_delivery=delivered_again)
+        if client.name == "async":
             tasks.append(asyncio.ensure_future(sending))
 
     def delivered_again(future):
@@ -319,40 +319,40 @@ def test_callbacks_run_by_themselves_in_order_and_may_send(make, topic, log):
             done.set()
 
     for _ in range(100):
-        face.send(topic, b"x", partition=0, on_delivery=delivered)
+        client.send(topic, b"x", partition=0, on_delivery=delivered)
     assert done.wait(60)
     assert seen == answered == list(range(100))
     assert sorted(int(record.value) for record in log()[1]) == list(range(100))
 
 
 def test_flush_waits_for_callbacks(make, topic):
-    face = make()
+    client = make()
     seen = []
     slowly = 0.1  # seconds that the user's own work takes
-    future = face.send(topic, b"x", on_delivery=lambda future: (time.sleep(slowly), seen.append(future)))
-    face.flush()
-    assert len(seen) == 1 and seen[0].result(0) == face.result(future)
+    future = client.send(topic, b"x", on_delivery=lambda future: (time.sleep(slowly), seen.append(future)))
+    client.flush()
+    assert len(seen) == 1 and seen[0].result(0) == client.result(future)
 
 
 def test_callback_that_raises_is_logged_and_affects_no_other(make, topic, caplog):
-    face = make()
+    client = make()
     seen = []
-    face.send(topic, b"x", on_delivery=lambda future: 1 / 0)
-    face.send(topic, b"x", on_delivery=seen.append)
-    face.flush()
+    client.send(topic, b"x", on_delivery=lambda future: 1 / 0)
+    client.send(topic, b"x", on_delivery=seen.append)
+    client.flush()
     assert len(seen) == 1 and "ZeroDivisionError" in caplog.text
-    late = face.send(topic, b"x")
-    face.flush()
+    late = client.send(topic, b"x")
+    client.flush()
     late.add_done_callback(seen.append)
-    face.flush()
+    client.flush()
     assert len(seen) == 2
 
 
 def test_a_callback_gets_the_failure(make, topic, network):
-    face = make(**QUICK)
-    begin(face, topic)
+    client = make(**QUICK)
+    begin(client, topic)
     network.request = lambda api: DROP if api == PRODUCE else PASS
     seen = []
-    face.send(topic, b"x", on_delivery=lambda future: seen.append(future.exception(0)))
-    face.flush()
+    client.send(topic, b"x", on_delivery=lambda future: seen.append(future.exception(0)))
+    client.flush()
     assert isinstance(seen[0], errors.DeliveryTimeout)

@@ -19,24 +19,24 @@ LATER = {"linger_ms": 60_000, "delivery_timeout_ms": 200_000}
 
 @pytest.mark.parametrize("timeout", [0, 0.0])
 def test_flush_with_timeout_0_returns_if_nothing_is_pending(make: Any, topic: str, timeout: float) -> None:
-    face = make(**LATER)
-    face.flush(timeout)
-    future = face.send(topic, b"x", partition=0)
-    face.flush()
-    face.flush(timeout)
-    assert face.result(future).partition == 0
+    client = make(**LATER)
+    client.flush(timeout)
+    future = client.send(topic, b"x", partition=0)
+    client.flush()
+    client.flush(timeout)
+    assert client.result(future).partition == 0
 
 
 def test_flush_with_timeout_0_returns_if_all_callbacks_have_run(
     make: Any, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "_GRACE_SECONDS", PATIENCE)  # a busy machine may be slow to run an idle thread
-    face = make(**LATER)
+    client = make(**LATER)
     called: list[Any] = []
-    future = face.send(topic, b"x", partition=0, on_delivery=called.append)
-    face.flush()
+    future = client.send(topic, b"x", partition=0, on_delivery=called.append)
+    client.flush()
     for _ in range(10):
-        face.flush(0)
+        client.flush(0)
     assert called == [future]
 
 
@@ -58,21 +58,21 @@ def test_flush_with_timeout_0_raises_while_a_callback_runs(cluster: EmbeddedClus
 def test_flush_with_timeout_0_raises_and_still_sends_pending_records(
     make: Any, topic: str, network: FaultyNetwork
 ) -> None:
-    face = make(**LATER)
-    face.send(topic, b"first", partition=0)
-    face.flush()
+    client = make(**LATER)
+    client.send(topic, b"first", partition=0)
+    client.flush()
     network.response = lambda api: HOLD if api == PRODUCE else PASS
-    future = face.send(topic, b"x", partition=0)
+    future = client.send(topic, b"x", partition=0)
     with pytest.raises(errors.KafkaTimeout, match="1 batch was not confirmed within 0 s"):
-        face.flush(0)
+        client.flush(0)
     network.release()
-    assert face.result(future).offset == 1
+    assert client.result(future).offset == 1
 
 
 def test_flush_with_timeout_0_raises_unobserved_failures(make: Any, topic: str) -> None:
-    face = make(**LATER)
-    future = face.send(topic, b"x", partition=0)
-    face.purge()
+    client = make(**LATER)
+    future = client.send(topic, b"x", partition=0)
+    client.purge()
     with pytest.raises(errors.DeliveryFailed, match="1 record"):
-        face.flush(0)
-    assert isinstance(face.exception(future), errors.ClosedError)
+        client.flush(0)
+    assert isinstance(client.exception(future), errors.ClosedError)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from pyclient import ProducerInterceptor, ProducerRecord, errors, serialization
-from tests.producer.faces import begin
+from tests.producer.producer_clients import begin
 from tests.producer.network import DROP, PASS, PRODUCE
 from tests.producer.parts import core_of
 
@@ -36,9 +36,9 @@ def test_record_passes_all_interceptors_in_order_before_serialization(make, topi
     def doubled(record):
         return record.replace(value=record.value * 2, timestamp_ms=77)
 
-    face = make(interceptors=[tag(b"1"), doubled, tag(b"2"), watcher], value_serializer=serialization.string)
-    metadata = face.result(face.send(topic, "ab", key=b"k", headers={"a": b"0"}, partition=1))
-    face.flush()
+    client = make(interceptors=[tag(b"1"), doubled, tag(b"2"), watcher], value_serializer=serialization.string)
+    metadata = client.result(client.send(topic, "ab", key=b"k", headers={"a": b"0"}, partition=1))
+    client.flush()
     headers = (("a", b"0"), ("by", b"1"), ("by", b"2"))
     assert watcher.records == [ProducerRecord(topic, "abab", b"k", headers, 1, 77)]
     assert watcher.outcomes == [(metadata, None, headers)]
@@ -49,11 +49,11 @@ def test_record_passes_all_interceptors_in_order_before_serialization(make, topi
 
 def test_a_column_passes_record_by_record(make, topic, log):
     watcher = Watcher()
-    face = make(interceptors=[tag(b"x"), watcher], batch_size=500)
+    client = make(interceptors=[tag(b"x"), watcher], batch_size=500)
     values = [b"%d" % number * 10 for number in range(200)]
-    outcome = face.send_many(topic, values, headers=[{"n": value} for value in values], timestamps_ms=range(200))
-    metadata = face.result(outcome)
-    face.flush()
+    outcome = client.send_many(topic, values, headers=[{"n": value} for value in values], timestamps_ms=range(200))
+    metadata = client.result(outcome)
+    client.flush()
     assert [record.value for record in watcher.records] == values
     assert len(watcher.outcomes) == 200 and {one[0] for one in watcher.outcomes} == set(metadata)
     found = {record.timestamp_ms: record for records in log().values() for record in records}
@@ -66,10 +66,10 @@ def test_an_interceptor_may_send_records_elsewhere(make, topic, log):
     def by_size(record):
         return record.replace(topic=topic if len(record.value) > 1 else f"{topic}-short", partition=0)
 
-    face = make(interceptors=by_size)
-    outcome = face.send_many("nowhere", [b"aa", b"b", b"cc"])
-    face.result(outcome)
-    assert [one.topic for one in face.result(outcome)] == [topic, f"{topic}-short", topic]
+    client = make(interceptors=by_size)
+    outcome = client.send_many("nowhere", [b"aa", b"b", b"cc"])
+    client.result(outcome)
+    assert [one.topic for one in client.result(outcome)] == [topic, f"{topic}-short", topic]
     assert [record.value for record in log()[0]] == [b"aa", b"cc"]
 
 
@@ -82,9 +82,9 @@ def test_interceptor_exception_is_logged_and_the_record_is_sent(make, topic, log
             raise RuntimeError("after")
 
     watcher = Watcher()
-    face = make(interceptors=[tag(b"1"), wrong, Raises(), watcher])
-    face.result(face.send(topic, b"x", partition=0))
-    face.flush()
+    client = make(interceptors=[tag(b"1"), wrong, Raises(), watcher])
+    client.result(client.send(topic, b"x", partition=0))
+    client.flush()
     assert log()[0][0].headers == (("by", b"1"),) == watcher.records[0].headers
     assert len(watcher.outcomes) == 1
     assert "the record for" in caplog.text and "RuntimeError: after" in caplog.text
@@ -99,21 +99,21 @@ def test_producer_record_is_immutable():
 
 def test_interceptor_call_does_not_count_as_observing_a_failure(make, topic, network):
     watcher = Watcher()
-    face = make(interceptors=[watcher], request_timeout_ms=600, delivery_timeout_ms=1500)
-    begin(face, topic)
+    client = make(interceptors=[watcher], request_timeout_ms=600, delivery_timeout_ms=1500)
+    begin(client, topic)
     network.request = lambda api: DROP if api == PRODUCE else PASS
-    kept = face.send(topic, b"lost", partition=0, headers={"a": b"1"})
+    kept = client.send(topic, b"lost", partition=0, headers={"a": b"1"})
     with pytest.raises(errors.DeliveryFailed, match="1 record was not delivered"):
-        face.flush()
+        client.flush()
     metadata, error, headers = watcher.outcomes[-1]
     assert isinstance(error, errors.DeliveryTimeout) and error.maybe_persisted and headers == (("a", b"1"),)
     assert (metadata.topic, metadata.partition, metadata.offset) == (topic, 0, -1)
-    assert isinstance(face.exception(kept), errors.DeliveryTimeout)
+    assert isinstance(client.exception(kept), errors.DeliveryTimeout)
 
 
 def test_interceptor_is_called_for_a_record_that_send_refuses(make, topic):
     watcher = Watcher()
-    face = make(interceptors=[watcher], max_request_size=2000, max_block_ms=2000)
+    client = make(interceptors=[watcher], max_request_size=2000, max_block_ms=2000)
     for record, error in (
         ({"value": "text"}, errors.SerializationError),
         ({"value": b"x" * 3000}, errors.MessageTooLarge),
@@ -121,25 +121,25 @@ def test_interceptor_is_called_for_a_record_that_send_refuses(make, topic):
         ({"value": b"x", "timestamp_ms": -1}, errors.SerializationError),
     ):
         with pytest.raises(error):
-            face.send(topic, **record)
+            client.send(topic, **record)
         metadata, told, _ = watcher.outcomes[-1]
         assert type(told) is error and metadata.partition == record.get("partition", -1) and metadata.offset == -1
-    outcome = face.send_many(topic, [b"a", "b", b"c"], partition=0)
-    assert isinstance(face.exception(outcome), errors.DeliveryFailed)
-    face.flush()
+    outcome = client.send_many(topic, [b"a", "b", b"c"], partition=0)
+    assert isinstance(client.exception(outcome), errors.DeliveryFailed)
+    client.flush()
     assert list(outcome.failures) == [1] and outcome.offsets == [0, -1, 1]
     assert [error is None for _, error, _ in watcher.outcomes[-3:]].count(False) == 1
     with pytest.raises(errors.SerializationError):
-        face.send_many(topic, ["a", "b"])
+        client.send_many(topic, ["a", "b"])
     with pytest.raises(ValueError, match="columns of one length"):
-        face.send_many(topic, [b"a"], keys=[b"a", b"b"])
+        client.send_many(topic, [b"a"], keys=[b"a", b"b"])
 
 
 def test_rows_share_one_max_block_ms(make, topic, network):
-    face = make(interceptors=[tag(b"1")], batch_size=1024, buffer_memory=2048, max_block_ms=300, linger_ms=0)
-    begin(face, topic)
+    client = make(interceptors=[tag(b"1")], batch_size=1024, buffer_memory=2048, max_block_ms=300, linger_ms=0)
+    begin(client, topic)
     network.request = lambda api: DROP if api == PRODUCE else PASS
-    outcome = face.send_many(topic, [b"x" * 800] * 50, partition=0)
+    outcome = client.send_many(topic, [b"x" * 800] * 50, partition=0)
     assert outcome.failed == 48
     assert all(isinstance(error, errors.BufferExhausted) for error in outcome.failures.values())
 
@@ -151,9 +151,9 @@ def test_an_interceptor_sees_the_outcome_before_the_callback_of_the_record(make,
         def on_acknowledgement(self, metadata, error, headers):
             seen.append("interceptor")
 
-    face = make(interceptors=Watch())
-    face.send(topic, b"x", on_delivery=lambda future: seen.append("callback"))
-    face.flush()
+    client = make(interceptors=Watch())
+    client.send(topic, b"x", on_delivery=lambda future: seen.append("callback"))
+    client.flush()
     assert seen == ["interceptor", "callback"]
 
 
@@ -169,5 +169,5 @@ def test_interceptor_classes_option_is_refused_with_advice(make):
 
 
 def test_records_without_interceptors_take_the_fast_path(make):
-    plain, watched = (core_of(face.producer).config.plain for face in (make(), make(interceptors=[Watcher()])))
+    plain, watched = (core_of(client.producer).config.plain for client in (make(), make(interceptors=[Watcher()])))
     assert plain and not watched

@@ -11,16 +11,16 @@ def test_first_records_to_many_topics_need_few_metadata_requests(make, cluster, 
     names = [f"{topic}-{number}" for number in range(COUNT)]
     with Admin(cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(name, 1, 1) for name in names])
-    face = make()
+    client = make()
     with cluster.requests.start() as requests:
-        futures = [face.send(name, name.encode()) for name in names]
-        assert [face.result(future).offset for future in futures] == [0] * COUNT
+        futures = [client.send(name, name.encode()) for name in names]
+        assert [client.result(future).offset for future in futures] == [0] * COUNT
         assert len(requests.query("Metadata")) < COUNT / 4
-    assert set(names) <= face.core.cluster.topics
+    assert set(names) <= client.core.cluster.topics
 
 
 def test_topics_missing_in_the_list_of_all_topics_are_created(make, topic):
-    face = make()
+    client = make()
     names = [f"{topic}-{number}" for number in range(COUNT)]
-    futures = [face.send(name, name.encode()) for name in names]
-    assert [face.result(future).offset for future in futures] == [0] * COUNT
+    futures = [client.send(name, name.encode()) for name in names]
+    assert [client.result(future).offset for future in futures] == [0] * COUNT

@@ -9,7 +9,7 @@ import pytest
 
 from pyclient import AsyncProducer, errors
 from pyclient.producer.metrics import ProducerMetrics
-from tests.producer.faces import begin
+from tests.producer.producer_clients import begin
 from tests.waiting import PATIENCE, until
 
 RATES = ("records_per_second", "bytes_per_second", "records_per_batch", "bytes_per_batch")
@@ -30,90 +30,90 @@ def test_counts_rates_and_latencies_are_plain_numbers():
 
 
 def test_producer_counts_records_batches_and_requests(make, topic):
-    face = make()
+    client = make()
     for _ in range(10):
-        face.send(topic, b"0123456789", partition=0)
-    face.flush()
-    found = face.metrics()
+        client.send(topic, b"0123456789", partition=0)
+    client.flush()
+    found = client.metrics()
     assert (found["records_delivered"], found["records_failed"], found["buffer_bytes_used"]) == (10, 0, 0)
     assert found["requests"] >= found["batches_delivered"] >= 1 and found["requests_in_flight"] == 0
 
 
 def test_records_that_a_broker_refuses_are_counted_as_failed(make, cluster, topic):
-    face = make()
-    begin(face, topic)
-    before = face.metrics()["records_delivered"]
+    client = make()
+    begin(client, topic)
+    before = client.metrics()["records_delivered"]
     with cluster.faults.fail("Produce", errors.InvalidRecord, topic=topic):
-        outcome = face.send_many(topic, [b"refused"] * 7, partition=0)
-        assert isinstance(face.exception(outcome), errors.DeliveryFailed)
+        outcome = client.send_many(topic, [b"refused"] * 7, partition=0)
+        assert isinstance(client.exception(outcome), errors.DeliveryFailed)
     assert len(outcome.failures) == 7
-    begin(face, topic)
-    found = face.metrics()
+    begin(client, topic)
+    found = client.metrics()
     assert (found["records_failed"], found["records_delivered"]) == (7, before + 1)
 
 
 def test_aborted_records_are_counted_as_failed_in_any_state(make, cluster, topic):
-    face = make(linger_ms=0, max_in_flight_requests_per_connection=1)
-    begin(face, topic)
+    client = make(linger_ms=0, max_in_flight_requests_per_connection=1)
+    begin(client, topic)
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:
-        face.send_many(topic, [b"on their way"] * 3, partition=0)
+        client.send_many(topic, [b"on their way"] * 3, partition=0)
         held.wait()
-        face.send_many(topic, [b"waiting"] * 4, partition=0)
-        assert face.metrics()["records_failed"] == 0
+        client.send_many(topic, [b"waiting"] * 4, partition=0)
+        assert client.metrics()["records_failed"] == 0
         with pytest.raises(errors.DeliveryFailed, match="7 records were not delivered"):
-            face.close(0)
-    assert face.metrics()["records_failed"] == 7
+            client.close(0)
+    assert client.metrics()["records_failed"] == 7
 
 
 def test_split_batches_are_counted(make, cluster, topic):
-    face = make()
-    begin(face, topic)
-    assert face.metrics()["batches_split"] == 0
-    before = face.metrics()["batches_delivered"]
+    client = make()
+    begin(client, topic)
+    assert client.metrics()["batches_split"] == 0
+    before = client.metrics()["batches_delivered"]
     with cluster.faults.fail("Produce", errors.MessageTooLarge, topic=topic, times=2) as refused:
-        outcome = face.send_many(topic, [b"x"] * 8, partition=0)
-        assert face.exception(outcome) is None and refused.hits() == 2
-    found = face.metrics()
+        outcome = client.send_many(topic, [b"x"] * 8, partition=0)
+        assert client.exception(outcome) is None and refused.hits() == 2
+    found = client.metrics()
     assert (found["batches_split"], found["batches_delivered"] - before, found["records_failed"]) == (2, 3, 0)
 
 
 def test_requests_in_flight_are_counted_until_they_end(make, cluster, topic):
     """Two batches fill the buffer, one of them is in a request, and a third waits for memory."""
-    face = make(batch_size=1024, buffer_memory=2048, linger_ms=0, max_in_flight_requests_per_connection=1)
-    begin(face, topic)
+    client = make(batch_size=1024, buffer_memory=2048, linger_ms=0, max_in_flight_requests_per_connection=1)
+    begin(client, topic)
     names = ("requests_in_flight", "buffer_bytes_used", "sends_blocked", "batches_unconfirmed")
 
     def counts():
-        found = face.metrics()
+        found = client.metrics()
         assert found["buffer_bytes_total"] == 2048
         return tuple(found[name] for name in names)
 
     until(lambda: counts() == (0, 0, 0, 0), "something is under way after the first record")
     sent = []
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:
-        sent += [face.send(topic, b"x" * 800, partition=0)]
+        sent += [client.send(topic, b"x" * 800, partition=0)]
         held.wait()
         assert counts() == (1, 1024, 0, 1)
-        sent += [face.send(topic, b"x" * 800, partition=0)]
+        sent += [client.send(topic, b"x" * 800, partition=0)]
         assert counts() == (1, 2048, 0, 2)
-        blocked = threading.Thread(target=lambda: sent.append(face.send(topic, b"x" * 800, partition=0)))
+        blocked = threading.Thread(target=lambda: sent.append(client.send(topic, b"x" * 800, partition=0)))
         blocked.start()
         until(lambda: counts() == (1, 2048, 1, 2), "nothing waits for memory")
-        assert tuple(face.health()[name] for name in names) == (1, 2048, 1, 2)
+        assert tuple(client.health()[name] for name in names) == (1, 2048, 1, 2)
         held.release()
         blocked.join(PATIENCE)
-    assert [face.exception(future) for future in sent] == [None] * 3
-    face.flush()
+    assert [client.exception(future) for future in sent] == [None] * 3
+    client.flush()
     until(lambda: counts() == (0, 0, 0, 0), "something is left")
 
 
 def test_metrics_can_be_read_after_close(make, topic):
-    face = make()
-    face.send(topic, b"x")
-    face.close()
-    assert face.metrics()["records_delivered"] == 1 and face.health()["state"] == "closed"
-    face.close()
-    assert face.metrics()["batches_unconfirmed"] == 0 and face.health()["state"] == "closed"
+    client = make()
+    client.send(topic, b"x")
+    client.close()
+    assert client.metrics()["records_delivered"] == 1 and client.health()["state"] == "closed"
+    client.close()
+    assert client.metrics()["batches_unconfirmed"] == 0 and client.health()["state"] == "closed"
 
 
 def test_numbers_are_json_whatever_was_counted():
@@ -137,18 +137,20 @@ def is_json(found):
 
 @pytest.mark.parametrize("way", ["one by one", "together", "columns"])
 def test_metrics_and_health_are_plain_and_consistent(make, topic, way):
-    face = make(linger_ms=0 if way == "one by one" else 5)
-    assert is_json(face.metrics()) and is_json(face.health())
+    client = make(linger_ms=0 if way == "one by one" else 5)
+    assert is_json(client.metrics()) and is_json(client.health())
     for _ in range(20):
         if way == "columns":
-            face.result(face.send_many(topic, [b"0123456789"] * 5, partition=0))
+            client.result(client.send_many(topic, [b"0123456789"] * 5, partition=0))
         else:
-            sent = [face.send(topic, b"0123456789", partition=0) for _ in range(1 if way == "one by one" else 5)]
-            assert all(face.exception(future) is None for future in sent)
+            sent = [client.send(topic, b"0123456789", partition=0) for _ in range(1 if way == "one by one" else 5)]
+            assert all(client.exception(future) is None for future in sent)
     records = 20 if way == "one by one" else 100
-    until(lambda: face.metrics()["records_delivered"] == records, "not all records are counted")
-    found = face.metrics()
-    assert {type(number) for number in numbers_in(found)} == {int, float} and is_json(found) and is_json(face.health())
+    until(lambda: client.metrics()["records_delivered"] == records, "not all records are counted")
+    found = client.metrics()
+    assert (
+        {type(number) for number in numbers_in(found)} == {int, float} and is_json(found) and is_json(client.health())
+    )
     assert all(type(found[name]) is float and found[name] > 0 for name in RATES)
     batches, latency = found["batches_delivered"], found["latency_ms"]
     assert 20 <= batches <= records and found["requests"] >= 20
@@ -167,9 +169,9 @@ def test_metrics_and_health_are_plain_and_consistent(make, topic, way):
 def test_metrics_and_health_are_json_in_every_state(make, cluster):
     new = AsyncProducer(cluster.bootstrap_servers)
     assert is_json(new.metrics()) and is_json(new.health())
-    face = make("127.0.0.1:1")
-    until(lambda: face.health()["last_failures"], "nothing is told of the broker that is not there")
-    assert is_json(face.health()) and is_json(face.metrics())
-    face.close()
-    assert is_json(face.health()) and is_json(face.metrics())
-    assert face.metrics()["records_per_batch"] == face.metrics()["latency_ms"]["p99"] == 0
+    client = make("127.0.0.1:1")
+    until(lambda: client.health()["last_failures"], "nothing is told of the broker that is not there")
+    assert is_json(client.health()) and is_json(client.metrics())
+    client.close()
+    assert is_json(client.health()) and is_json(client.metrics())
+    assert client.metrics()["records_per_batch"] == client.metrics()["latency_ms"]["p99"] == 0

@@ -12,20 +12,20 @@ from pyclient.records import partition_for_key
 
 
 def test_keys_choose_the_partition_of_every_kafka_client(make, topic, log):
-    face = make()
+    client = make()
     keys = [b"key-%d" % number for number in range(100)]
     for key in keys:
-        face.send(topic, key, key=key)
-    face.flush()
+        client.send(topic, key, key=key)
+    client.flush()
     placed = {record.key: partition for partition, records in log().items() for record in records}
     assert placed == {key: partition_for_key(key, 3) for key in keys}
 
 
 def test_keyless_records_stay_together_and_reach_every_partition(make, topic, log):
-    face = make(batch_size=1000)
+    client = make(batch_size=1000)
     for number in range(3000):
-        face.send(topic, b"%06d" % number)
-    face.flush()
+        client.send(topic, b"%06d" % number)
+    client.flush()
     records = log()
     assert sum(map(len, records.values())) == 3000
     assert min(map(len, records.values())) > 300
@@ -36,24 +36,24 @@ def test_keyless_records_stay_together_and_reach_every_partition(make, topic, lo
 @pytest.mark.parametrize("linger_ms", [0, 60_000])
 def test_keyless_records_may_move_to_a_partition_with_a_full_batch(make, topic, log, linger_ms):
     """Others have begun it, with keys or the partition's number; it is closed, and the record begins the next one."""
-    face, rng = make(batch_size=1000, linger_ms=linger_ms), random.Random(5)
+    client, rng = make(batch_size=1000, linger_ms=linger_ms), random.Random(5)
     for number in range(400):
         value = b"%06d" % number + bytes(rng.randrange(100, 700))
-        face.send(topic, value, **rng.choice([{}, {"key": b"%d" % number}, {"partition": rng.randrange(3)}]))
-    face.flush()
+        client.send(topic, value, **rng.choice([{}, {"key": b"%d" % number}, {"partition": rng.randrange(3)}]))
+    client.flush()
     placed = [[record.value[:6] for record in records] for records in log().values()]
     assert sorted(itertools.chain(*placed)) == [b"%06d" % number for number in range(400)]
     assert all(values == sorted(values) for values in placed)
 
 
 def test_keys_may_be_ignored(make, topic, log):
-    face = make(partitioner_ignore_keys=True, linger_ms=50, batch_size=1000)  # a hundred batches, each anywhere
+    client = make(partitioner_ignore_keys=True, linger_ms=50, batch_size=1000)  # a hundred batches, each anywhere
     for _ in range(50):
-        face.send(topic, b"", key=b"always the same")
-    face.flush()
+        client.send(topic, b"", key=b"always the same")
+    client.flush()
     for _ in range(3000):
-        face.send(topic, b"0123456789", key=b"always the same")
-    face.flush()
+        client.send(topic, b"0123456789", key=b"always the same")
+    client.flush()
     assert sum(bool(records) for records in log().values()) > 1
 
 
@@ -64,10 +64,10 @@ def test_custom_partitioner_chooses_the_partition(make, topic, log):
         asked.append((name, key, count))
         return len(key) % count
 
-    face = make(partitioner=partitioner)
+    client = make(partitioner=partitioner)
     for key in (b"", b"a", b"bb", b"ccc"):
-        face.send(topic, b"", key=key)
-    face.flush()
+        client.send(topic, b"", key=key)
+    client.flush()
     assert {p: [r.key for r in records] for p, records in log().items()} == {0: [b"", b"ccc"], 1: [b"a"], 2: [b"bb"]}
     assert asked[0] == (topic, b"", 3)
 
@@ -85,14 +85,14 @@ def test_a_partitioner_that_raises_is_named_with_what_it_raised(make, topic, log
     def mine(name, key, count):
         raise ZeroDivisionError("oh")
 
-    face = make(partitioner=mine)
+    client = make(partitioner=mine)
     with pytest.raises(errors.PartitionerError, match=rf"mine.* failed for topic '{topic}': ZeroDivision") as caught:
-        face.send(topic, b"")
+        client.send(topic, b"")
     assert isinstance(caught.value, ValueError) and isinstance(caught.value.__cause__, ZeroDivisionError)
     with pytest.raises(errors.PartitionerError, match=r"mine.* failed for topic"):
-        face.send_many(topic, [b"a", b"b"])
-    face.send(topic, b"x", partition=1)  # nobody is asked
-    face.flush()
+        client.send_many(topic, [b"a", b"b"])
+    client.send(topic, b"x", partition=1)  # nobody is asked
+    client.flush()
     assert [record.value for record in log()[1]] == [b"x"]
 
 
@@ -101,8 +101,8 @@ def test_a_partitioner_may_choose_with_any_kind_of_whole_number(make, topic):
         def __index__(self):
             return 2
 
-    face = make(partitioner=lambda name, key, count: Number())
-    assert face.result(face.send(topic, b"")).partition == 2
+    client = make(partitioner=lambda name, key, count: Number())
+    assert client.result(client.send(topic, b"")).partition == 2
 
 
 def test_a_partition_may_be_any_kind_of_whole_number(make, topic):
@@ -110,33 +110,33 @@ def test_a_partition_may_be_any_kind_of_whole_number(make, topic):
         def __index__(self):
             return 2
 
-    face = make()
+    client = make()
     for _ in range(2):  # in a new batch, and in one that is open
-        assert face.result(face.send(topic, b"x", partition=Number())).partition == 2
+        assert client.result(client.send(topic, b"x", partition=Number())).partition == 2
     for wrong in ("0", 1.0, -1, True, 2**31, 2**70):
         with pytest.raises(ValueError, match="a partition is a number from 0"):
-            face.send(topic, b"x", partition=wrong)
+            client.send(topic, b"x", partition=wrong)
 
 
 def test_invalid_partition_of_a_topic_in_use_opens_no_batch(make, topic):
-    face = make(linger_ms=0, max_block_ms=2000)
-    face.result(face.send(topic, b"first", partition=2))
+    client = make(linger_ms=0, max_block_ms=2000)
+    client.result(client.send(topic, b"first", partition=2))
     for wrong in (-1, True, "2", 2.0):
         with pytest.raises(ValueError, match="a partition is a number from 0"):
-            face.result(face.send(topic, b"x", partition=wrong))
+            client.result(client.send(topic, b"x", partition=wrong))
     with pytest.raises(errors.UnknownTopicOrPartition):
-        face.result(face.send(topic, b"x", partition=3))
-    assert face.result(face.send(topic, b"second", partition=2)).offset == 1
+        client.result(client.send(topic, b"x", partition=3))
+    assert client.result(client.send(topic, b"second", partition=2)).offset == 1
 
 
 def test_unknown_partition_is_refused(make, topic):
-    face = make(max_block_ms=2000)
+    client = make(max_block_ms=2000)
     with pytest.raises(errors.UnknownTopicOrPartition, match=rf"no partition 3 in topic '{topic}': it has 3"):
-        face.send(topic, b"", partition=3)
+        client.send(topic, b"", partition=3)
     for wrong in (-1, "0", 1.0, True):
         with pytest.raises((ValueError, errors.SerializationError), match=r"partition|written"):
-            face.send(topic, b"", partition=wrong)
-    assert face.result(face.send(topic, b"", partition=2)).partition == 2
+            client.send(topic, b"", partition=wrong)
+    assert client.result(client.send(topic, b"", partition=2)).partition == 2
 
 
 def test_partitions_for_returns_the_numbers(make, topic):

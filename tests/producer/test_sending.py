@@ -15,9 +15,9 @@ from tests.patience import retry_until_error
 
 
 def test_record_arrives_whole_and_its_future_has_its_offset(make, topic, log):
-    face = make()
-    future = face.send(topic, b"value", key=b"key", headers={"trace": b"1", "none": None}, timestamp_ms=1234)
-    metadata = face.result(future)
+    client = make()
+    future = client.send(topic, b"value", key=b"key", headers={"trace": b"1", "none": None}, timestamp_ms=1234)
+    metadata = client.result(future)
     (record,) = log()[metadata.partition]
     assert (record.key, record.value, record.headers) == (b"key", b"value", (("trace", b"1"), ("none", None)))
     assert (metadata.topic, metadata.offset, metadata.timestamp_ms) == (topic, 0, 1234)
@@ -26,55 +26,55 @@ def test_record_arrives_whole_and_its_future_has_its_offset(make, topic, log):
 
 
 def test_a_record_without_anything_is_a_record(make, topic, log):
-    face = make()
+    client = make()
     before = int(time.time() * 1000)
-    metadata = face.result(face.send(topic, partition=2))
+    metadata = client.result(client.send(topic, partition=2))
     (record,) = log()[2]
     assert (record.key, record.value, record.headers) == (None, None, ())
     assert before <= metadata.timestamp_ms == record.timestamp_ms
 
 
 def test_records_that_each_open_a_batch_are_sent_at_once_at_any_size(make, topic, log):
-    face = make(batch_size=300, linger_ms=0)
+    client = make(batch_size=300, linger_ms=0)
     sizes = [0, 1, 200, 230, 231, 300, 5_000, 10]
     for number, size in enumerate(sizes):
-        assert face.result(face.send(topic, b"x" * size, partition=1)).offset == number
+        assert client.result(client.send(topic, b"x" * size, partition=1)).offset == number
     assert [len(record.value) for record in log()[1]] == sizes
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_compression_arrives(make, topic, log, codec):
-    face = make(compression_type=codec, linger_ms=20)
+    client = make(compression_type=codec, linger_ms=20)
     values = [b"%d " % number * 20 for number in range(500)]
     for value in values:
-        face.send(topic, value, partition=0)
-    face.flush()
+        client.send(topic, value, partition=0)
+    client.flush()
     assert [record.value for record in log()[0]] == values
 
 
 @pytest.mark.parametrize("acks", ["all", 1, 0])
 def test_each_kind_of_acks_delivers(make, topic, log, acks):
-    face = make(acks=acks)
-    futures = [face.send(topic, b"%d" % number, partition=1) for number in range(200)]
-    offsets = [face.result(future).offset for future in futures]
+    client = make(acks=acks)
+    futures = [client.send(topic, b"%d" % number, partition=1) for number in range(200)]
+    offsets = [client.result(future).offset for future in futures]
     assert offsets == ([-1] * 200 if acks == 0 else list(range(200)))
-    face.result(make().send(topic, b"end", partition=1))
+    client.result(make().send(topic, b"end", partition=1))
     assert [record.value for record in log()[1]] == [b"%d" % number for number in range(200)] + [b"end"]
 
 
 @pytest.mark.parametrize("option", ["key_serializer", "value_serializer"])
 def test_serializer_that_returns_no_bytes_is_named(make, topic, option):
-    face = make(**{option: lambda data: "a str"})
+    client = make(**{option: lambda data: "a str"})
     with pytest.raises(errors.SerializationError, match=f"{option} gave str for topic '{topic}': it has to give bytes"):
-        face.send(topic, b"v", key=b"k")
+        client.send(topic, b"v", key=b"k")
 
 
 def test_serializers_make_bytes_and_leave_none_alone(make, topic, log):
-    face = make(key_serializer=serialization.string, value_serializer=lambda value: json.dumps(value).encode())
-    face.send(topic, {"a": 1}, key="ключ", partition=0)
-    face.send(topic, None, key="gone", partition=0)
-    outcome = face.send_many(topic, [1, None], keys=["a", "b"], partition=0)
-    assert face.result(outcome)[1].offset == 3
+    client = make(key_serializer=serialization.string, value_serializer=lambda value: json.dumps(value).encode())
+    client.send(topic, {"a": 1}, key="ключ", partition=0)
+    client.send(topic, None, key="gone", partition=0)
+    outcome = client.send_many(topic, [1, None], keys=["a", "b"], partition=0)
+    assert client.result(outcome)[1].offset == 3
     assert [(r.key.decode(), r.value) for r in log()[0]] == [
         ("ключ", b'{"a": 1}'),
         ("gone", None),
@@ -84,12 +84,12 @@ def test_serializers_make_bytes_and_leave_none_alone(make, topic, log):
 
 
 def test_a_batch_size_of_nothing_sends_every_record_alone(make, topic):
-    face = make(batch_size=0, linger_ms=1000)
-    futures = [face.send(topic, b"", partition=0) for _ in range(5)]
-    outcome = face.send_many(topic, [b""] * 5, partition=0)
-    face.flush()
+    client = make(batch_size=0, linger_ms=1000)
+    futures = [client.send(topic, b"", partition=0) for _ in range(5)]
+    outcome = client.send_many(topic, [b""] * 5, partition=0)
+    client.flush()
     batches = {id(future.batch) for future in [*futures, *(outcome[number] for number in range(5))]}
-    assert len(batches) == 10 and face.result(outcome)[4].offset == 9
+    assert len(batches) == 10 and client.result(outcome)[4].offset == 9
 
 
 # -- bad input
@@ -115,108 +115,108 @@ def test_a_topic_name_that_kafka_refuses_is_refused_at_once(make, name):
 )
 @pytest.mark.parametrize("warm", [True, False], ids=["open batch", "no batch"])
 def test_record_that_is_not_bytes_is_refused_and_no_other_lost(make, topic, log, record, text, warm):
-    face = make(linger_ms=10_000, delivery_timeout_ms=60_000)
-    before = [face.send(topic, b"before", partition=0)] if warm else []
+    client = make(linger_ms=10_000, delivery_timeout_ms=60_000)
+    before = [client.send(topic, b"before", partition=0)] if warm else []
     with pytest.raises(errors.SerializationError) as caught:
-        face.send(topic, partition=0, **record)
+        client.send(topic, partition=0, **record)
     assert text.format(topic=topic) in str(caught.value)
-    after = face.send(topic, b"after", partition=0)
-    face.flush()
-    assert [face.result(future).offset for future in [*before, after]] == list(range(len(before) + 1))
+    after = client.send(topic, b"after", partition=0)
+    client.flush()
+    assert [client.result(future).offset for future in [*before, after]] == list(range(len(before) + 1))
 
 
 def test_a_serializer_that_fails_is_named(make, topic):
-    face = make(value_serializer=lambda value: value.missing)
+    client = make(value_serializer=lambda value: value.missing)
     with pytest.raises(errors.SerializationError, match=f"value_serializer failed for topic '{topic}'.*missing"):
-        face.send(topic, b"")
+        client.send(topic, b"")
 
 
 def test_a_record_above_max_request_size_is_refused_at_send(make, topic):
-    face = make(max_request_size=10_000)
+    client = make(max_request_size=10_000)
     with pytest.raises(errors.MessageTooLarge, match="max_request_size=10000"):
-        face.send(topic, b"x" * 10_000)
+        client.send(topic, b"x" * 10_000)
     with pytest.raises(errors.MessageTooLarge, match="buffer_memory=2000"):
         make(buffer_memory=2000).send(topic, b"x" * 2_000)
-    assert face.result(face.send(topic, b"x" * 9_000)).offset == 0
+    assert client.result(client.send(topic, b"x" * 9_000)).offset == 0
 
 
 def test_an_unknown_topic_is_a_timeout_after_max_block_ms(make, cluster, topic, network):
     network.response = lambda api: "drop" if api == 3 else "pass"
-    face = make(max_block_ms=200)
+    client = make(max_block_ms=200)
     with pytest.raises(errors.KafkaTimeout, match=f"topic '{topic}' cannot be looked up"):
-        face.send(topic, b"")
+        client.send(topic, b"")
 
 
 def test_metadata_is_requested_only_for_topics_in_use(make, topic):
-    face = make(max_block_ms=2000)
-    face.result(face.send(topic, b""))
-    assert face.core.cluster.topics == {topic}
+    client = make(max_block_ms=2000)
+    client.result(client.send(topic, b""))
+    assert client.core.cluster.topics == {topic}
     with pytest.raises(errors.UnknownTopicOrPartition):
-        face.send(f"{topic}-other", b"", partition=99)
-    assert face.core.cluster.topics == {topic}
-    face.core.accumulator.topics[topic].last_used = -10_000
-    face.core.loop.idle_check_at = 0
-    face.core.loop.wake()
-    face.result(face.send(f"{topic}-new", b""))
-    assert face.core.cluster.topics == {f"{topic}-new"}
-    assert face.result(face.send(topic, b"")).topic == topic
+        client.send(f"{topic}-other", b"", partition=99)
+    assert client.core.cluster.topics == {topic}
+    client.core.accumulator.topics[topic].last_used = -10_000
+    client.core.loop.idle_check_at = 0
+    client.core.loop.wake()
+    client.result(client.send(f"{topic}-new", b""))
+    assert client.core.cluster.topics == {f"{topic}-new"}
+    assert client.result(client.send(topic, b"")).topic == topic
 
 
 def test_forgotten_topic_takes_records_like_its_first_ones(make, topic, log):
     """Its numbers are forgotten with it: restarted under the same epoch, they would be taken for duplicates."""
-    face = make(linger_ms=0)
+    client = make(linger_ms=0)
     for number in range(3):
-        assert face.result(face.send(topic, b"%d" % number, partition=0)).offset == number
-        face.core.accumulator.topics[topic].last_used = -10_000
-        face.core.loop.idle_check_at = 0
-        face.result(face.send(f"{topic}-new", b""))
-        assert topic not in face.core.accumulator.topics
+        assert client.result(client.send(topic, b"%d" % number, partition=0)).offset == number
+        client.core.accumulator.topics[topic].last_used = -10_000
+        client.core.loop.idle_check_at = 0
+        client.result(client.send(f"{topic}-new", b""))
+        assert topic not in client.core.accumulator.topics
     assert [record.value for record in log()[0]] == [b"0", b"1", b"2"]
 
 
 def test_an_unreachable_cluster_is_named_in_the_error(make):
-    face = make("127.0.0.1:1", max_block_ms=300)
-    retry_until_error(lambda: face.send("t", b""), r"127\.0\.0\.1:1.*connection refused")
+    client = make("127.0.0.1:1", max_block_ms=300)
+    retry_until_error(lambda: client.send("t", b""), r"127\.0\.0\.1:1.*connection refused")
 
 
 def test_closed_producer_raises_at_once(make, topic):
-    face = make(max_block_ms=60_000)
-    face.result(face.send(topic, b""))
-    face.close()
+    client = make(max_block_ms=60_000)
+    client.result(client.send(topic, b""))
+    client.close()
     for use in (
-        lambda: face.send(topic, b""),
-        lambda: face.send("another", b""),
-        lambda: face.send_many(topic, [b""]),
-        lambda: face.partitions_for(topic),
-        face.flush,
+        lambda: client.send(topic, b""),
+        lambda: client.send("another", b""),
+        lambda: client.send_many(topic, [b""]),
+        lambda: client.partitions_for(topic),
+        client.flush,
     ):
         with pytest.raises(errors.ClosedError, match="producer is closed"):
             use()
-    face.close()
+    client.close()
 
 
 @pytest.mark.parametrize("linger_ms", [0, 20])
 def test_headers_may_be_any_iterable_and_none_is_lost_when_a_batch_begins(make, topic, log, linger_ms):
-    face = make(batch_size=200, linger_ms=linger_ms)
+    client = make(batch_size=200, linger_ms=linger_ms)
     for _ in range(50):
-        face.send(topic, b"x", headers=((name, b"1") for name in ("a", "b")), partition=0)
-    face.flush()
+        client.send(topic, b"x", headers=((name, b"1") for name in ("a", "b")), partition=0)
+    client.flush()
     assert [record.headers for record in log()[0]] == [(("a", b"1"), ("b", b"1"))] * 50
     with pytest.raises(errors.SerializationError, match=r"headers are a mapping or \(name, value\) pairs, not 5"):
-        face.send(topic, b"x", headers=5)
+        client.send(topic, b"x", headers=5)
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "1", 2**63, 2**70])
 @pytest.mark.parametrize("warm", [False, True])
 def test_invalid_timestamp_is_named_in_new_and_open_batches(make, topic, wrong, warm):
-    face = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+    client = make(linger_ms=60_000, delivery_timeout_ms=120_000)
     if warm:
-        face.send(topic, b"before", partition=0)
+        client.send(topic, b"before", partition=0)
     with pytest.raises(
         errors.SerializationError, match=f"a timestamp is a whole number of milliseconds .*, not {wrong!r}"
     ):
-        face.send(topic, b"x", partition=0, timestamp_ms=wrong)
-    face.purge()
+        client.send(topic, b"x", partition=0, timestamp_ms=wrong)
+    client.purge()
 
 
 @pytest.mark.parametrize("use", [copy.copy, copy.deepcopy, pickle.dumps])

@@ -23,11 +23,11 @@ def rows(log):
 
 def test_pandas_frame_is_refused_with_advice(make, topic, log):
     pandas = pytest.importorskip("pandas")
-    face, frame = make(), pandas.DataFrame({"value": [b"a", b"b"]})
+    client, frame = make(), pandas.DataFrame({"value": [b"a", b"b"]})
     with pytest.raises(TypeError, match=r"values is a DataFrame: give one of its columns, or all as a pyarrow\.Table"):
-        face.send_many(topic, frame)
-    face.result(face.send_many(topic, frame["value"], partition=0))
-    face.result(face.send_many(topic, pa.Table.from_pandas(frame), partition=0))
+        client.send_many(topic, frame)
+    client.result(client.send_many(topic, frame["value"], partition=0))
+    client.result(client.send_many(topic, pa.Table.from_pandas(frame), partition=0))
     assert [record.value for record in log()[0]] == [b"a", b"b"] * 2
 
 
@@ -54,9 +54,9 @@ def test_table_with_all_columns_is_written_unchanged(make, topic, log, kind):
     if kind != "record batch":
         step = 299 if kind == "table" else 50
         sent = pa.Table.from_batches([sent.slice(start, step) for start in range(0, 299, step)])
-    face = make(batch_size=1000)
-    outcome = face.send_many(topic, sent)
-    face.result(outcome)
+    client = make(batch_size=1000)
+    outcome = client.send_many(topic, sent)
+    client.result(outcome)
     assert outcome.partitions == [n * n % 3 for n in range(1, 300)]
     expected = {0: [], 1: [], 2: []}
     for n in range(1, 300):
@@ -69,11 +69,11 @@ def test_table_with_all_columns_is_written_unchanged(make, topic, log, kind):
 
 @pytest.mark.parametrize("options", [{}, {"interceptors": [type("Quiet", (), {"on_send": lambda self, r: r})()]}])
 def test_consumers_arrow_table_can_be_sent(make, cluster, topic, log, options):
-    face = make(batch_size=500)
+    client = make(batch_size=500)
     for number in range(100):
         headers = {"trace": b"%d" % number} if number % 2 else None
-        face.send(topic, b"%d" % number, key=b"%d" % (number % 9), headers=headers, timestamp_ms=5000 + number)
-    face.flush()
+        client.send(topic, b"%d" % number, key=b"%d" % (number % 9), headers=headers, timestamp_ms=5000 + number)
+    client.flush()
     with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         parts, count = [], 0
         while count < 100:
@@ -95,35 +95,35 @@ def test_consumers_arrow_table_can_be_sent(make, cluster, topic, log, options):
 
 
 def test_table_without_partition_column_uses_keys_and_arguments(make, topic, log):
-    face = make()
+    client = make()
     table = pa.table({"value": [b"%d" % n for n in range(50)], "key": [b"%d" % n for n in range(50)]})
-    outcome = face.send_many(topic, table, timestamps_ms=range(50), headers=[{"n": b"x"}] * 50)
-    face.result(outcome)
+    outcome = client.send_many(topic, table, timestamps_ms=range(50), headers=[{"n": b"x"}] * 50)
+    client.result(outcome)
     assert outcome.partitions == [partition_for_key(b"%d" % n, 3) for n in range(50)]
-    face.result(face.send_many(topic, table.drop_columns(["key"]), keys=[b"k"] * 50, partition=2, timestamps_ms=9))
+    client.result(client.send_many(topic, table.drop_columns(["key"]), keys=[b"k"] * 50, partition=2, timestamps_ms=9))
     assert rows(log)[2][-50:] == [(9, b"k", b"%d" % n, []) for n in range(50)]
 
 
 def test_tables_go_through_serializers(make, topic, log):
-    face = make(value_serializer=lambda value: b"%d" % (value + 1))
+    client = make(value_serializer=lambda value: b"%d" % (value + 1))
     table = pa.table({"value": [1, 2], "partition": [1, 1], "timestamp": pa.array([7, 8]), "headers": pa.nulls(2)})
-    face.result(face.send_many(topic, table))
+    client.result(client.send_many(topic, table))
     assert rows(log)[1] == [(7, None, b"2", []), (8, None, b"3", [])]
 
 
 def test_timestamps_of_other_units_are_truncated_and_nulls_are_now(make, topic, log):
-    face = make()
+    client = make()
     moment = datetime.datetime(2020, 1, 1, 0, 0, 0, 1999, tzinfo=datetime.UTC)
     column = pa.array([moment, None], pa.timestamp("us", "UTC"))
-    face.result(face.send_many(topic, pa.table({"value": [b"a", b"b"], "timestamp": column}), partition=0))
+    client.result(client.send_many(topic, pa.table({"value": [b"a", b"b"], "timestamp": column}), partition=0))
     first, second = rows(log)[0]
     assert first[0] == 1577836800001 and second[0] > first[0]
 
 
 def test_an_empty_table_is_delivered_at_once(make, topic):
-    face = make()
+    client = make()
     empty = pa.table({name: pa.array([], kind) for name, kind in [("value", pa.binary()), ("partition", pa.int32())]})
-    assert len(face.result(face.send_many(topic, empty))) == 0
+    assert len(client.result(client.send_many(topic, empty))) == 0
 
 
 @pytest.mark.parametrize(
@@ -165,15 +165,15 @@ def test_a_table_with_a_column_twice_is_refused(make, topic):
     ],
 )
 def test_a_column_that_cannot_be_read_is_named(make, topic, columns, says, interceptors):
-    face = make(interceptors=list(interceptors)) if interceptors else make()
+    client = make(interceptors=list(interceptors)) if interceptors else make()
     with pytest.raises(errors.SerializationError, match=says.format(topic)):
-        face.send_many(topic, pa.table({"value": [b""], **columns}))
+        client.send_many(topic, pa.table({"value": [b""], **columns}))
 
 
 @pytest.mark.parametrize("table", [False, True])
 def test_arrow_values_and_keys_that_are_no_bytes_are_a_serialization_error(make, topic, table):
-    face = make()
+    client = make()
     with pytest.raises(errors.SerializationError, match=f"the value column for topic '{topic}' .* not int64"):
-        face.send_many(topic, pa.table({"value": [1]}) if table else pa.array([1]))
+        client.send_many(topic, pa.table({"value": [1]}) if table else pa.array([1]))
     with pytest.raises(errors.SerializationError, match=f"the key column for topic '{topic}' .* not double"):
-        face.send_many(topic, pa.array([b""]), pa.array([1.5]))
+        client.send_many(topic, pa.array([b""]), pa.array([1.5]))

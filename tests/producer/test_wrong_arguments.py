@@ -21,11 +21,11 @@ NO_SECONDS = pytest.mark.parametrize(
 @NO_SECONDS
 @pytest.mark.parametrize("call", ["flush", "close"])
 def test_non_numeric_timeout_is_refused_and_the_producer_works(make, topic, call, timeout):
-    face = make()
+    client = make()
     with pytest.raises(TypeError, match=r"timeout=.* takes seconds, as a number"):
-        getattr(face, call)(timeout)
-    assert not face.producer.closed
-    assert face.result(face.send(topic, b"x", partition=0)).offset == 0
+        getattr(client, call)(timeout)
+    assert not client.producer.closed
+    assert client.result(client.send(topic, b"x", partition=0)).offset == 0
 
 
 NEGATIVE = pytest.mark.parametrize("timeout", [math.nan, -1, -0.5, -math.inf])
@@ -34,17 +34,17 @@ NEGATIVE = pytest.mark.parametrize("timeout", [math.nan, -1, -0.5, -math.inf])
 @NEGATIVE
 @pytest.mark.parametrize("call", ["flush", "close"])
 def test_negative_or_nan_timeout_is_refused(make, call, timeout):
-    face = make()
+    client = make()
     with pytest.raises(ValueError, match=f"timeout={timeout!r} is not possible: it takes seconds from 0"):
-        getattr(face, call)(timeout)
-    assert not face.producer.closed
+        getattr(client, call)(timeout)
+    assert not client.producer.closed
 
 
 @NEGATIVE
 def test_future_refuses_an_invalid_timeout_before_and_after_its_outcome(make, topic, network, timeout):
     network.response = lambda api: HOLD if api == PRODUCE else PASS
-    face = make(linger_ms=0, retries=0)
-    future, column = face.send(topic, b"x", partition=0), face.send_many(topic, [b"y"], partition=0)
+    client = make(linger_ms=0, retries=0)
+    future, column = client.send(topic, b"x", partition=0), client.send_many(topic, [b"y"], partition=0)
 
     def refused():
         for wait in (future.result, future.exception, column.result, column.exception):
@@ -53,16 +53,16 @@ def test_future_refuses_an_invalid_timeout_before_and_after_its_outcome(make, to
 
     refused()
     network.release()
-    face.result(future)
-    face.result(column)
+    client.result(future)
+    client.result(column)
     refused()
 
 
 @NO_SECONDS
 def test_future_names_a_non_numeric_timeout(make, topic, network, timeout):
     network.response = lambda api: HOLD if api == PRODUCE else PASS
-    face = make(linger_ms=0)
-    future, column = face.send(topic, b"x", partition=0), face.send_many(topic, [b"y"], partition=0)
+    client = make(linger_ms=0)
+    future, column = client.send(topic, b"x", partition=0), client.send_many(topic, [b"y"], partition=0)
     for wait in (future.result, future.exception, column.result, column.exception):
         with pytest.raises(TypeError, match=r"timeout=.* takes seconds, as a number"):
             wait(timeout)
@@ -71,25 +71,25 @@ def test_future_names_a_non_numeric_timeout(make, topic, network, timeout):
         with pytest.raises(errors.KafkaTimeout):
             wait(0)
     network.release()
-    face.result(future)
-    face.result(column)
+    client.result(future)
+    client.result(column)
 
 
 @pytest.mark.parametrize("callback", [5, "print", object()], ids=["number", "text", "object"])
 def test_non_callable_callback_is_refused_before_the_record_is_accepted(make, topic, callback):
-    face = make(linger_ms=60_000)
+    client = make(linger_ms=60_000)
     with pytest.raises(TypeError, match=r"on_delivery=.* takes a function"):
-        face.send(topic, b"x", partition=0, on_delivery=callback)
-    first = face.send(topic, b"first", partition=0)
+        client.send(topic, b"x", partition=0, on_delivery=callback)
+    first = client.send(topic, b"first", partition=0)
     with pytest.raises(TypeError, match=r"on_delivery=.* takes a function"):
-        face.send(topic, b"x", partition=0, on_delivery=callback)  # where there is an open batch
-    column = face.send_many(topic, [b"second"], partition=0)
+        client.send(topic, b"x", partition=0, on_delivery=callback)  # where there is an open batch
+    column = client.send_many(topic, [b"second"], partition=0)
     for future in (first, column):
         with pytest.raises(TypeError, match=r"callback=.* takes a function"):
             future.add_done_callback(callback)
-    face.flush()
-    assert face.result(first).offset == 0
-    assert face.result(column)[0].offset == 1
+    client.flush()
+    assert client.result(first).offset == 0
+    assert client.result(column)[0].offset == 1
     with pytest.raises(TypeError, match=r"callback=.* takes a function"):
         first.add_done_callback(callback)
 
@@ -98,10 +98,10 @@ def test_coroutine_callback_is_logged(make, topic, caplog):
     async def never(future: Any) -> None:
         raise AssertionError("it is never awaited")
 
-    face = make()
-    face.result(face.send(topic, b"x", partition=0, on_delivery=never))
-    face.flush()
-    face.close()
+    client = make()
+    client.result(client.send(topic, b"x", partition=0, on_delivery=never))
+    client.flush()
+    client.close()
     assert any("is a coroutine function and was not run" in message for message in caplog.messages)
 
 
@@ -115,8 +115,8 @@ def test_coroutine_interceptor_is_refused(make):
 
 
 def test_closed_is_true_once_no_records_are_accepted(make, cluster):
-    face = make()
-    assert not face.producer.closed
-    face.close()
-    assert face.producer.closed
+    client = make()
+    assert not client.producer.closed
+    client.close()
+    assert client.producer.closed
     assert not AsyncProducer(cluster.bootstrap_servers).closed

@@ -11,9 +11,9 @@ import pytest
 
 from pyclient import AsyncProducer, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.producer.faces import begin
 from tests.producer.log import read_log
 from tests.producer.network import CUT, DROP, HOLD, PASS, PRODUCE
+from tests.producer.producer_clients import begin
 
 NOT_LEADER = errors.NotLeaderOrFollower.code
 
@@ -34,12 +34,12 @@ def test_pooled_buffer_is_not_reused_while_its_request_is_in_flight(make, cluste
     value in A and B carries its own topic's CRC, and the pool is full again."""
     a, b = f"{topic}-a", f"{topic}-b"
     network.look_like_two_brokers(cluster.bootstrap_servers, lambda name, _: name == b)
-    face = make(
+    client = make(
         batch_size=700, buffer_memory=4 * 700, linger_ms=0, retry_backoff_ms=2000, retry_backoff_max_ms=2000,
         request_timeout_ms=3000, delivery_timeout_ms=3000,
     )  # fmt: skip
     for name in (a, b):
-        begin(face, name, value=checked(name, 0))
+        begin(client, name, value=checked(name, 0))
     refused = []
 
     def refuse_once(request):  # so that the second attempt is under way when the time is over, for long enough
@@ -51,18 +51,18 @@ def test_pooled_buffer_is_not_reused_while_its_request_is_in_flight(make, cluste
 
     held = threading.Event()
     network.refuse = refuse_once
-    stalled = face.send(a, checked(a, 1), partition=0)
+    stalled = client.send(a, checked(a, 1), partition=0)
     assert held.wait(60)
-    error = face.exception(stalled)
+    error = client.exception(stalled)
     assert isinstance(error, errors.DeliveryTimeout) and error.maybe_persisted
-    assert face.health()["buffer_bytes_used"] == 700, "the buffer of the request that is under way is not free"
-    written = [face.send(b, checked(b, number), partition=0) for number in range(1, 40)]
+    assert client.health()["buffer_bytes_used"] == 700, "the buffer of the request that is under way is not free"
+    written = [client.send(b, checked(b, number), partition=0) for number in range(1, 40)]
     network.release()
-    assert [face.exception(future) for future in written] == [None] * 39
-    after = face.send(a, checked(a, 2), partition=0)
-    assert face.exception(after) is None
-    face.flush()
-    assert face.health()["buffer_bytes_used"] == 0
+    assert [client.exception(future) for future in written] == [None] * 39
+    after = client.send(a, checked(a, 2), partition=0)
+    assert client.exception(after) is None
+    client.flush()
+    assert client.health()["buffer_bytes_used"] == 0
     for name, count in ((a, 3), (b, 40)):
         values = [record.value for record in read_log(cluster.bootstrap_servers, name)[0]]
         assert all(has_valid_crc(value, name) for value in values)
@@ -98,17 +98,17 @@ def test_close_ends_in_time_while_the_cluster_is_down(make, topic):
     took = []
     for _ in range(15):  # a busy machine may delay one
         with EmbeddedCluster() as own:
-            face = make(own.bootstrap_servers, request_timeout_ms=20_000)
-            face.result(face.send(topic, b"first"))
-        futures = [face.send(topic, b"%d" % number, partition=0) for number in range(100)]
+            client = make(own.bootstrap_servers, request_timeout_ms=20_000)
+            client.result(client.send(topic, b"first"))
+        futures = [client.send(topic, b"%d" % number, partition=0) for number in range(100)]
         started = time.monotonic()
         with pytest.raises(errors.DeliveryFailed, match="100 records were not delivered"):
-            face.close(timeout=2)
+            client.close(timeout=2)
         took.append(time.monotonic() - started)
         for future in futures:
-            assert future.done() and isinstance(face.exception(future, 0.1), errors.ClosedError)
+            assert future.done() and isinstance(client.exception(future, 0.1), errors.ClosedError)
         with pytest.raises(errors.ClosedError, match="producer is closed"):
-            face.send(topic, b"late")
+            client.send(topic, b"late")
         if took[-1] <= 2.5:
             break
     assert 1.99 <= min(took) <= 2.5, took
@@ -120,8 +120,8 @@ def test_close_ends_in_time_while_the_cluster_is_down(make, topic):
 @pytest.mark.parametrize("fault", ["requests vanish", "answers vanish", "nobody listens"])
 def test_the_delivery_timeout_bounds_every_record(make, topic, fault, network):
     """Guarantee 5: without responses, each future fails in [T, T + 1 s], and its callback is called once."""
-    face = make(request_timeout_ms=300, delivery_timeout_ms=500, linger_ms=5, batch_size=0, retry_backoff_ms=20)
-    begin(face, topic)
+    client = make(request_timeout_ms=300, delivery_timeout_ms=500, linger_ms=5, batch_size=0, retry_backoff_ms=20)
+    begin(client, topic)
     if fault == "requests vanish":
         network.request = lambda api: DROP if api == PRODUCE else PASS
     elif fault == "answers vanish":
@@ -129,14 +129,14 @@ def test_the_delivery_timeout_bounds_every_record(make, topic, fault, network):
     else:
         network.request = lambda api: CUT
     for _ in range(15):  # a busy machine may delay single ones
-        waited = send_unanswered(face, topic)
+        waited = send_unanswered(client, topic)
         assert min(waited) >= 0.49
         if max(waited) <= 1.5:
             break
     assert max(waited) <= 1.5
 
 
-def send_unanswered(face, topic):
+def send_unanswered(client, topic):
     """Return the seconds from `send` to its callback for each of 60 records."""
     waited, calls = {}, []
     for number in range(60):
@@ -147,9 +147,9 @@ def send_unanswered(face, topic):
             waited[number] = time.monotonic() - sent
             assert isinstance(future.exception(0), errors.DeliveryTimeout)
 
-        face.send(topic, b"%d" % number, partition=number % 2, on_delivery=ended)
+        client.send(topic, b"%d" % number, partition=number % 2, on_delivery=ended)
         time.sleep(0.01)  # records of every age
-    face.flush()
+    client.flush()
     assert sorted(calls) == list(range(60)), "each callback is called once"
     return list(waited.values())
 
@@ -177,8 +177,8 @@ def test_maybe_persisted_of_an_error_is_true_if_the_outcome_is_unknown(
 ):
     """Guarantee 6: `maybe_persisted` and `retriable` of the error; a lost reply leaves the outcome unknown."""
     within = {"request_timeout_ms": 500, "delivery_timeout_ms": 1500} if case == "the request cannot be sent" else {}
-    face = make(acks=1, retries=0, linger_ms=0, **within)
-    begin(face, topic)
+    client = make(acks=1, retries=0, linger_ms=0, **within)
+    begin(client, topic)
     if case == "the answer is lost":
         network.response = lambda api: CUT if api == PRODUCE else PASS
     elif case == "the broker refuses before it writes":
@@ -187,8 +187,8 @@ def test_maybe_persisted_of_an_error_is_true_if_the_outcome_is_unknown(
         network.refuse = lambda request: errors.NotEnoughReplicasAfterAppend.code
     else:
         network.request = lambda api: CUT
-        face.exception(face.send(topic, b"cuts the connection", partition=1))
-    error = face.exception(face.send(topic, b"second", partition=0))
+        client.exception(client.send(topic, b"cuts the connection", partition=1))
+    error = client.exception(client.send(topic, b"second", partition=0))
     assert (error.maybe_persisted, error.retriable) == (maybe_persisted, retriable), error
     if not maybe_persisted:
         network.release()

@@ -28,14 +28,14 @@ def test_callback_exceptions_of_any_type_are_logged(cluster, topic, caplog, erro
 
 def test_a_record_that_cannot_be_serialized_does_not_stop_the_next(make, topic, log):
     """Guarantee 23: the call raises, and the producer continues."""
-    face = make(value_serializer=lambda value: value.encode())
+    client = make(value_serializer=lambda value: value.encode())
     sent = []
     for value in ("a", 5, "b", None, b"c", "d"):
         try:
-            sent.append(face.send(topic, value, partition=0))
+            sent.append(client.send(topic, value, partition=0))
         except errors.SerializationError as error:
             assert "value_serializer failed" in str(error)
-    face.flush()
+    client.flush()
     assert [record.value for record in log()[0]] == [b"a", b"b", None, b"d"] and len(sent) == 4
 
 

@@ -79,36 +79,36 @@ ASYNC = """
 """
 
 
-def grown(cluster, topic, face, way, codec):
+def grown(cluster, topic, client, way, codec):
     """Send all records in a separate process; return its peak growth in bytes, without the list of held futures."""
     arguments = (cluster.bootstrap_servers, topic, way, codec, str(BUFFER), str(RECORDS))
-    grown, held, delivered = json.loads(programs.run(PROGRAM + face, *arguments))
+    grown, held, delivered = json.loads(programs.run(PROGRAM + client, *arguments))
     assert delivered == RECORDS + 1
     assert held == (RECORDS if way == "held" else 0)
     return grown
 
 
-FACES = pytest.mark.parametrize(
-    ("face", "codec"),
+CLIENTS = pytest.mark.parametrize(
+    ("client", "codec"),
     [(SYNC, "none"), pytest.param(SYNC, "lz4", marks=pytest.mark.slow), (ASYNC, "none")],
     ids=["sync-none", "sync-lz4", "async-none"],
 )
 
 
 @pytest.mark.compiled
-@FACES
-def test_memory_is_bounded_by_the_buffer_and_80_bytes_per_future(cluster, topic, face, codec):
+@CLIENTS
+def test_memory_is_bounded_by_the_buffer_and_80_bytes_per_future(cluster, topic, client, codec):
     """Guarantee 7: `buffer_memory` and 32 MB, and 80 bytes for each record whose future is held.
 
     The latter is measured against a program that holds none: within the slack, some bytes more would not be seen.
     """
-    dropped = grown(cluster, topic, face, "dropped", codec)
+    dropped = grown(cluster, topic, client, "dropped", codec)
     assert dropped <= BUFFER + SLACK
-    assert grown(cluster, topic, face, "held", codec) - dropped <= HELD * RECORDS
+    assert grown(cluster, topic, client, "held", codec) - dropped <= HELD * RECORDS
 
 
 @pytest.mark.compiled
-@FACES
-def test_memory_of_send_many_is_bounded_by_the_buffer(cluster, topic, face, codec):
+@CLIENTS
+def test_memory_of_send_many_is_bounded_by_the_buffer(cluster, topic, client, codec):
     """Guarantee 7, for `send_many`."""
-    assert grown(cluster, topic, face, "columns", codec) <= BUFFER + SLACK
+    assert grown(cluster, topic, client, "columns", codec) <= BUFFER + SLACK

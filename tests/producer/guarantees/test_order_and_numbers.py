@@ -33,8 +33,8 @@ def second_of(verdict, otherwise):
 )
 def test_log_keeps_the_call_order_when_the_second_of_five_batches_fails(make, topic, log, network, fault):
     """Guarantee 3: with idempotence and five requests in flight, log order is call order, without gap or duplicate."""
-    face = make(batch_size=0, linger_ms=0, **SLOW)
-    face.result(face.send(topic, b"first", partition=0))
+    client = make(batch_size=0, linger_ms=0, **SLOW)
+    client.result(client.send(topic, b"first", partition=0))
     count, seen = 0, []
 
     def refuse(request):
@@ -59,31 +59,31 @@ def test_log_keeps_the_call_order_when_the_second_of_five_batches_fails(make, to
         network.response = second_of(CUT, PASS)
     else:
         network.request = second_of(DROP, PASS)
-    futures = [face.send(topic, b"%d" % number * 40, partition=0) for number in range(200)]
-    assert [face.result(future).offset for future in futures] == list(range(1, 201))
+    futures = [client.send(topic, b"%d" % number * 40, partition=0) for number in range(200)]
+    assert [client.result(future).offset for future in futures] == list(range(1, 201))
     assert [record.value for record in log()[0]] == [b"first"] + [b"%d" % number * 40 for number in range(200)]
-    assert face.metrics()["batches_retried"] >= 1
+    assert client.metrics()["batches_retried"] >= 1
 
 
 @pytest.mark.parametrize("sequence", [0, 2**31 - 3])
 def test_exhausted_sequences_and_epochs_are_followed_by_a_new_producer_id(make, topic, log, network, sequence):
     """Guarantee 8: from sequence 2^31-3 and epoch 32766; each refused record needs a new epoch, and behind 32767 there
     is none, so a new producer id comes."""
-    face = make(linger_ms=0, batch_size=0)
-    face.partitions_for(topic)
+    client = make(linger_ms=0, batch_size=0)
+    client.partitions_for(topic)
     network.wait_for(22)
 
     def is_known():
-        face.send(f"{topic}-other", b"")
-        face.flush()
-        return face.core.sender.producer_ids.known
+        client.send(f"{topic}-other", b"")
+        client.flush()
+        return client.core.sender.producer_ids.known
 
     until(is_known)
-    identity = face.core.sender.producer_ids
+    identity = client.core.sender.producer_ids
     first_id = identity.producer_id
-    with face.core.lock:
+    with client.core.lock:
         identity.epoch = 32_766
-        numbers = face.core.topics[topic].queues[0].sequence
+        numbers = client.core.topics[topic].queues[0].sequence
         assert numbers.prepare(0, identity, [])
         numbers.next = sequence
     sent, seen = [], []
@@ -99,11 +99,11 @@ def test_exhausted_sequences_and_epochs_are_followed_by_a_new_producer_id(make, 
     refusing = False
     network.refuse = watch
     for _ in range(3):
-        futures = [face.send(topic, b"%d" % (len(sent) + number), partition=0) for number in range(6)]
-        assert [face.result(future).offset for future in futures] == list(range(len(sent), len(sent) + 6))
+        futures = [client.send(topic, b"%d" % (len(sent) + number), partition=0) for number in range(6)]
+        assert [client.result(future).offset for future in futures] == list(range(len(sent), len(sent) + 6))
         sent += [b"%d" % (len(sent) + number) for number in range(6)]
         refusing = True
-        assert isinstance(face.exception(face.send(topic, b"refused", partition=0)), errors.InvalidRecord)
+        assert isinstance(client.exception(client.send(topic, b"refused", partition=0)), errors.InvalidRecord)
         refusing = False
     assert [record.value for record in log()[0]] == sent
     expected = [(first_id, 32_766, (sequence + number) & (2**31 - 1)) for number in range(7)]
@@ -116,10 +116,10 @@ def test_exhausted_sequences_and_epochs_are_followed_by_a_new_producer_id(make, 
 @pytest.mark.parametrize("code", [errors.UnknownProducerId.code, errors.OutOfOrderSequenceNumber.code])
 def test_broker_that_forgot_the_producer_gets_a_new_epoch_without_error(make, topic, log, network, code):
     """KIP-360: batches in flight are refused and restart under the next epoch, each record once and in order."""
-    face = make(batch_size=0, linger_ms=0, **SLOW)
+    client = make(batch_size=0, linger_ms=0, **SLOW)
     for number in range(3):
-        face.result(face.send(topic, b"%d" % number, partition=0))
-    sequence = face.core.topics[topic].queues[0].sequence
+        client.result(client.send(topic, b"%d" % number, partition=0))
+    sequence = client.core.topics[topic].queues[0].sequence
     before, refused = sequence.epoch, []
 
     def forgotten(request):
@@ -128,8 +128,8 @@ def test_broker_that_forgot_the_producer_gets_a_new_epoch_without_error(make, to
         return code if header.producer_epoch == before else 0
 
     network.refuse = forgotten
-    futures = [face.send(topic, b"%d" % number, partition=0) for number in range(3, 50)]
-    assert [face.result(future).offset for future in futures] == list(range(3, 50))
+    futures = [client.send(topic, b"%d" % number, partition=0) for number in range(3, 50)]
+    assert [client.result(future).offset for future in futures] == list(range(3, 50))
     assert [record.value for record in log()[0]] == [b"%d" % number for number in range(50)]
     assert sequence.epoch == before + 1
     assert (before, 3) in refused and (before + 1, 0) in refused
@@ -137,22 +137,22 @@ def test_broker_that_forgot_the_producer_gets_a_new_epoch_without_error(make, to
 
 def test_recreated_topic_gets_new_sequences_and_no_stale_offset(make, cluster, topic, log, network):
     """Guarantee 17: the other topic id is seen, sequences restart, and no error shows meanwhile."""
-    face = make(linger_ms=0, **SLOW)
+    client = make(linger_ms=0, **SLOW)
     for number in range(5):
-        face.result(face.send(topic, b"old %d" % number, partition=0))
-    queue = face.core.topics[topic].queues[0]
-    before, old_id = queue.sequence.epoch, face.core.topics[topic].topic_id
+        client.result(client.send(topic, b"old %d" % number, partition=0))
+    queue = client.core.topics[topic].queues[0]
+    before, old_id = queue.sequence.epoch, client.core.topics[topic].topic_id
     with Admin(cluster.bootstrap_servers) as admin:
         admin.delete_topics([topic])
         admin.create_topics([NewTopic(topic, 3, 1)])
-    futures = [face.send(topic, b"new %d" % number, partition=0) for number in range(20)]
-    assert [face.result(future).offset for future in futures] == list(range(20))
-    face.core.cluster.request_refresh()
+    futures = [client.send(topic, b"new %d" % number, partition=0) for number in range(20)]
+    assert [client.result(future).offset for future in futures] == list(range(20))
+    client.core.cluster.request_refresh()
     learnt = threading.Event()
-    face.core.cluster.listeners.append(lambda metadata: learnt.set())
+    client.core.cluster.listeners.append(lambda metadata: learnt.set())
     assert learnt.wait(20)
-    assert face.result(face.send(topic, b"last", partition=0)).offset == 20
-    assert face.core.topics[topic].topic_id != old_id
+    assert client.result(client.send(topic, b"last", partition=0)).offset == 20
+    assert client.core.topics[topic].topic_id != old_id
     assert (queue.sequence.epoch, queue.sequence.next) > (before, 0)
     assert [record.value for record in log()[0]] == [b"new %d" % number for number in range(20)] + [b"last"]
 

@@ -13,7 +13,7 @@ from tests.producer.parts import core_of
 PATIENCE = 60.0  # seconds; how long a busy machine may take for what an idle one does at once
 
 
-class SyncFace:
+class SyncClient:
     name = "sync"
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -54,7 +54,7 @@ class SyncFace:
         self.producer.close(0)
 
 
-class AsyncFace:
+class AsyncClient:
     name = "async"
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -118,10 +118,10 @@ class AsyncFace:
             self.thread.stop(5)
 
 
-FACES = [SyncFace, AsyncFace]
+CLIENTS = [SyncClient, AsyncClient]
 
 
-def begin(face: Any, topic: str, *, partition: int | None = 0, value: bytes = b"first") -> None:
+def begin(client: Any, topic: str, *, partition: int | None = 0, value: bytes = b"first") -> None:
     """Send the first value until it is confirmed, which may be more than once.
 
     Connecting, a topic and a producer id may take a busy machine longer than the time limits of a test that waits for
@@ -130,7 +130,7 @@ def begin(face: Any, topic: str, *, partition: int | None = 0, value: bytes = b"
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            error = face.exception(face.send(topic, value, partition=partition))
+            error = client.exception(client.send(topic, value, partition=partition))
         except errors.KafkaTimeout as late:  # max_block_ms
             error = late
         if error is None:
