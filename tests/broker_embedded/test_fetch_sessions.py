@@ -50,7 +50,7 @@ def request(offsets: dict[int, int], *, topic: str = "t", session: tuple[int, in
     return FetchRequest(topics=topics, session_id=session[0], session_epoch=session[1], **options)
 
 
-def told(response: Any) -> list[int]:
+def included(response: Any) -> list[int]:
     return [partition.partition_index for topic in response.responses for partition in topic.partitions]
 
 
@@ -259,14 +259,14 @@ def test_incremental_response_has_changes_only(client: Any, topic: str, produce:
     produce(client, topic, batch(b"a"))
     first = client.call(request({0: 0, 1: 0}, topic=topic), version)
     assert first.session_id > 0
-    assert told(first) == [0, 1]
+    assert included(first) == [0, 1]
     session = first.session_id
-    assert told(client.call(request({0: 1}, topic=topic, session=(session, 1)), version)) == []
+    assert included(client.call(request({0: 1}, topic=topic, session=(session, 1)), version)) == []
     produce(client, topic, batch(b"b"), partition=1)
     second = client.call(request({}, session=(session, 2)), version)
-    assert (second.session_id, told(second)) == (session, [1])
-    assert told(client.call(request({1: 1}, topic=topic, session=(session, 3)), version)) == []
-    assert told(client.call(request({}, session=(session, 4)), version)) == []
+    assert (second.session_id, included(second)) == (session, [1])
+    assert included(client.call(request({1: 1}, topic=topic, session=(session, 3)), version)) == []
+    assert included(client.call(request({}, session=(session, 4)), version)) == []
 
 
 def test_session_continued_in_older_version_reports_no_divergence(
@@ -305,10 +305,10 @@ def test_fetch_without_session_gets_no_session(client: Any, topic: str) -> None:
 
 def test_error_is_in_every_incremental_response(client: Any, topic: str) -> None:
     first = client.call(request({0: 0, 9: 0}, topic=topic), 12)
-    assert told(first) == [0, 9]
+    assert included(first) == [0, 9]
     for epoch in (1, 2):
         again = client.call(request({}, session=(first.session_id, epoch)), 12)
-        assert told(again) == [9]
+        assert included(again) == [9]
         assert again.responses[0].partitions[0].error_code == errors.UnknownTopicOrPartition.code
 
 
@@ -332,7 +332,7 @@ def test_parked_incremental_fetch_returns_changes_only(
     session = client.call(request({0: 0, 1: 0}, topic=topic), 12).session_id
     client.send(request({}, session=(session, 1), max_wait_ms=20_000), 12)
     produce(connect(broker), topic, batch(b"late"), partition=1)
-    assert told(client.receive(FetchRequest, 12)[0]) == [1]
+    assert included(client.receive(FetchRequest, 12)[0]) == [1]
 
 
 def test_session_continued_on_other_connection_has_wrong_epoch(
@@ -435,7 +435,7 @@ def test_topic_is_fetched_by_id(client: Any, broker: Any, topic: str, produce: A
     [answer] = response.responses
     assert answer.topic_id == topic_id
     assert answer.partitions[0].high_watermark == 1
-    assert told(client.call(by_id(topic_id, {0: 1}, session=(response.session_id, 1)), version)) == []
+    assert included(client.call(by_id(topic_id, {0: 1}, session=(response.session_id, 1)), version)) == []
 
 
 def test_unknown_topic_id_is_error_of_its_partitions(client: Any, broker: Any, topic: str) -> None:

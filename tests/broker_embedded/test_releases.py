@@ -101,13 +101,13 @@ def test_broker_advertises_only_versions_of_release(connect: Any, name: str) -> 
     release = release_of(name)
     with EmbeddedCluster(as_version=name) as cluster:
         client = connect(cluster)
-        told = client.call(ASK, 3)
-        ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in told.api_keys}
+        response = client.call(ASK, 3)
+        ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
         for api, served in SERVED.items():
             key = API_KEYS[api]
             last = min(served.last, release.versions.get(key, -1))
             assert ranges.get(key) == (None if last < served.first else (served.advertised_first, last)), api
-        levels = {feature.name: feature.max_version_level for feature in told.finalized_features}
+        levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
         assert levels == {
             feature: level
             for feature, level in release.features.items()
@@ -139,8 +139,8 @@ def test_older_release_refuses_newest_api_versions(connect: Any) -> None:
 
 def test_broker_in_process_emulates_release(connect: Any) -> None:
     with EmbeddedCluster(as_version="3.0", processes=True) as cluster:
-        told = connect(cluster).call(ASK, 3)
-        assert {entry.api_key: entry.max_version for entry in told.api_keys}[API_KEYS["Fetch"]] == 12
+        response = connect(cluster).call(ASK, 3)
+        assert {entry.api_key: entry.max_version for entry in response.api_keys}[API_KEYS["Fetch"]] == 12
 
 
 @pytest.mark.parametrize("name", RELEASES)
@@ -161,8 +161,8 @@ def test_kafka_python_detects_release(name: str) -> None:
 def test_feature_levels_are_limited_by_release(connect: Any, name: str, oldest: int) -> None:
     release = release_of(name)
     with EmbeddedCluster(as_version=name) as cluster:
-        told = connect(cluster).call(ASK, 4)
-        ranges = {each.name: (each.min_version, each.max_version) for each in told.supported_features}
+        response = connect(cluster).call(ASK, 4)
+        ranges = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
         expected = {feature: (0, min(level, FEATURES[feature].last)) for feature, level in release.features.items()}
         assert ranges == expected | {"metadata.version": (oldest, release.features["metadata.version"])}
 
@@ -170,9 +170,9 @@ def test_feature_levels_are_limited_by_release(connect: Any, name: str, oldest: 
 def test_log_of_older_release_keeps_metadata_version(connect: Any, tmp_path: Any) -> None:
     for name, level in (("3.9", 21), (None, 21), ("4.3", 21), ("3.5", 11)):
         with EmbeddedCluster(data_dir=str(tmp_path), as_version=name) as cluster:
-            told = connect(cluster).call(ASK, 3).finalized_features
-            assert {each.name: each.max_version_level for each in told}["metadata.version"] == level, name
-            assert "group.version" not in {each.name for each in told}
+            response = connect(cluster).call(ASK, 3).finalized_features
+            assert {each.name: each.max_version_level for each in response}["metadata.version"] == level, name
+            assert "group.version" not in {each.name for each in response}
 
 
 def test_consumer_groups_are_disabled_before_4_0_by_default(connect: Any) -> None:

@@ -230,10 +230,10 @@ def test_unchecked_batches_are_listed_in_the_order_of_taking() -> None:
     assert [batch.header.base_offset for batch in buffer.unchecked(12)] == [0, 4, 0]
     assert [batch.header.base_offset for batch in buffer.unchecked(4)] == [0]
     first.paused = True
-    told = buffer.unchecked(100)
-    assert [(batch.partition, batch.header.base_offset) for batch in told] == [(1, 0), (1, 4)]
-    count_intact(told)
-    assert all(batch.checked for batch in told)
+    found = buffer.unchecked(100)
+    assert [(batch.partition, batch.header.base_offset) for batch in found] == [(1, 0), (1, 4)]
+    count_intact(found)
+    assert all(batch.checked for batch in found)
     assert buffer.unchecked(100) == []
     assert len(buffer.take(100)) == 2
 
@@ -244,9 +244,9 @@ def test_batch_found_corrupt_ahead_is_raised_by_the_poll_that_reaches_it() -> No
     data = bytearray(large(0, 4) + large(4, 4) + large(8, 4))
     data[len(data) // 2] ^= 1
     answer(buffer, [(state, bytes(data))])
-    told = buffer.unchecked(100)
-    count_intact(told)
-    assert [batch.checked for batch in told] == [True, False, False]
+    found = buffer.unchecked(100)
+    count_intact(found)
+    assert [batch.checked for batch in found] == [True, False, False]
     assert [piece.stop for piece in buffer.take(100)] == [4]
     with pytest.raises(CorruptBatch, match="offset 4"):
         buffer.take(100)

@@ -116,8 +116,8 @@ class InTheConsumerProtocol(AnyOrder):
         match action:
             case SendConsumerHeartbeat():
                 if action.owned is not None and not self.losing:
-                    told = {TopicPartition(topic_name(topic), number) for topic, number in action.owned}
-                    assert told == self.held
+                    reported = {TopicPartition(topic_name(topic), number) for topic, number in action.owned}
+                    assert reported == self.held
                 self.requests.append(action)
             case FindCoordinator() | ResolveTopics():
                 self.requests.append(action)

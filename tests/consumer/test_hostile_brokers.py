@@ -96,9 +96,9 @@ LIES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("answer", "told"), LIES.values(), ids=LIES.keys())
+@pytest.mark.parametrize(("answer", "reported"), LIES.values(), ids=LIES.keys())
 def test_false_fetch_response_raises_and_the_other_broker_is_read(
-    consumers: ConsumerFactory, script: ScriptedLog, answer: Any, told: str
+    consumers: ConsumerFactory, script: ScriptedLog, answer: Any, reported: str
 ) -> None:
     script.answer(FetchRequest, answer)
     watch = Watch(consumers())
@@ -106,7 +106,7 @@ def test_false_fetch_response_raises_and_the_other_broker_is_read(
     watch.until(lambda: watch.errors and watch.has_read("well"))
     for error in watch.errors:
         assert isinstance(error, (errors.ProtocolError, errors.UnknownErrorCode)), error
-        assert re.search(told, str(error)), str(error)
+        assert re.search(reported, str(error)), str(error)
     script.answer(FetchRequest, script.fetched)
     watch.until(lambda: watch.has_read("t"))
 
@@ -224,15 +224,15 @@ def test_false_group_response_raises_or_is_in_health_others_read_on(
         (script.answer_everywhere if request is FindCoordinatorRequest else script.answer)(request, answer)
     member, other = Watch(consumers("t", group_id="g")), Watch(consumers())
     other.consumer.assign([WELL])
-    told: list[str] = []
+    reported: list[str] = []
 
     def noticed() -> bool:
-        told[:] = [*map(str, member.errors), *member.consumer.health()["last_errors"].values()]
-        return bool(told)
+        reported[:] = [*map(str, member.errors), *member.consumer.health()["last_errors"].values()]
+        return bool(reported)
 
     member.until(noticed)
     other.until(lambda: other.has_read("well"))
-    assert all("127.0.0.1:" in each or "group 'g'" in each for each in told), told
+    assert all("127.0.0.1:" in each or "group 'g'" in each for each in reported), reported
     assert all(isinstance(error, errors.KafkaError) for error in member.errors)
     member.consumer.close(timeout=0.5)
     consumers.forget(member.consumer)

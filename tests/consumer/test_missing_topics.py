@@ -39,12 +39,12 @@ UNKNOWN, DENIED, NO_LEADER = -errors.UnknownTopicOrPartition.code, -errors.Topic
 
 def test_missing_topic_is_logged_once_and_again_after_it_existed() -> None:
     watch = TopicWatch(may_be_created=False)
-    told = [
+    warned = [
         watch.look(picture(t=what), ["t"], [], now)
         for now, what in enumerate([UNKNOWN, UNKNOWN, NO_LEADER, UNKNOWN, 1, UNKNOWN, UNKNOWN])
     ]
-    assert [len(news) for news in told] == [1, 0, 0, 0, 0, 1, 0]
-    assert "'t' does not exist" in told[0][0]
+    assert [len(news) for news in warned] == [1, 0, 0, 0, 0, 1, 0]
+    assert "'t' does not exist" in warned[0][0]
     assert "check its name, or create it" in watch.problems["t"]
     assert watch.look(picture(t=1), ["t"], [], 10) == []
     assert watch.problems == {}
@@ -80,10 +80,10 @@ def test_unauthorized_topic_is_in_health_and_not_logged() -> None:
 
 def test_pattern_without_matches_is_logged_once() -> None:
     watch = TopicWatch(may_be_created=True)
-    told = [watch.look(picture(a=1, b=1), [], [], now, pattern="x.*") for now in range(3)]
-    assert [len(news) for news in told] == [1, 0, 0]
-    assert "'x.*'" in told[0][0]
-    assert "shows 2 topics" in told[0][0]
+    warned = [watch.look(picture(a=1, b=1), [], [], now, pattern="x.*") for now in range(3)]
+    assert [len(news) for news in warned] == [1, 0, 0]
+    assert "'x.*'" in warned[0][0]
+    assert "shows 2 topics" in warned[0][0]
     assert watch.look(picture(a=1, b=1), ["a"], [], 3, pattern="a") == []
     assert watch.problems == {}
 

@@ -121,9 +121,9 @@ def test_refused_commit_names_member_generation_and_what_to_do(
     poll_until([consumer], lambda: consumer.health()["group_state"] == "stable")
     health = consumer.health()
     counted = "member epoch" if protocol == "consumer" else "generation"
-    told = rf"'{group}', {re.escape(health['member_id'])}, {counted} {health['generation']}: {topic}-0 .*Call poll"
+    message = rf"'{group}', {re.escape(health['member_id'])}, {counted} {health['generation']}: {topic}-0 .*Call poll"
     refusal = errors.UnknownMemberId
-    with cluster.faults.fail("OffsetCommit", refusal, group=group), pytest.raises(errors.CommitFailed, match=told):
+    with cluster.faults.fail("OffsetCommit", refusal, group=group), pytest.raises(errors.CommitFailed, match=message):
         consumer.commit()
 
 

@@ -56,37 +56,37 @@ def test_dump_log_reads_our_segments_and_indexes(written: Path, version: str) ->
     folder = next(written.glob("**/work-0"))
     segments = sorted(folder.glob("*.log"))
     assert len(segments) > 1, "the test wants several segments"
-    told = dump(segments, "--deep-iteration", "--print-data-log", version=version)
-    offsets = [int(n) for n in re.findall(r"^\| offset: (\d+)", told, re.MULTILINE)]
+    dumped = dump(segments, "--deep-iteration", "--print-data-log", version=version)
+    offsets = [int(n) for n in re.findall(r"^\| offset: (\d+)", dumped, re.MULTILINE)]
     assert offsets == list(range(COUNT * len(CODECS)))
-    assert "isvalid: false" not in told
-    assert set(re.findall(r"compresscodec: (\w+)", told)) == {*CODECS}
+    assert "isvalid: false" not in dumped
+    assert set(re.findall(r"compresscodec: (\w+)", dumped)) == {*CODECS}
 
     indexes = sorted([*folder.glob("*.index"), *folder.glob("*.timeindex")])
-    told = dump(indexes, version=version)
-    assert told.count("Dumping ") == len(indexes)
-    assert told.count("offset: ") > 50
-    assert not COMPLAINTS.search(told), told[-2000:]
+    dumped = dump(indexes, version=version)
+    assert dumped.count("Dumping ") == len(indexes)
+    assert dumped.count("offset: ") > 50
+    assert not COMPLAINTS.search(dumped), dumped[-2000:]
     assert not COMPLAINTS.search(dump(indexes, "--index-sanity-check", version=version))
 
     snapshots = sorted(folder.glob("*.snapshot"))
-    told = dump(snapshots, version=version)
-    assert "producerId: " in told
-    assert not COMPLAINTS.search(told), told[-2000:]
+    dumped = dump(snapshots, version=version)
+    assert "producerId: " in dumped
+    assert not COMPLAINTS.search(dumped), dumped[-2000:]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_dump_log_reads_our_offsets_and_our_metadata(written: Path, version: str) -> None:
     logs = sorted(path for path in written.glob("**/__consumer_offsets-*/*.log") if path.stat().st_size)
-    told = dump(logs, "--offsets-decoder", version=version)
+    dumped = dump(logs, "--offsets-decoder", version=version)
     for group in ("one", "two"):
-        assert re.search(rf'"group":"{group}","topic":"work","partition":0.*"offset":100', told), told[-2000:]
-    assert '"protocolType":"consumer"' in told
+        assert re.search(rf'"group":"{group}","topic":"work","partition":0.*"offset":100', dumped), dumped[-2000:]
+    assert '"protocolType":"consumer"' in dumped
     metadata = sorted(written.glob("**/__cluster_metadata-0/*.log"))
-    told = dump(metadata, "--cluster-metadata-decoder", "--skip-record-metadata", version=version)
-    assert re.search(r'"type":"TOPIC_RECORD".*"name":"work"', told), told[-2000:]
-    assert "PARTITION_RECORD" in told
-    assert not re.search(r"Could not|exception|unknown", told, re.IGNORECASE), told[-2000:]
+    dumped = dump(metadata, "--cluster-metadata-decoder", "--skip-record-metadata", version=version)
+    assert re.search(r'"type":"TOPIC_RECORD".*"name":"work"', dumped), dumped[-2000:]
+    assert "PARTITION_RECORD" in dumped
+    assert not re.search(r"Could not|exception|unknown", dumped, re.IGNORECASE), dumped[-2000:]
 
 
 class Theirs(NamedTuple):

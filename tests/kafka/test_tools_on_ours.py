@@ -149,7 +149,7 @@ def test_the_perf_tools_run(ours: str, version: str, topic: str) -> None:
 
 
 def test_versions_tool_reads_our_api_versions(ours: str, version: str) -> None:
-    told = tools.run("api-versions", "--bootstrap-server", ours, version=version).out
-    assert re.search(r"Fetch\(1\): 4 to 18", told)
-    assert re.search(r"JoinGroup\(11\): 0 to 9", told)
-    assert "ERROR" not in told
+    printed = tools.run("api-versions", "--bootstrap-server", ours, version=version).out
+    assert re.search(r"Fetch\(1\): 4 to 18", printed)
+    assert re.search(r"JoinGroup\(11\): 0 to 9", printed)
+    assert "ERROR" not in printed

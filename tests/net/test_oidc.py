@@ -1,4 +1,4 @@
-"""Tokens from an identity server and from a file: what is sent, what is retried, and how failures are told apart."""
+"""Tokens from an identity server and from a file: what is sent, what is retried, and how failures differ."""
 
 from __future__ import annotations
 

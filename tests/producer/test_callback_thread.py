@@ -33,14 +33,14 @@ def test_waiters_are_woken_without_a_callback_thread(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     first, second = Delivery(context, "t", 0), Delivery(context, "t", 0)
-    told, ran = [], []
+    notified, ran = [], []
     first.add_callback(0, ran.append, "first")
-    first.when_done(0, lambda: told.append(first.state))
+    first.when_done(0, lambda: notified.append(first.state))
     with monkeypatch.context() as patch:
         patch.setattr("pyclient.producer.callbacks._thread.start_new_thread", none_left)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             first.deliver(1, 0)
-    assert told == [State.DELIVERED] and ran == []
+    assert notified == [State.DELIVERED] and ran == []
     second.add_callback(0, ran.append, "second")
     second.deliver(1, 1)
     assert context.callbacks.wait(30) and ran == ["first", "second"] and context.callbacks.stop(30)

@@ -94,9 +94,9 @@ def test_future_cannot_be_pickled(context, use):
 
 def test_wait_ends_after_its_timeout(context):
     (future,) = futures(Delivery(context, "t", 0), 1)
-    for timeout, told in ((0, "is not confirmed yet"), (0.01, "was not .* 0.01 s")):
+    for timeout, problem in ((0, "is not confirmed yet"), (0.01, "was not .* 0.01 s")):
         with pytest.raises(
-            errors.KafkaTimeout, match=rf"t-0: the record {told}; .* wait longer, or check .* health\(\)"
+            errors.KafkaTimeout, match=rf"t-0: the record {problem}; .* wait longer, or check .* health\(\)"
         ):
             future.result(timeout)
     assert not waiters_of(future.batch)

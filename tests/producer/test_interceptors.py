@@ -122,8 +122,8 @@ def test_interceptor_is_called_for_a_record_that_send_refuses(make, topic):
     ):
         with pytest.raises(error):
             client.send(topic, **record)
-        metadata, told, _ = watcher.outcomes[-1]
-        assert type(told) is error and metadata.partition == record.get("partition", -1) and metadata.offset == -1
+        metadata, reported, _ = watcher.outcomes[-1]
+        assert type(reported) is error and metadata.partition == record.get("partition", -1) and metadata.offset == -1
     outcome = client.send_many(topic, [b"a", "b", b"c"], partition=0)
     assert isinstance(client.exception(outcome), errors.DeliveryFailed)
     client.flush()

@@ -170,7 +170,7 @@ def test_metrics_and_health_are_json_in_every_state(make, cluster):
     new = AsyncProducer(cluster.bootstrap_servers)
     assert is_json(new.metrics()) and is_json(new.health())
     client = make("127.0.0.1:1")
-    until(lambda: client.health()["last_failures"], "nothing is told of the broker that is not there")
+    until(lambda: client.health()["last_failures"], "the broker that is not there is not in last_failures")
     assert is_json(client.health()) and is_json(client.metrics())
     client.close()
     assert is_json(client.health()) and is_json(client.metrics())

@@ -109,10 +109,12 @@ def test_a_paused_broker_keeps_connections_and_answers_after_resume_only(process
         client.send(MetadataRequest(topics=[]), 1)
         late = connect(cluster)  # taken by the kernel
         late.send(MetadataRequest(topics=[]), 1)
-        told: list[Any] = []
-        producer.produce("paused", b"value", on_delivery=lambda error, message: told.append((error, message.offset())))
+        delivered: list[Any] = []
+        producer.produce(
+            "paused", b"value", on_delivery=lambda error, message: delivered.append((error, message.offset()))
+        )
         assert producer.flush(0.5) == 1
-        assert not told
+        assert not delivered
         status, topic = control.ask("GET", "/topics/paused")  # the controls are served
         assert (status, topic["partitions"][0]["end_offset"]) == (200, 1)
         assert control.ask("GET", "/broker")[1]["paused"] is True
@@ -120,7 +122,7 @@ def test_a_paused_broker_keeps_connections_and_answers_after_resume_only(process
         assert client.receive(MetadataRequest, 1)[0].controller_id == 1
         assert late.receive(MetadataRequest, 1)[0].controller_id == 1
         assert producer.flush(60) == 0
-        assert told == [(None, 1)]
+        assert delivered == [(None, 1)]
         assert control.ask("POST", "/broker/resume")[0] == 200
 
 

@@ -49,11 +49,11 @@ def test_flipped_bit_is_reported_with_its_file_and_position(
             cluster.brokers[0].start()
         with caplog.at_level(logging.ERROR, "pyclient.broker_embedded"):
             [damage] = cluster.verify_now()
-        told = f"{path}: damaged at byte {position}: "
+        described = f"{path}: damaged at byte {position}: "
         assert (damage["topic"], damage["partition"]) == ("orders", 1)
         assert (damage["path"], damage["position"]) == (path, position)
-        assert told in damage["error"]
-        assert processes or f"orders-1: {told}" in caplog.text
+        assert described in damage["error"]
+        assert processes or f"orders-1: {described}" in caplog.text
         assert cluster.verify_now("orders") == [damage]
         fill(cluster)  # both partitions take records
         with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
@@ -76,8 +76,8 @@ def test_a_check_goes_on_between_requests_and_ends_with_its_broker(monkeypatch: 
             checked = pool.submit(control.ask, "POST", "/verify")
             assert control.ask("GET", "/topics")[0] == 200
             assert control.ask("POST", "/broker/stop")[0] == 200
-            status, told = checked.result(SECONDS)
-        assert (status, told["error"]["type"]) == (409, "WrongState"), told
+            status, answer = checked.result(SECONDS)
+        assert (status, answer["error"]["type"]) == (409, "WrongState"), answer
 
 
 def test_a_topic_that_there_is_not_cannot_be_checked(cluster: EmbeddedCluster) -> None:

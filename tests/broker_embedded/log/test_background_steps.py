@@ -259,12 +259,12 @@ def test_a_log_that_is_waited_for_is_opened_before_the_others(fixture: Any) -> N
     for _ in range(3):
         next(steps)
     first, second, last = sorted(manager.unopened, key=lambda at: at not in manager.recovery_queue._in_progress)
-    told: list[Any] = []
+    notified: list[Any] = []
     assert not manager.recovery_queue.request(last)
-    manager.recovery_queue.on_completion(last, lambda: told.append(list(manager.unopened)))
+    manager.recovery_queue.on_completion(last, lambda: notified.append(list(manager.unopened)))
     for _ in steps:
         pass
-    assert [sorted(each) for each in told] == [sorted([first, second])]
+    assert [sorted(each) for each in notified] == [sorted([first, second])]
     assert not manager.unopened
     assert [log.end_offset for log in manager.logs] == [20] * 3
     manager.close()
@@ -272,17 +272,17 @@ def test_a_log_that_is_waited_for_is_opened_before_the_others(fixture: Any) -> N
 
 def test_direct_access_completes_the_opening_of_a_log(fixture: Any) -> None:
     manager = opened_manager(fixture, "a")
-    told: list[bool] = []
+    notified: list[bool] = []
     [at] = manager.unopened
     assert not manager.recovery_queue.request(at)
-    manager.recovery_queue.on_completion(at, lambda: told.append(at in manager.unopened))
+    manager.recovery_queue.on_completion(at, lambda: notified.append(at in manager.unopened))
     steps = steps_of(manager.recovery_queue)
     for _ in range(10):
         next(steps)
     log = manager.get(*at)
     assert log.end_offset == 20
     assert list(steps) == []
-    assert told == [False]
+    assert notified == [False]
     assert manager.get(*at) is log
     manager.close()
 
@@ -314,8 +314,8 @@ def test_a_log_deleted_while_its_opening_waits_for_the_disk_is_no_error(
     deleted, other = manager.unopened
     openings = manager.recovery_queue
     assert not openings.request(deleted)
-    told: list[bool] = []
-    openings.on_completion(deleted, lambda: told.append(deleted in manager.unopened))
+    notified: list[bool] = []
+    openings.on_completion(deleted, lambda: notified.append(deleted in manager.unopened))
     steps = openings.steps()
     while (step := next(steps)) is None:
         pass
@@ -325,6 +325,6 @@ def test_a_log_deleted_while_its_opening_waits_for_the_disk_is_no_error(
         step = steps.throw(FileNotFoundError(step))  # what the work found, whose directory has another name now
         while True:
             step = steps.send(step.work() if step is not None else None)
-    assert (told, caplog.records) == ([False], [])
+    assert (notified, caplog.records) == ([False], [])
     assert [(log.topic, log.end_offset) for log in manager.logs] == [(other.topic, 20)]
     manager.close()

@@ -1,4 +1,4 @@
-"""Compaction while a node serves: by itself, in the background, over restarts and kills; and told to, at once."""
+"""Compaction while a node serves: by itself, in the background, over restarts and kills; and at once, on a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full: clients are told so, nothing that was acknowledged is lost, and with room all goes on."""
+"""A disk that is full: clients get an error, nothing that was acknowledged is lost, and with room all goes on."""
 
 from __future__ import annotations
 

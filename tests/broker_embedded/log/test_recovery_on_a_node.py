@@ -146,9 +146,9 @@ def test_unused_logs_are_recovered_and_the_next_stop_is_clean(node: Restarted, d
 
 def test_fetch_returns_other_partitions_and_waits_for_the_missing_one(node: Restarted, connect: Any) -> None:
     client = connect(node)
-    told = answers(client.call(fetch("slow", "quick", wait=SECONDS), 12))
-    assert (told["slow"].error_code, told["quick"].error_code) == (RETRY, 0)
-    assert len(list(iter_batches(bytes(told["quick"].records)))) == BATCHES
+    received = answers(client.call(fetch("slow", "quick", wait=SECONDS), 12))
+    assert (received["slow"].error_code, received["quick"].error_code) == (RETRY, 0)
+    assert len(list(iter_batches(bytes(received["quick"].records)))) == BATCHES
     assert answers(client.call(fetch("slow", wait=0.001), 12))["slow"].error_code == RETRY
     client.send(fetch("slow", "quick", wait=SECONDS, offset=BATCHES - 1, min_bytes=100_000), 12)
     node.until(lambda: waits(node, client))
@@ -158,24 +158,24 @@ def test_fetch_returns_other_partitions_and_waits_for_the_missing_one(node: Rest
     node.until(lambda: waits(node, waiter))
     assert not has_answer(waiter)
     node.fs.gate.set()
-    told = answers(waiter.receive(FetchRequest, 12)[0])
-    assert len(list(iter_batches(bytes(told["slow"].records)))) == BATCHES
+    received = answers(waiter.receive(FetchRequest, 12)[0])
+    assert len(list(iter_batches(bytes(received["slow"].records)))) == BATCHES
     assert not has_answer(client)  # which wants more than there is
     connect(node).call(produce("slow", b"x" * 100_000), 9)
-    told = answers(client.receive(FetchRequest, 12)[0])  # it hears of appends to the log that it has waited for
-    assert (told["slow"].error_code, told["slow"].high_watermark) == (0, BATCHES + 1)
+    received = answers(client.receive(FetchRequest, 12)[0])  # it hears of appends to the log that it has waited for
+    assert (received["slow"].error_code, received["slow"].high_watermark) == (0, BATCHES + 1)
 
 
 def test_a_fetch_that_may_not_wait_waits_for_logs_of_which_none_is_there(node: Restarted, connect: Any) -> None:
     client = connect(node)
-    told = answers(client.call(fetch("slow", "quick", wait=0), 12))
-    assert (told["slow"].error_code, told["quick"].error_code) == (RETRY, 0)
+    received = answers(client.call(fetch("slow", "quick", wait=0), 12))
+    assert (received["slow"].error_code, received["quick"].error_code) == (RETRY, 0)
     client.send(fetch("slow", wait=0), 12)
     node.until(lambda: waits(node, client))
     assert not has_answer(client)
     node.fs.gate.set()
-    told = answers(client.receive(FetchRequest, 12)[0])
-    assert (told["slow"].error_code, len(list(iter_batches(bytes(told["slow"].records))))) == (0, BATCHES)
+    received = answers(client.receive(FetchRequest, 12)[0])
+    assert (received["slow"].error_code, len(list(iter_batches(bytes(received["slow"].records))))) == (0, BATCHES)
 
 
 def test_request_that_waits_too_long_gets_a_retriable_error(node: Restarted, connect: Any) -> None:
@@ -225,8 +225,8 @@ def test_unreadable_log_is_reported_and_retried_by_the_next_request(node: Restar
 
 
 def test_the_size_of_a_log_is_known_before_it_is_open(node: Restarted, connect: Any) -> None:
-    [told] = connect(node).call(DescribeLogDirsRequest(topics=None), 4).results
-    sizes = {topic.name: topic.partitions[0].partition_size for topic in told.topics}
+    [received] = connect(node).call(DescribeLogDirsRequest(topics=None), 4).results
+    sizes = {topic.name: topic.partitions[0].partition_size for topic in received.topics}
     assert sizes["slow"] == sizes["quick"] > 0
     assert SLOW in node.node.logs.unopened
 

@@ -69,7 +69,7 @@ def levels_kept() -> Iterator[None]:
 def test_answers_equal_those_of_kafka(room: ModuleType) -> None:
     config = {**SETTINGS, "group.initial.rebalance.delay.ms": "0"}
     with levels_kept(), EmbeddedCluster(profile="kafka", config=config) as cluster:
-        told = dict(replay(cluster.bootstrap_servers, room.SCENARIOS))
-    found = {label: list(differences(RECORDED[label], answer)) for label, answer in told.items()}
+        answers = dict(replay(cluster.bootstrap_servers, room.SCENARIOS))
+    found = {label: list(differences(RECORDED[label], answer)) for label, answer in answers.items()}
     assert {label: texts for label, texts in found.items() if texts and label not in OURS} == {}
-    assert {label for label, texts in found.items() if texts} == OURS.keys() & told.keys()
+    assert {label for label, texts in found.items() if texts} == OURS.keys() & answers.keys()

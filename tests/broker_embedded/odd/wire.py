@@ -186,8 +186,8 @@ class Names:
             return self._ids.get(value, "another id")
         if isinstance(value, bytes | memoryview) or not hasattr(type(value), "__fields__"):
             return f"{len(value)} bytes"
-        told = {each.name: self.plain(getattr(value, each.name), each.name) for each in fields_of(type(value))}
-        return {key: item for key, item in told.items() if key not in _LOCAL}
+        items = {each.name: self.plain(getattr(value, each.name), each.name) for each in fields_of(type(value))}
+        return {key: item for key, item in items.items() if key not in _LOCAL}
 
 
 class IdOf:

@@ -104,10 +104,10 @@ def features(dialogue: Dialogue) -> None:
     dialogue.ask("twice", "UpdateFeatures", 2, feature_updates=twice, timeout_ms=30_000, **dry)
     dialogue.ask("none", "UpdateFeatures", 2, feature_updates=[], timeout_ms=30_000, **dry)
     for version in (3, 4):
-        told = dialogue.request("ApiVersions", version, client_software_name="x", client_software_version="1")
-        ranges = {each.name: f"{each.min_version}-{each.max_version}" for each in told.supported_features}
+        answer = dialogue.request("ApiVersions", version, client_software_name="x", client_software_version="1")
+        ranges = {each.name: f"{each.min_version}-{each.max_version}" for each in answer.supported_features}
         dialogue.note(f"supported {version}", ranges)
-        levels = {each.name: f"{each.min_version_level}-{each.max_version_level}" for each in told.finalized_features}
+        levels = {each.name: f"{each.min_version_level}-{each.max_version_level}" for each in answer.finalized_features}
         dialogue.note(f"finalized {version}", levels)
     older = {"feature": "metadata.version", "max_version_level": 7, "upgrade_type": 3}
     dialogue.ask("to 3.3", "UpdateFeatures", 2, feature_updates=[older], timeout_ms=30_000)
@@ -120,8 +120,8 @@ def metadata_version_goes_down(dialogue: Dialogue) -> None:
         dialogue.ask(label, "UpdateFeatures", 2, feature_updates=[field], timeout_ms=30_000, validate_only=dry)
 
     def level() -> int:
-        told = dialogue.request("ApiVersions", 4, client_software_name="x", client_software_version="1")
-        return next(each.max_version_level for each in told.finalized_features if each.name == "metadata.version")
+        answer = dialogue.request("ApiVersions", 4, client_software_name="x", client_software_version="1")
+        return next(each.max_version_level for each in answer.finalized_features if each.name == "metadata.version")
 
     for target in (24, 23, 22, 21, 20, 7):
         for how in (1, 2, 3):

@@ -126,8 +126,8 @@ class Dialogue:
             return {key: self.plain(item) for key, item in value.items()}
         if isinstance(value, Sequence):
             return sorted((self.plain(item) for item in value), key=str)
-        told = {each.name: self.plain(getattr(value, each.name)) for each in fields_of(type(value))}
-        return {key: item for key, item in told.items() if key not in _LOCAL}
+        items = {each.name: self.plain(getattr(value, each.name)) for each in fields_of(type(value))}
+        return {key: item for key, item in items.items() if key not in _LOCAL}
 
 
 @dataclass(frozen=True, slots=True)

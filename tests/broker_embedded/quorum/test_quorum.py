@@ -15,7 +15,7 @@ from pyclient.broker_embedded.controller.metadata_log import TOPIC_ID
 from pyclient.broker_embedded.controller.topics import TopicPlan
 from pyclient.broker_embedded.log.incremental_task import IncrementalTask, run_here
 from pyclient.broker_embedded.network.node_channels import NodeChannels
-from pyclient.broker_embedded.replication.durability import Durable, behind_commits
+from pyclient.broker_embedded.replication.durability import Durable, hold_until_durable
 from pyclient.errors import ConfigError
 from pyclient.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
@@ -142,7 +142,7 @@ def test_work_of_a_controller_fails_if_another_follows_before_its_end(tmp_path: 
             quorum: Any = active.quorum
             await create(active, "committed")
             await nodes.all_have(lambda node: "committed" in node.image.topics, "committed")
-            handler = behind_commits(Durable.METADATA, in_two_steps, by_controller=True)
+            handler = hold_until_durable(Durable.METADATA, in_two_steps, by_controller=True)
             context: Any = SimpleNamespace(services=active.services)
             assert await run_here(handler("whole", context)) == "done"
             assert "whole" in active.image.topics

@@ -56,19 +56,19 @@ def test_markers_wait_for_the_decision_in_the_log(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "code_for_clients"),
     [
         (errors.NotEnoughReplicas.code, errors.CoordinatorNotAvailable.code),
         (errors.KafkaStorageError.code, errors.NotCoordinator.code),
         (errors.MessageTooLarge.code, errors.UnknownServerError.code),
     ],
 )
-def test_failed_writes_are_answered_with_errors_of_coordinators(node: Node, code: int, told: int) -> None:
+def test_failed_writes_are_answered_with_errors_of_coordinators(node: Node, code: int, code_for_clients: int) -> None:
     producer = begun(node)
     node.held = True
     ended = node.coordinator.end("x", *producer, commit=True, client_version=2)
     node.commit(code)
-    assert value(ended).error == told
+    assert value(ended).error == code_for_clients
     assert state(node) == "Ongoing"
 
 

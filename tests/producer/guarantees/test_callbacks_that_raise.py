@@ -71,8 +71,8 @@ def test_callback_exceptions_on_a_loop_are_logged(cluster, topic, caplog, error)
     assert asyncio.run(main()) == [1, 3, 5]
     assert len(seen) == 6
     assert complaints == []
-    told = [record for record in caplog.records if "the delivery callback" in record.getMessage()]
-    assert [(record.name, record.exc_info[1]) for record in told] == [("pyclient.producer", error)] * 6
+    logged = [record for record in caplog.records if "the delivery callback" in record.getMessage()]
+    assert [(record.name, record.exc_info[1]) for record in logged] == [("pyclient.producer", error)] * 6
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)

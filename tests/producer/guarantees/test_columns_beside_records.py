@@ -54,8 +54,8 @@ def test_concurrent_columns_and_single_records_keep_their_offsets(cluster, topic
         sys.setswitchinterval(interval)
     assert wrong == []
     log = {record.offset: record.value for record in read_log(cluster.bootstrap_servers, topic)[0]}
-    told = {future.result(0).offset: value for value, future in singles}
+    delivered = {future.result(0).offset: value for value, future in singles}
     for values, outcome in many:
-        told |= dict(zip(outcome.offsets, values, strict=True))
-    assert told == log
+        delivered |= dict(zip(outcome.offsets, values, strict=True))
+    assert delivered == log
     assert len(log) == THREADS // 2 * CALLS * 30 * 2
