@@ -85,7 +85,7 @@ class Transactions:
         self._request_timeout = config.request_timeout_ms / 1000
         self.patience = config.max_block_ms / 1000  # seconds that a call waits by default
         self._running = False
-        self._poked = asyncio.Event()
+        self._woken = asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
         sender.transactions = self.manager
         loop.after_round = self.step
@@ -197,7 +197,7 @@ class Transactions:
             with self._lock:
                 raised = self.manager.give_up(error)
             self._loop.schedule()
-            self._tell()
+            self._wake_waiters()
             raise raised from raised.__cause__
 
     def _too_late(self, what: str, limit: float) -> KafkaTimeout:
@@ -211,7 +211,7 @@ class Transactions:
         error.__cause__ = failure
         return error
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -221,10 +221,10 @@ class Transactions:
 
     def step(self) -> None:
         """Send the request that is due, if any."""
-        self._poked.set()
+        self._woken.set()
         if not self._running:
             request, pause = self._due()
-            self._tell()
+            self._wake_waiters()
             self._running = request is not None or pause > 0
             if self._running and not (request is not None and self._send_now(request)):
                 self._loop.spawn(self._run(request))
@@ -271,10 +271,10 @@ class Transactions:
                     await self._exchange(request)
                     self._loop.schedule()  # batches that waited for the answer
                 elif pause > 0:
-                    self._poked.clear()
-                    await _first(self._poked.wait(), pause)
+                    self._woken.clear()
+                    await _first(self._woken.wait(), pause)
                 request, pause = self._due()
-                self._tell()
+                self._wake_waiters()
                 if request is None and pause <= 0:
                     return
         finally:

@@ -247,7 +247,7 @@ def loads(kafka: Serving, topic: str, *, may_fail: bool = False, **options: Any)
     given = {"linger_ms": 1, "batch_size": 512, "reconnect_backoff_ms": 20, **options}
     with ExitStack() as stack:
         patched = stack.enter_context(pytest.MonkeyPatch.context())
-        patched.setattr(sender, "PRESSED", 3)
+        patched.setattr(sender, "OVERLOADED_RESPONSES", 3)
         running = []
         for name, (make, kind) in KINDS.items():
             create(kafka, f"{topic}-{name}", kind.partitions)

@@ -230,7 +230,7 @@ def test_sequences_and_epochs_wrap_as_the_broker_expects(kafka: Three, topic: st
         for number in range(30):
             if number in (10, 20):  # as if the broker missed a number, so that a new epoch is needed
                 with client.core.lock:
-                    sequence.broke()
+                    sequence.mark_broken()
             values.append(b"%d" % number)
             assert client.result(client.send(topic, values[-1], partition=0)).offset == number
         assert sequence.producer_id != first_id and sequence.epoch < 100 and sequence.next == 10

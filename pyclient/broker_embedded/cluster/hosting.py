@@ -66,11 +66,11 @@ class NodeHost:
         for call in self.on_start:
             call(node)
 
-    def relink(self, links: Mapping[str, str]) -> None:
-        """Have the node dial other addresses from now on, and end its connections to other nodes."""
+    def set_addresses(self, links: Mapping[str, str]) -> None:
+        """Connect to other addresses from now on, and end the connections to other nodes."""
         self._redirects.change(links)
 
-    def look_for(self, controllers: str) -> None:
+    def set_controllers(self, controllers: str) -> None:
         """Have the node look for these controllers from its next start on. Raises `ConfigError`.
 
         `controllers` is a value of controller.quorum.bootstrap.servers.

@@ -63,7 +63,7 @@ class NodeLinks:
     def joined(self) -> None:
         """Send all nodes their addresses, after a node has joined."""
         if self._links is not None:
-            self._tell()
+            self._send_addresses()
 
     def _opened(self, *nodes: int) -> Links:
         known = [broker.id for broker in self._brokers]
@@ -74,10 +74,10 @@ class NodeLinks:
             raise ConfigError(f"node {nodes[0]}: a link has two different ends")
         if self._links is None:
             self._links = Links()
-            self._tell()
+            self._send_addresses()
         return self._links
 
-    def _tell(self) -> None:
+    def _send_addresses(self) -> None:
         """Send the addresses to the running nodes; the others receive them at their start."""
         for broker in self._brokers:
             if broker.reachable:

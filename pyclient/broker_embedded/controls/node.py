@@ -134,7 +134,7 @@ async def links(controls: Controls, _name: str, values: Values) -> Any:
             parse_address(address)
         except ValueError as error:
             raise ConfigError(f"addresses: {error}") from None
-    controls.host.relink(addresses)
+    controls.host.set_addresses(addresses)
     return state_of(controls)
 
 
@@ -143,7 +143,7 @@ async def bootstrap(controls: Controls, _name: str, values: Values) -> Any:
     servers = text_of(values, "servers")
     if not servers:
         raise ConfigError("servers is missing: it must be a value of controller.quorum.bootstrap.servers")
-    controls.host.look_for(servers)
+    controls.host.set_controllers(servers)
     return state_of(controls)
 
 

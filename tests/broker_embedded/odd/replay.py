@@ -26,7 +26,7 @@ SETTINGS: Final = {"offsets.topic.num.partitions": "5"}
 """Of both brokers."""
 
 _UNKNOWN: Final = -1
-_UNTOLD_OF_FAILURES: Final = ("log_start_offset",)
+_NOT_IN_FAILURES: Final = ("log_start_offset",)
 _LOOKS: Final = ("Describe", "List", "Metadata", "ConsumerGroupDescribe", "OffsetFetch")
 
 
@@ -91,10 +91,10 @@ def differences(kafkas: Any, ours: Any, at: str = "") -> Iterator[str]:
     if isinstance(kafkas, dict) and isinstance(ours, dict):
         if kafkas.get("error_code") == _UNKNOWN and ours.get("error_code"):
             return
-        untold = _UNTOLD_OF_FAILURES if kafkas.get("error_code") else ()
+        left_out = _NOT_IN_FAILURES if kafkas.get("error_code") else ()
         for name, value in kafkas.items():
             is_nothing = name == "error_message" and (value is None or not kafkas.get("error_code"))
-            if not is_nothing and name not in untold:
+            if not is_nothing and name not in left_out:
                 yield from differences(value, ours.get(name), f"{at}.{name}")
     elif isinstance(kafkas, list) and isinstance(ours, list) and len(kafkas) == len(ours):
         for number, (theirs, own) in enumerate(zip(kafkas, ours, strict=True)):
