@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyclient.broker_embedded.config.principal_rules import ANONYMOUS, user_of
 from pyclient.broker_embedded.controller.forwarding import as_active_controller, by_active_controller
-from pyclient.broker_embedded.replication.durability import Durable, behind_commits
-from pyclient.broker_embedded.replication.log_openings import behind_openings
+from pyclient.broker_embedded.replication.durability import Durable, hold_until_durable
+from pyclient.broker_embedded.replication.log_openings import run_when_opened
 from pyclient.broker_embedded.served_apis import OF_CONTROLLERS, SERVED, ListenerType, served_on
 from pyclient.errors import MalformedMessage
 from pyclient.protocol import codec
@@ -262,7 +262,9 @@ class Routes:
         handler = _handler_in(module)
         declared = _declaration_in(module)
         by_controller = bool(self._served[name].listeners & ListenerType.CONTROLLER)
-        held = behind_openings(declared.logs, behind_commits(declared.durable, handler, by_controller=by_controller))
+        held = run_when_opened(
+            declared.logs, hold_until_durable(declared.durable, handler, by_controller=by_controller)
+        )
         if declared.forwarded:
             held = self._behind(held)
         if declared.refused_by is not None:

@@ -67,17 +67,17 @@ def test_files_that_are_not_retained_make_room(tmp_path: Any) -> None:
     files = [fs.file(str(tmp_path / str(number))) for number in range(8)]
     for file in files:
         file.fileno()
-    assert not fs.crowded
+    assert not fs.few_descriptors_left
     for file in files[:2]:
         file.retain()
-    assert fs.crowded  # a quarter
+    assert fs.few_descriptors_left  # a quarter
     fs.limit_open_files(4)
     assert sum(file.is_open for file in files) == 4
     assert all(file.is_open for file in files[:2])
     assert fs.close_idle_files() == 2
     for file in files[:2]:
         file.release()
-    assert not fs.crowded
+    assert not fs.few_descriptors_left
     fs.limit_open_files(100)
     for file in files:
         file.fileno()
@@ -143,7 +143,7 @@ def test_one_slow_reader_of_many_partitions_leaves_descriptors_to_others(connect
         fetch = fetch_all(partitions)
         slow.send(fetch, 11)  # and does not read the answer
         node = node_of(cluster)
-        until(lambda: node.fs.crowded)
+        until(lambda: node.fs.few_descriptors_left)
         others = [connect(cluster) for _ in range(50)]
         for other in others:
             assert other.call(ASK, 9).controller_id == 1
@@ -152,7 +152,7 @@ def test_one_slow_reader_of_many_partitions_leaves_descriptors_to_others(connect
         assert {each.error_code for each in found} == {0}
         assert found[0].records
         slow.close()
-        until(lambda: not node.fs.crowded)
+        until(lambda: not node.fs.few_descriptors_left)
         assert len(others[0].call(fetch, 11).responses[0].partitions) == partitions
 
 

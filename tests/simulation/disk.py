@@ -115,7 +115,7 @@ class MemoryFileSystem:
     """A disk as one life of a node sees it: when that is over, nothing it still does has an effect."""
 
     durable = True
-    crowded = True  # data is read instead of sent from files, which have no descriptors here
+    few_descriptors_left = True  # data is read instead of sent from files, which have no descriptors here
 
     def __init__(self, disk: Disk, time_ms: Callable[[], int]) -> None:
         self.dead = False

@@ -14,7 +14,7 @@ from pyclient.broker_embedded.groups.consumer.membership import check_request
 from pyclient.broker_embedded.groups.consumer.model import JOINING, CurrentRecord
 from pyclient.broker_embedded.groups.consumer.planning import heartbeat, resolve_regexes
 from pyclient.broker_embedded.groups.consumer.state import ConsumerGroup
-from pyclient.broker_embedded.groups.leaving import disband
+from pyclient.broker_embedded.groups.leaving import mark_dead
 from pyclient.broker_embedded.groups.log_records import GroupRecord, encode_group
 from pyclient.broker_embedded.groups.migration import (
     check_upgrade,
@@ -178,7 +178,7 @@ class ConsumerGroups:
         entry.stop_timer()
         self._groups.add(entry)
         if isinstance(old, ClassicGroup):
-            self._perform(entry, disband(old, RebalanceInProgress.code))
+            self._perform(entry, mark_dead(old, RebalanceInProgress.code))
 
     def start_session(self, group: ConsumerGroup, member_id: str, session_ms: int) -> None:
         """Restart the member's session."""

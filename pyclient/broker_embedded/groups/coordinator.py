@@ -25,7 +25,7 @@ from pyclient.broker_embedded.groups.events import (
     SyncResult,
     Tick,
 )
-from pyclient.broker_embedded.groups.leaving import disband
+from pyclient.broker_embedded.groups.leaving import mark_dead
 from pyclient.broker_embedded.groups.log_records import GroupRecord, encode_group
 from pyclient.broker_embedded.groups.offset_metadata_manager import OffsetMetadataManager
 from pyclient.broker_embedded.groups.registry import GroupEntry, GroupRegistry, group_tombstones, is_empty
@@ -82,7 +82,7 @@ class GroupCoordinator:
         """Stop coordinating a partition; parked requests to its groups are answered with NOT_COORDINATOR."""
         for entry in self.groups.unload(partition):
             if entry.classic is not None:
-                self._perform(entry, disband(entry.classic, NotCoordinator.code))
+                self._perform(entry, mark_dead(entry.classic, NotCoordinator.code))
 
     def close(self) -> None:
         """Cancel all timers and answer parked requests with NOT_COORDINATOR."""
@@ -170,7 +170,7 @@ class GroupCoordinator:
         except BrokerError as error:
             return error.code
         if entry.classic is not None:
-            self._perform(entry, disband(entry.classic, NotCoordinator.code))
+            self._perform(entry, mark_dead(entry.classic, NotCoordinator.code))
         return 0
 
     def transaction_ended(self, partition: int, producer_id: int, *, commit: bool) -> None:

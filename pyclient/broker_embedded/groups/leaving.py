@@ -88,7 +88,7 @@ def _remove_unsynced(group: ClassicGroup, now: float) -> list[Action]:
     return actions + prepare(group, now)
 
 
-def disband(group: ClassicGroup, error: int) -> list[Action]:
+def mark_dead(group: ClassicGroup, error: int) -> list[Action]:
     """Mark the group dead (deleted, or coordinated by another broker) and answer parked requests with `error`."""
     actions: list[Action] = []
     for member in group.members.values():

@@ -83,7 +83,7 @@ class FileRecords:
             position += header.size
             expected = header.next_offset
 
-    def skim(self, position: int) -> Iterator[tuple[int, int, int, int]]:
+    def batch_positions(self, position: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield the same batches as (position, end position, base offset, last offset), without `BatchHeader`s.
 
         Several times faster: docs/measurements.md, "Opening and recovery of logs".

@@ -75,7 +75,7 @@ class FileSystem(Protocol):
     durable: bool
 
     @property
-    def crowded(self) -> bool:
+    def few_descriptors_left(self) -> bool:
         """Return True if no more files should be retained, for lack of descriptors."""
         ...
 
@@ -380,7 +380,7 @@ class RealFileSystem:
             os.close(fd)
 
     @property
-    def crowded(self) -> bool:
+    def few_descriptors_left(self) -> bool:
         return self._retained >= self._most_at_first // _RETAINED_OF_OPEN
 
     @property

@@ -103,7 +103,7 @@ def _last_whole_batch(segment: LogSegment, position: int, last: int) -> tuple[in
             segment.indexes.rebuild()  # perhaps only the index is wrong
     reached: tuple[int, int] | None = None
     try:
-        for at, end, base_offset, last_offset in segment.records.skim(position):
+        for at, end, base_offset, last_offset in segment.records.batch_positions(position):
             if end > last:
                 return at, base_offset
             reached = end, last_offset + 1
@@ -115,7 +115,7 @@ def _last_whole_batch(segment: LogSegment, position: int, last: int) -> tuple[in
 
 
 def _first_ending_after(segment: LogSegment, position: int, last: int) -> tuple[int, int]:
-    for at, end, base_offset, _last_offset in segment.records.skim(position):
+    for at, end, base_offset, _last_offset in segment.records.batch_positions(position):
         if end > last:
             return at, base_offset
     raise AssertionError("no batch ends after the given position")

@@ -129,7 +129,7 @@ class SegmentIndexes:
         records = self.records
         if start >= records.size > 0:
             raise DamagedSegment(records.file.path, start, "the index has a batch beyond the end")
-        for position, end, base_offset, last_offset in records.skim(start):
+        for position, end, base_offset, last_offset in records.batch_positions(start):
             if last_offset >= offset:
                 if position == start > 0 and base_offset > offset:
                     found = f"offset {base_offset}, the index says {offset} is here"
@@ -214,7 +214,9 @@ class SegmentIndexes:
         relative, position = self.offsets.last()
         timestamp, reached = self.times.last()
         try:
-            if relative >= 0 and not any(last - records.base_offset >= relative for *_, last in records.skim(position)):
+            if relative >= 0 and not any(
+                last - records.base_offset >= relative for *_, last in records.batch_positions(position)
+            ):
                 return False
             if timestamp < 0:
                 return True

@@ -48,7 +48,7 @@ class _Began(NamedTuple):
     """The epoch in which this node is the active controller, if the request needs that; else None."""
 
 
-def behind_commits(durable: Durable, handler: Handler, *, by_controller: bool = False) -> Handler:
+def hold_until_durable(durable: Durable, handler: Handler, *, by_controller: bool = False) -> Handler:
     """Wrap a handler: its answers are held until what they need is on the disk.
 
     With `by_controller` the handler works as the active controller: it fails with `NotController` if the node ceases

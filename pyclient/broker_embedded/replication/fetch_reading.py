@@ -275,7 +275,7 @@ class Reading:
             if self._is_throttled(log) and log.start_offset <= request.fetch_offset <= log.end_offset:
                 self._found[log] = wanted, 0
                 return _without_records(wanted.partition, log)
-            copied = self._services.fs.crowded
+            copied = self._services.fs.few_descriptors_left
             most = min(self._max_bytes - self._size, request.partition_max_bytes)
             read = log.read(
                 request.fetch_offset,

@@ -28,7 +28,7 @@ LONGEST_WAIT: Final = 5.0
 """Seconds that a request waits: clients close a connection that is silent for about 30 seconds."""
 
 
-def behind_openings(asked: Asked | None, handler: Handler) -> Handler:
+def run_when_opened(asked: Asked | None, handler: Handler) -> Handler:
     """Wrap a handler: it runs when the logs of the partitions that `asked` finds in the request are open."""
     if asked is None:
         return handler

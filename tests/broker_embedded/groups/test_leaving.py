@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyclient import errors
 from pyclient.broker_embedded.groups.classic import next_deadline
-from pyclient.broker_embedded.groups.leaving import disband
+from pyclient.broker_embedded.groups.leaving import mark_dead
 
 
 def test_group_is_empty_after_last_member_leaves(script):
@@ -159,7 +159,7 @@ def test_group_is_empty_if_all_leave_during_initial_delay(delayed):
 def test_disband_answers_parked_requests(script):
     script.stable("a", "b")
     script.join("b2", "id-2", "range=changed")
-    for answer in disband(script.group, errors.NotCoordinator.code):
+    for answer in mark_dead(script.group, errors.NotCoordinator.code):
         script.answers[answer.reply] = answer.result
     assert script.answers["b2"].error == errors.NotCoordinator.code
     assert script.state == "Dead"

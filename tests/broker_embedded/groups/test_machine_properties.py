@@ -23,7 +23,7 @@ from pyclient.broker_embedded.groups.events import (
     SyncResult,
     Tick,
 )
-from pyclient.broker_embedded.groups.leaving import disband
+from pyclient.broker_embedded.groups.leaving import mark_dead
 from pyclient.broker_embedded.groups.state import ClassicGroup, GroupState
 
 METADATA = {"x": b"", "range": b"r", "sticky": b"s"}
@@ -185,7 +185,7 @@ class Group(RuleBasedStateMachine):
                 assert member.deadline is not None
 
     def teardown(self):
-        for action in disband(self.group, errors.NotCoordinator.code):
+        for action in mark_dead(self.group, errors.NotCoordinator.code):
             self.act(action)
         assert not self.open, "a request was not answered"
 
