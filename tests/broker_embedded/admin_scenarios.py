@@ -1,7 +1,7 @@
 """What administrators ask of a broker, request by request: a real Kafka and ours must answer alike.
 
 `kafka_admin_answers.json` has what an Apache Kafka 4.3.1 answered; `make test-kafka` checks that it still does, and
-with PYCLIENT_RECORD=1 writes the file anew. The scenarios build on each other; topic `cfg` is there from the first on.
+with PYCLIENT_RECORD=1 rewrites the file. The scenarios build on each other; topic `cfg` is there from the first on.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ ADD_VOTER: dict[str, Any] = {
     ],
     ids=["right", "cluster", "voter", "directory", "no listener", "other listener"],
 )
-def test_change_of_voters_is_checked_before_a_lone_node_refuses_it(
+def test_change_of_voters_is_checked_before_a_single_node_refuses_it(
     client: Any, changes: dict[str, Any], error: type[errors.BrokerError]
 ) -> None:
     assert client.call(AddRaftVoterRequest(**{**ADD_VOTER, **changes}), 1).error_code == error.code

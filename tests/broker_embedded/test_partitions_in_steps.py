@@ -32,7 +32,7 @@ FIRST, SECOND = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
 class FixedClock:
-    """A clock that stands still."""
+    """A clock that does not advance."""
 
     def monotonic(self) -> float:
         return 0.0

@@ -1,4 +1,4 @@
-"""What clients see of the fact that a log is made of segments: nothing."""
+"""Clients see nothing of a log's segments."""
 
 from __future__ import annotations
 

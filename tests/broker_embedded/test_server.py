@@ -1,4 +1,4 @@
-"""Connections: order, partial and hostile frames, slow readers, and a good client beside all of it."""
+"""Connections: order, partial and hostile frames, slow readers, and a good client at the same time."""
 
 from __future__ import annotations
 

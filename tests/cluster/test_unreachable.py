@@ -1,4 +1,4 @@
-"""Lasting causes are raised as soon as they are certain, whatever the call's timeout."""
+"""Lasting causes are raised as soon as they are certain, before the call's timeout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def tls_port() -> Iterator[int]:
-    """A port that speaks TLS with a certificate of an authority that this machine does not trust."""
+    """A port that serves TLS with a certificate of an authority that this machine does not trust."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / "broker.pem")
 

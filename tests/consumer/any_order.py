@@ -34,7 +34,7 @@ class AnyOrder(RuleBasedStateMachine):
     """A member, its requests in flight, and a polling thread that may lag.
 
     Invariants: the thread never owns partitions that the member has lost without knowing it, commits are refused
-    exactly then, every state but those at rest waits for something, and in the end the member is stable again.
+    exactly then, every state but the idle ones waits for something, and in the end the member is stable again.
     """
 
     refusals: ClassVar[tuple[type[errors.KafkaError], ...]]

@@ -1,7 +1,7 @@
 """One broker for this folder, and consumers of both APIs, sync and async.
 
-It is an embedded one, or with PYCLIENT_TEST_BOOTSTRAP=host:port whatever listens there: the tests of reading, groups
-and commits are then run against a real Kafka as they are.
+It is an embedded one, or with PYCLIENT_TEST_BOOTSTRAP=host:port the one that listens there: the tests of reading,
+groups and commits are then run against a real Kafka as they are.
 """
 
 from __future__ import annotations

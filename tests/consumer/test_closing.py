@@ -60,7 +60,7 @@ def test_consumer_dropped_without_closing_warns(cluster: EmbeddedCluster, new_to
     asyncio.run(main())
 
 
-PATIENT: dict[str, Any] = {  # whatever waits for a broker waits longer than the test
+PATIENT: dict[str, Any] = {  # a wait for a broker takes longer than the test
     "request_timeout_ms": 600_000,
     "default_api_timeout_ms": 600_000,
     "socket_connection_setup_timeout_ms": 600_000,

@@ -1,4 +1,4 @@
-"""A run of the fuzzer: rounds of traffic, and after each the checks that its oracle is made of."""
+"""A run of the fuzzer: rounds of traffic, and after each the checks of its oracle."""
 
 from __future__ import annotations
 

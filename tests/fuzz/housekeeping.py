@@ -36,7 +36,7 @@ _SESSIONS: float = 120.0
 
 
 _KEPT = frozenset({"__consumer_offsets", "__transaction_state"})
-"""Topics that are not deleted, beside those of the good client; requests may have created others with such names."""
+"""Topics that are not deleted, such as those of the good client; requests may have created others with such names."""
 _ATTEMPTS = 20
 _GONE = (0, UnknownTopicOrPartition.code)
 

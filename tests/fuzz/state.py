@@ -62,7 +62,7 @@ class State:
         """A member, mostly one of those that joined last, sometimes a new one; `kind` is how its group's name begins.
 
         Groups of one kind mostly have members of that kind alone: a group that is never of one kind for long has no
-        state to speak of.
+        state to mention.
         """
         rng = self.rng
         if self.members and rng.random() < 0.85:

@@ -17,7 +17,7 @@ Collector = Callable[[Any, set[int]], None]
 
 @cache
 def collector(cls: type) -> Collector:
-    """A function that adds the error codes of an answer, wherever they stand in it, to a set."""
+    """A function that adds the error codes of an answer, at any depth, to a set."""
     codes = [each.name for each in fields_of(cls) if each.name.endswith("error_code")]
     parts = list(_parts(cls))
 

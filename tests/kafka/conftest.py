@@ -43,7 +43,7 @@ SOME_SECONDS_ON_OURS = {
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test here needs Kafka, has time to start it on a busy machine, and runs beside those that share it."""
+    """Every test here needs Kafka, has time to start it on a busy machine, and runs with those that share it."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.slow if _is_slow_on_ours(item) else pytest.mark.kafka)

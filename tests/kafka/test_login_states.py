@@ -115,7 +115,7 @@ CASES: Final[dict[str, tuple[Step | bytes, ...]]] = {
 """Requests with their versions, and frames without a header (bytes), which are sent until the broker closes."""
 
 OTHERWISE: Final = {
-    "scram, unknown user": "Kafka refuses it before the proof, which tells unknown users from wrong passwords",
+    "scram, unknown user": "Kafka refuses it before the proof, so that unknown users and wrong passwords differ",
     "scram, mandatory extension": "RFC 5802 wants it refused, and Kafka passes over it",
 }
 """Cases that are answered otherwise on purpose, and why."""

@@ -21,7 +21,7 @@ REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 VERIFICATION = "org.apache.kafka.tools.ReplicaVerificationTool"
 RECORD = bytes(10_000)
 _BEFORE_THE_COMMAND = ("features", "metadata-quorum")
-"""Tools whose options stand before the command."""
+"""Tools whose options come before the command."""
 
 
 @pytest.fixture(scope="module")

@@ -239,7 +239,7 @@ def test_broker_that_accepts_scram_and_goes_on_as_plain_gets_no_password(run: An
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("iterations", [0, 1, 4_095, 1_000_001])
 def test_broker_with_iterations_out_of_bounds_gets_no_proof(run: Any, mechanism: str, iterations: int) -> None:
-    """A proof with few iterations would let who reads it guess the password."""
+    """A proof with few iterations would let a listener guess the password."""
 
     def few(request: SaslAuthenticateRequest, *_: Any) -> Any:
         nonce = scram.ClientFirst.decode(bytes(request.auth_bytes)).nonce

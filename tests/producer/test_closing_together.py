@@ -116,7 +116,7 @@ def test_close_with_a_timeout_ends_in_time_despite_a_longer_close(make, topic, n
     patient.join(PATIENCE)
     assert not patient.is_alive()
     assert isinstance(client.exception(future), errors.ClosedError)
-    assert len(failed) == 1  # one of them tells
+    assert len(failed) == 1  # one of them raises it
 
 
 def test_interpreter_exit_waits_for_all_producers_with_one_deadline(cluster, topic, log):

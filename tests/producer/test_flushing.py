@@ -22,7 +22,7 @@ def test_flush_waits_for_deliveries_not_yet_notified(
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=linger_ms) as producer:
         context, submit = core_of(producer).context, CallbackThread.submit
-        for _ in range(3):  # with linger 0, the last one of these finds everything at rest
+        for _ in range(3):  # with linger 0, the last one of these finds the producer idle
             producer.send(topic, b"first", partition=0).result(60)
         called: list[Any] = []
         seen: list[bool] = []

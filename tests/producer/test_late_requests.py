@@ -68,7 +68,7 @@ def test_later_confirmation_rules_out_old_requests():
 
 
 def test_failed_record_without_idempotence_may_be_written_later():
-    """No client can take back what an old connection still carries; only sequence numbers tell a broker."""
+    """No client can take back what an old connection still carries; only sequence numbers let a broker see it."""
     machine = begun(HastyOneInFlightMachine)
     machine.send_alone(0)
     machine.break_connection(NODE, 0)

@@ -22,7 +22,7 @@ class TransactionMachine(RuleBasedStateMachine):
     """One producer, a coordinator, and requests that get lost or late in any way.
 
     `number` counts the transactions that begin; `sent` has what was accepted in the present one, `promised` what the
-    user was told to be committed, `denied` what the user was told to be aborted.
+    user saw committed, `denied` what the user saw aborted.
     """
 
     @initialize(version=st.sampled_from([0, 2]))

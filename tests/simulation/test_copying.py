@@ -18,7 +18,7 @@ def topic(*records: Copied) -> Copy:
 
 
 def violations(copy: Copy, before: Copy, after: Copy | None = None, meanwhile: Copy | None = None) -> list[str]:
-    """Return the differences. By default nothing is written after the first reading, and nobody reads meanwhile."""
+    """Return the differences. By default nothing is written after the first reading, and no reader meanwhile."""
     return list(
         copy_violations(before, before if after is None else after, copy, topic() if meanwhile is None else meanwhile)
     )
@@ -46,7 +46,7 @@ def test_second_copy_is_a_violation_though_its_value_is_written_again_late() -> 
     assert found == "copy: copies-2 has 1 records more than once, among them b'first' (offset 0 of events)"
 
 
-def test_second_copy_is_a_violation_beside_a_lost_record_of_the_same_value() -> None:
+def test_second_copy_and_lost_record_of_one_value_are_two_violations() -> None:
     original = topic(FIRST, SECOND, REPEATED)
     lost, twice = violations(topic(FIRST, SECOND, FIRST), original)
     assert lost == "copy: copies-2 misses 1 records, among them b'first' (offset 4 of events)"

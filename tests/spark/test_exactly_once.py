@@ -76,12 +76,12 @@ def test_a_checksum_of_all_columns_does_not_depend_on_batches(rows: list[Any], c
 
 
 @given(rows_of, rows_of)
-def test_a_checksum_tells_rows_apart(one: list[Any], other: list[Any]) -> None:
+def test_a_checksum_differs_between_rows(one: list[Any], other: list[Any]) -> None:
     assert (marker_of(batch_of(one)) == marker_of(batch_of(other))) == (one == other)
 
 
 @given(whole_rows_of, whole_rows_of)
-def test_a_checksum_of_all_columns_tells_rows_apart(one: list[Any], other: list[Any]) -> None:
+def test_a_checksum_of_all_columns_differs_between_rows(one: list[Any], other: list[Any]) -> None:
     found = [marker_of(pa.RecordBatch.from_pylist(rows, WHOLE)) for rows in (one, other)]
     assert (found[0] == found[1]) == (one == other)
 

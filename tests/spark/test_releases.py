@@ -1,4 +1,4 @@
-"""Older releases of pyspark, each installed beside the one of the environment, in a process of its own."""
+"""Older releases of pyspark, each installed next to the one of the environment, in a process of its own."""
 
 from __future__ import annotations
 

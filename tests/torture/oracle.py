@@ -35,7 +35,7 @@ class Broken(AssertionError):
 
 
 class Oracle:
-    """Is told of every request before it is sent and of every answer."""
+    """Gets every request before it is sent and every answer."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicPromise] = {}

@@ -1,4 +1,4 @@
-"""Whole clusters are created and destroyed over HTTP, beside the controls of the broker that serves them."""
+"""Whole clusters are created and destroyed over HTTP, next to the controls of the broker that serves them."""
 
 from __future__ import annotations
 

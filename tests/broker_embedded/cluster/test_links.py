@@ -187,7 +187,7 @@ def test_a_link_that_cannot_be_is_refused(links: Links, latency_ms: float, bandw
         links.slow(1, 2, latency_ms, bandwidth)
 
 
-def test_where_nothing_listens_the_connection_ends(links: Links) -> None:
+def test_connection_ends_where_nothing_listens(links: Links) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address: tuple[str, int] = server.getsockname()
     with socket.create_connection(links.proxy(1, 2, "broker", address), timeout=30) as sock:

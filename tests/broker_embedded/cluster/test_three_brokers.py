@@ -72,7 +72,7 @@ def test_a_topic_is_on_all_brokers_and_what_is_sent_is_read(three: EmbeddedClust
     assert three.controller_id in (1, 2, 3)
 
 
-def test_when_the_leader_is_killed_another_leads_and_nothing_is_lost(three: EmbeddedCluster, topic: str) -> None:
+def test_killed_leader_is_replaced_and_nothing_is_lost(three: EmbeddedCluster, topic: str) -> None:
     send(three, topic, b"before")
     leader = three.leader_of(topic, 0)
     three.kill(leader)
@@ -83,7 +83,7 @@ def test_when_the_leader_is_killed_another_leads_and_nothing_is_lost(three: Embe
     assert sorted(three.wait_isr(topic, 0, 3)) == [1, 2, 3]
 
 
-def test_when_the_controller_is_killed_another_is_elected(three: EmbeddedCluster, topic: str) -> None:
+def test_killed_controller_is_replaced(three: EmbeddedCluster, topic: str) -> None:
     controller = three.controller_id
     three.kill(controller)
     create_while_down = f"{topic}-later"

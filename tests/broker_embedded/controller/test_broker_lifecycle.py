@@ -202,6 +202,6 @@ def test_any_lost_answers_end_in_the_wanted_state(lost: list[bool], stop_at: int
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_repr_tells_the_state(ready: bool) -> None:
+def test_repr_shows_the_state(ready: bool) -> None:
     broker = running() if ready else lifecycle()
     assert broker.state.name in repr(broker)

@@ -1,4 +1,4 @@
-"""Delegation tokens: who creates, renews, expires and sees them, against a plain model; and records of the image."""
+"""Delegation tokens: rights to create, renew, expire and see them, against a plain model; and records of the image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elections and the records of partition changes: who leads, what remains in the ISR, which epochs rise."""
+"""Elections and the records of partition changes: the leader, what remains in the ISR, which epochs rise."""
 
 from __future__ import annotations
 

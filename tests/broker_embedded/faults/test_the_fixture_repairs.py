@@ -1,4 +1,4 @@
-"""The fixture `kafka_cluster` works for each test, whatever the test before has done to it."""
+"""The fixture `kafka_cluster` works for each test after any damage by the test before."""
 
 from __future__ import annotations
 

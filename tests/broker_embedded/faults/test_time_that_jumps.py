@@ -107,7 +107,7 @@ def test_deleted_files_go_when_their_time_has_come(connect: Any, produce: Any, b
         client.call(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 4)
         assert [path for path in Path(cluster.data_dir).iterdir() if path.name.endswith("-delete")]
         cluster.advance_time(3_601)
-        until(lambda: not list(Path(cluster.data_dir).glob("orders*")))  # they go beside the loop
+        until(lambda: not list(Path(cluster.data_dir).glob("orders*")))  # they do not run on the loop
 
 
 @MODES

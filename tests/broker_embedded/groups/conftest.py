@@ -239,7 +239,7 @@ class Node:
         self.log[partition] += records
 
     def end_transaction(self, partition, producer_id, *, commit) -> None:
-        """Append a marker, and tell the coordinator of it."""
+        """Append a marker, and pass it to the coordinator."""
         self.log[partition].append(TransactionEnd(producer_id, commit))
         self.groups.transaction_ended(partition, producer_id, commit=commit)
 

@@ -81,7 +81,7 @@ class LogFixture:
         return self.open()
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Release all files."""
         for log in self._open:
             log.close(clean=False)
 

@@ -131,7 +131,7 @@ class OpeningCounter:
     def __init__(self, fixture: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self._fs = fixture.fs
         self.batches = self.checked = 0
-        self.beside = False  # whether this is done beside the loop
+        self.beside = False  # True if this is done off the loop
         note_batch = SegmentIndexes.add_batch
 
         def note(segment: Any, position: int, header: BatchHeader) -> None:

@@ -40,7 +40,7 @@ class Broker(NodeOnDisk[HeldFileSystem]):
         super().__init__(data_dir, fs)
 
     def hold(self) -> None:
-        """Syncs wait from now on; `reached` tells of them."""
+        """Make syncs wait from now on; `reached` is called for each."""
         while self.fs.reached.acquire(blocking=False):
             pass
         self.fs.gate.clear()

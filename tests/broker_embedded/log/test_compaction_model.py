@@ -1,4 +1,4 @@
-"""Compaction beside a model: whatever happens to a log, readers find the last value of each key."""
+"""Compaction against a model: after any changes of a log, readers find the last value of each key."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_after_a_loss_of_power_everything_that_was_flushed_is_there(
 
 
 def test_no_fsync_and_no_removal_happens_on_the_logs_thread(fixture: Any) -> None:
-    """Once a node looks after the logs; what a roll and `flush.ms` and retention leave to do is done beside it."""
+    """Once a node looks after the logs; rolls, `flush.ms` and retention leave their work to another thread."""
     fixture.configure(flush_ms=1000, retention_ms=1000, index_interval_bytes=0)
     fixture.fs.durable = True
     manager = fixture.start()

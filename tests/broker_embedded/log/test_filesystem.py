@@ -26,7 +26,7 @@ def test_a_file_is_opened_when_it_is_needed(tmp_path: Path) -> None:
     assert repr(file).endswith("fd=-1 users=0>")
 
 
-def test_only_so_many_files_are_open_and_none_that_is_in_use_is_closed(tmp_path: Path) -> None:
+def test_open_files_are_limited_and_files_in_use_stay_open(tmp_path: Path) -> None:
     fs = RealFileSystem(most_open_files=4)
     files = [fs.file(str(tmp_path / str(index))) for index in range(20)]
     files[0].retain()

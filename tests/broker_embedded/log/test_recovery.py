@@ -1,4 +1,4 @@
-"""After a crash: whatever the files look like, every batch that was whole is there, and all other state fits it."""
+"""After a crash, with any content of the files, every batch that was whole is there, and all other state fits it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node that was killed serves at once: logs are recovered beside its requests, and who needs one waits for it."""
+"""A killed node serves at once: logs are recovered while it serves, and requests that need one wait for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RETRY = errors.NotLeaderOrFollower.code
 
 
 class HeldFile(RealFile):
-    """A file that is not read beside the loop before the filesystem's gate is open."""
+    """A file that is not read off the loop before the filesystem's gate is open."""
 
     __slots__ = ()
 

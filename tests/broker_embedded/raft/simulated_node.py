@@ -207,7 +207,7 @@ class SimulatedNode:
                 disk.synced = min(disk.synced, offset)
             case StoreSnapshotPiece(_snapshot, position, data):
                 del self.pieces[position:]
-                self.pieces.extend(data)  # type: ignore[arg-type]  # entries stand for bytes here
+                self.pieces.extend(data)  # type: ignore[arg-type]  # entries take the place of bytes here
             case InstallSnapshot(snapshot):
                 self.install(snapshot, now)
             case DeleteBefore(snapshot):

@@ -1,4 +1,4 @@
-"""The core's view of a log beside a plain list of epochs, and voter sets that follow the log."""
+"""The core's view of a log compared with a plain list of epochs, and voter sets that follow the log."""
 
 from __future__ import annotations
 

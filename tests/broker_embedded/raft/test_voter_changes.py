@@ -162,7 +162,7 @@ def test_uncommitted_change_times_out_and_stays_in_force() -> None:
     assert "to commit the latest voter change at" in refused.reason
 
 
-def test_voter_tells_its_leader_of_new_addresses() -> None:
+def test_voter_reports_new_addresses_to_its_leader() -> None:
     simulation, leader = led(8, voters=3)
     moved = (Endpoint("CONTROLLER", "127.0.0.1", 9099),)
     for node in simulation.nodes.values():

@@ -336,7 +336,7 @@ class Nodes:
 
 
 def run(directory: Path, scenario: Callable[[Nodes], Coroutine[Any, Any, None]], **settings: str) -> None:
-    """Run a scenario with three nodes. A `_` in the name of a setting stands for a dot."""
+    """Run a scenario with three nodes. A `_` in the name of a setting means a dot."""
 
     async def main() -> None:
         nodes = Nodes(directory, {name.replace("_", "."): value for name, value in settings.items()})

@@ -1,4 +1,4 @@
-"""The stories of stories/*.txt: what they print is what a partition does now. `REWRITE_STORIES=1` writes them anew."""
+"""The stories of stories/*.txt: what they print is what a partition does now. `REWRITE_STORIES=1` rewrites them."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_garbage_ends_a_tls_connection_and_no_other(listeners: dict[str, str], c
         admin.list_topics()
 
 
-def test_only_tls_1_2_and_1_3_are_spoken(listeners: dict[str, str], certificates: dict[str, Any]) -> None:
+def test_only_tls_1_2_and_1_3_are_accepted(listeners: dict[str, str], certificates: dict[str, Any]) -> None:
     host, port = listeners["TLS"].split(":")
     seen = set()
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):

@@ -24,7 +24,7 @@ OF_NODES = [name for name in OF_NODES if "DelegationToken" not in name]
 
 @pytest.fixture(scope="module")
 def controller() -> Iterator[RawClient]:
-    """Alice, who has logged in at the active controller's listener."""
+    """Alice, logged in at the active controller's listener."""
     options = {"super.users": "User:admin"}
     with EmbeddedCluster(3, security="SASL_PLAINTEXT", users=USERS, acls=[], config=options) as cluster:
         until(lambda: cluster.controller_id is not None)

@@ -32,12 +32,12 @@ PASSING = [errors.UnknownTopicOrPartition, errors.LeaderNotAvailable, errors.Top
 
 
 def poll_through(consumer: Any, condition: Callable[[], bool]) -> list[Any]:
-    """Poll until the condition holds, whatever polls raise meanwhile; return the records."""
+    """Poll until the condition holds, and ignore what polls raise meanwhile; return the records."""
     return read_through(consumer, lambda records: condition())
 
 
 def read_through(consumer: Any, enough: Callable[[list[Any]], bool]) -> list[Any]:
-    """Poll until the records so far are enough, whatever polls raise meanwhile; return them."""
+    """Poll until the records so far are enough, and ignore what polls raise meanwhile; return them."""
     records: list[Any] = []
     deadline = time.monotonic() + PATIENCE
     while not enough(records):

@@ -19,7 +19,7 @@ SWALLOWED = re.compile(
     r"Exception ignored in: <function WeakSet\.__init__\.<locals>\._remove at 0x[0-9a-f]+>\n"
     r"Traceback \(most recent call last\):\n(  .*\n)+KeyboardInterrupt: ?\n"
 )
-"""A Ctrl-C that came while the interpreter told a WeakSet, of threads or tasks, of a death: it says so itself."""
+"""A Ctrl-C that came in the interpreter's callback of a WeakSet, of threads or tasks: it prints that itself."""
 
 
 def run(code, *arguments):
@@ -52,7 +52,7 @@ servers, topic, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
 rng, stop, futures, hits, numbers = random.Random(22), threading.Event(), [], 0, count()
 
 def interrupt(number, frame):
-    # in `use` and `close` and all they call: what stands around them here is no part of the test
+    # in `use` and `close` and all they call: what is around them here is no part of the test
     while frame is not None and frame.f_code not in (use.__code__, close.__code__):
         frame = frame.f_back
     if frame is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.producer import programs
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells peaks of memory")
+pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux reports peaks of memory")
 
 BUFFER = 4 * 1024 * 1024
 SLACK = 32 * 1024 * 1024  # bytes over buffer_memory
@@ -33,10 +33,10 @@ PROGRAM = """
     held = []
 
     def begin():
-        Path("/proc/self/clear_refs").write_text("5")  # peaks begin anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peaks
         return resident("VmRSS")
 
-    def tell(producer, before):
+    def print_peak(producer, before):
         grown = resident("VmHWM") - before - (sys.getsizeof(held) if held else 0)
         print(json.dumps([grown, len(held), producer.metrics()["records_delivered"]]))
 
@@ -55,7 +55,7 @@ SYNC = """
             for number in range(count):
                 producer.send(topic, values[number % 1000])
         producer.flush(120)
-        tell(producer, before)
+        print_peak(producer, before)
 """
 
 ASYNC = """
@@ -73,7 +73,7 @@ ASYNC = """
                 for number in range(count):
                     await producer.send(topic, values[number % 1000])
             await producer.flush(120)
-            tell(producer, before)
+            print_peak(producer, before)
 
     asyncio.run(main())
 """
