@@ -28,7 +28,7 @@ def fetch_warm(servers: str, topic: str, size: int, codec: str, count: int) -> C
 
 
 def _asking(bare: _Socket, requests: list[bytes], least: int) -> Callable[[], Figures]:
-    """Return a function that sends the requests by turns until at least `least` bytes were received."""
+    """Return a function that sends the requests alternately until at least `least` bytes were received."""
 
     def run() -> Figures:
         total = 0

@@ -23,7 +23,7 @@ _PATIENCE = 10.0  # seconds
 
 
 def produce_bare(servers: str, topic: str, size: int, codec: str) -> Produce:
-    """Fill the partitions by turns, with the wanted number of records and up to one more request per connection."""
+    """Fill the partitions alternately, with the wanted number of records and up to one more request per connection."""
     with Admin(servers) as admin:
         partitions = len(admin.describe_topics([topic])[topic].partitions)
     records, each = _batch(size, codec)

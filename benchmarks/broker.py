@@ -34,7 +34,7 @@ ALONE = ("growth", "start", "partitions", "large-requests")
 
 
 def compared(name: str, nodes: list[Node], options: Options) -> list[dict[str, Figure]]:
-    """Run the case on the nodes by turns, in several rounds. Return the medians in the order of `nodes`."""
+    """Run the case on the nodes alternately, in several rounds. Return the medians in the order of `nodes`."""
     rounds: list[list[dict[str, Figure]]] = [[] for _ in nodes]
     for _ in range(options.rounds):
         for found, node in zip(rounds, nodes, strict=True):
@@ -48,7 +48,7 @@ def compared(name: str, nodes: list[Node], options: Options) -> list[dict[str, F
 def show(title: str, names: list[str], found: list[dict[str, Figure]]) -> None:
     """Print a table: a row for each figure, a column for each broker, and their ratio with its goal.
 
-    A goal for our own figure stands in a column of its own.
+    A goal for our own figure has a column of its own.
     """
     table = Table(title=title)
     table.add_column("")

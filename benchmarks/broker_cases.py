@@ -26,7 +26,7 @@ _UNTIL_COMPILED = 2.0
 class Figure(NamedTuple):
     """One figure. `wanted` is the ratio to Kafka's to aim at: at least that, or at most where less is better.
 
-    `goal` is what the figure itself is to stay within, in its own unit, whatever Kafka's is.
+    `goal` is what the figure itself is to stay within, in its own unit, independent of Kafka's.
     """
 
     value: float
@@ -194,7 +194,7 @@ def bare_writes(data: bytes, amount: int) -> float:
 
 
 def growth(node: Node, gigabytes: float) -> dict[str, Figure]:
-    """The costs of appending to a large log and of finding a batch in it, and to a log of 100 MB; windows by turns.
+    """The costs of appending to a large log and of finding a batch in it, and to a log of 100 MB; alternating windows.
 
     A window appends as many bytes to one log as to the other, in batches that make the broker's own work count. Ratios
     are taken window by window, of neighbours in time: a guest's memory and processor are faster in one minute than in

@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=10_000)
     parser.add_argument("--api", action="append", choices=list(REQUESTS))
     parser.add_argument("--limit", type=float, default=60.0, help="seconds that an answer may take")
-    parser.add_argument("--kafka", action="store_true", help="a real Kafka beside it")
+    parser.add_argument("--kafka", action="store_true", help="a real Kafka for comparison")
     given = parser.parse_args()
     run(given.api or list(REQUESTS), items=given.items, limit=given.limit, kafka=given.kafka)
 

@@ -118,7 +118,7 @@ def measure(amount: int, records: int) -> list[str]:
     for what, found in took.items():
         found.sort()
         shares = ", ".join(f"p{share * 100:g} {found[int(len(found) * share)]:.2f}" for share in (0.5, 0.99))
-        notes.append(f"{len(found):,} small requests beside {what}: {shares}, longest {found[-1]:.2f} ms")
+        notes.append(f"{len(found):,} small requests during {what}: {shares}, longest {found[-1]:.2f} ms")
     return notes
 
 

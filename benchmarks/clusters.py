@@ -46,7 +46,7 @@ def measured_clusters(given: str | None) -> Iterator[Measured]:
 
     reason = why_not()
     if reason:
-        Console().print(f"no real Kafka beside it: {reason}")
+        Console().print(f"no real Kafka to compare with: {reason}")
         return
     with RealKafka(settings=_SETTINGS, jvm=AS_SHIPPED) as kafka:
         yield Measured(kafka.bootstrap_servers, f"Apache Kafka {kafka.version}")

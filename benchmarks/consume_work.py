@@ -88,7 +88,7 @@ def columns_pyclient(servers: str, topic: str, size: int, codec: str, count: int
 
 
 def stall_pyclient(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], Figures]:
-    """A user who stops polling: how far the process grows while the consumer fetches ahead."""
+    """A user that stops polling: how far the process grows while the consumer fetches ahead."""
     consumer = _reader(servers, fetch_max_bytes=STALLED_BYTES)
 
     def run() -> Figures:

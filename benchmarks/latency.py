@@ -1,6 +1,6 @@
 """Latency at a steady rate: each client in a process of its own, all of them alive, taking turns of half a second.
 
-What else a machine does comes and goes within seconds, and a percentile near the top tells of little else: short turns
+What else a machine does comes and goes within seconds, and a percentile near the top shows little else: short turns
 share that out between the clients, and medians over many rounds leave out those in which one had the worst of it. Where
 the machine is a virtual one, its host says how much of its time it took away: rounds go on until there are enough in
 which that was next to none, or for three times as long as that would take, and those in which it took least count.
@@ -113,7 +113,7 @@ def _round(clients: list[LatencyClient], order: Random) -> tuple[float, list[lis
 
 
 def _host_time() -> tuple[int, int]:
-    """Ticks of all cores that the host has taken away, and all ticks; on a machine that does not tell, zeros."""
+    """Ticks of all cores that the host has taken away, and all ticks; on a machine that does not report them, zeros."""
     try:
         ticks = [int(field) for field in Path("/proc/stat").read_text().split(maxsplit=9)[1:9]]
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Replicated produce: 3 brokers in processes, 3 replicas, acks=all, 2 in sync; beside one broker and a real Kafka.
+"""Replicated produce: 3 brokers in processes, 3 replicas, acks=all, 2 in sync; against one broker and a real Kafka.
 
 `python -m benchmarks.replication`; a real Kafka of 3 nodes takes part where Java and Maven are, with --kafka.
 """

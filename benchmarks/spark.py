@@ -1,4 +1,4 @@
-"""Spark's reads and writes by `format("pyclient")` beside Spark's own connector, on the same broker in one run.
+"""Spark's reads and writes by `format("pyclient")` compared with Spark's own connector, on the same broker in one run.
 
     python -m benchmarks.spark --connector                  # Maven gets the connector that the tests use
     python -m benchmarks.spark --connector A.jar,B.jar      # the jars of spark-sql-kafka-0-10 of another release

@@ -1,4 +1,4 @@
-"""Transactions of pyclient beside confluent-kafka's on the same broker: rate, commit latency, and read_committed.
+"""Transactions of pyclient against confluent-kafka's on the same broker: rate, commit latency, and read_committed.
 
 `python -m benchmarks.transactions [--sizes 100 1000] [--seconds 2] [--runs 5] [--kafka]`
 

@@ -41,7 +41,7 @@ class Ledger:
 
 
 class GoOnWhereTheLedgerIs(RebalanceListener):
-    """Seeks assigned partitions to the position in the database, whatever the group has committed."""
+    """Seeks assigned partitions to the position in the database, not to what the group has committed."""
 
     def __init__(self, consumer: Consumer[bytes, bytes], ledger: Ledger) -> None:
         self.consumer, self.ledger = consumer, ledger

@@ -1,6 +1,6 @@
 """Rules that no general tool knows: `python -m tools.lint_rules` prints `file:line: rule broken` and fails if any is.
 
-Which files a rule is about stands in pyproject.toml under `[tool.lint_rules]`.
+The files that a rule is about are in pyproject.toml under `[tool.lint_rules]`.
 """
 
 from __future__ import annotations
