@@ -148,7 +148,7 @@ class Bench:
             fill(log, 1000, 3, 100)
         fill(manager.create("many-segments", _TOPIC_ID, 0, manager.defaults), self.amount, 80, 100)
         late = SYSTEM_CLOCK.time_ms() + 2 * _DAY_MS
-        manager.disk_thread.settle()
+        manager.disk_thread.wait_until_idle()
         self.measure("retention", manager.disk_thread, _pauses(manager.retention_steps(late)))
         manager.close(clean=False)
 
@@ -182,7 +182,7 @@ class Bench:
                 manager.disk_thread,
                 _pauses(manager.flush_steps(SYSTEM_CLOCK.time_ms())),
             )
-        manager.disk_thread.settle()
+        manager.disk_thread.wait_until_idle()
         manager.close(clean=False)
 
     def table(self) -> Table:

@@ -107,7 +107,7 @@ class Interceptors:
     def watch(self, record: ProducerRecord, future: DeliveryFuture) -> None:
         """Call `on_acknowledgement` once the accepted record is complete."""
         if self._after:
-            future.add_done_callback(partial(self._settled, record.headers))
+            future.add_done_callback(partial(self._completed, record.headers))
 
     def refused(self, record: ProducerRecord, error: BaseException) -> None:
         """Call `on_acknowledgement` for a record that was not accepted."""
@@ -115,7 +115,7 @@ class Interceptors:
         timestamp_ms = -1 if record.timestamp_ms is None else record.timestamp_ms
         self._acknowledged(RecordMetadata(record.topic, partition, -1, timestamp_ms), error, record.headers)
 
-    def _settled(self, headers: Pairs, future: DeliveryFuture) -> None:
+    def _completed(self, headers: Pairs, future: DeliveryFuture) -> None:
         delivery: Delivery = future.batch
         delivery, index = delivery.locate(future.index)
         self._acknowledged(delivery.metadata_of(index, future.timestamp_ms), delivery.peek(index), headers)

@@ -141,21 +141,21 @@ def _admin(options: dict[str, Any]) -> Admin:
 
 
 _DAEMONS: Final = ("pyspark.daemon", "pyclient.spark.daemon")
-_settled = (0, 0)
+_frozen = (0, 0)
 
 
-def settle() -> None:
+def freeze_loaded_objects() -> None:
     """Leave out of garbage collections what a worker of Spark has loaded; call it where a task ends.
 
     Such a process collects all garbage after every task. Going through the objects of the loaded modules takes 20 to
     40 ms each time, which a micro-batch waits for ten times. This is done after tasks that have loaded modules, and
     in no other process than those that Spark's daemon has forked.
     """
-    global _settled
+    global _frozen
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     loaded = os.getpid(), len(sys.modules)
-    if spec is not None and spec.name in _DAEMONS and _settled != loaded:
-        _settled = loaded
+    if spec is not None and spec.name in _DAEMONS and _frozen != loaded:
+        _frozen = loaded
         gc.collect()
         gc.freeze()
 

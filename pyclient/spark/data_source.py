@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource
 
 from pyclient.config import resolve
 from pyclient.errors import ConfigError
-from pyclient.spark.clients import settle
+from pyclient.spark.clients import freeze_loaded_objects
 from pyclient.spark.options import (
     COLUMNS,
     Query,
@@ -112,7 +112,7 @@ class KafkaDataSource(DataSource):
         resolve(ProducerConfig, {}, with_defaults(options.client))
         check_sink({field.name: field.dataType.simpleString() for field in _struct(schema).fields}, options.topic)
         check_cluster(options.client, options.topic, once=query == "stream")
-        settle()
+        freeze_loaded_objects()
         made = ExactlyOnceWriter if options.exactly_once else BatchWriter
         return made(options.topic, options.flush_timeout, options.client), options.write_id
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from crc32c import crc32c
 
 from pyclient.errors import ClientError, ConfigError
-from pyclient.spark.clients import ADMINS, resolved, settle
+from pyclient.spark.clients import ADMINS, freeze_loaded_objects, resolved
 from pyclient.spark.writing import IN_TRANSACTIONS, flush, with_defaults
 from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -178,7 +178,7 @@ class ExactlyOnceWriter:
                 self._check(written, batches, batch)
             else:
                 written = self._write(producer, batches, name, batch)
-        settle()
+        freeze_loaded_objects()
         return written
 
     def _write(self, producer: Producer, batches: Iterable[pa.RecordBatch], name: str, batch: int) -> Marker:

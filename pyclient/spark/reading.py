@@ -16,7 +16,7 @@ from pyclient.errors import (
     OffsetOutOfRange,
     UnknownTopicOrPartition,
 )
-from pyclient.spark.clients import ADMINS, CONSUMERS, settle
+from pyclient.spark.clients import ADMINS, CONSUMERS, freeze_loaded_objects
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class RangeReader:
             consumer.close(timeout=0)
             raise
         CONSUMERS.give_back(options, consumer)
-        settle()
+        freeze_loaded_objects()
 
     def _batches(self, consumer: Consumer[Any, Any], piece: OffsetRange) -> Iterator[pa.RecordBatch]:
         from pyclient.spark.columns import to_spark

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.errors import ClientError, ConfigError, DeliveryFailed, KafkaTimeout, UnknownTopicOrPartition
-from pyclient.spark.clients import PRODUCERS, admin_options, key_of, settle
+from pyclient.spark.clients import PRODUCERS, admin_options, freeze_loaded_objects, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +124,7 @@ def deliver(options: Mapping[str, Any], flush_timeout: float, send: Callable[[Pr
             producer.close(timeout=0)
         raise
     PRODUCERS.give_back(options, producer)
-    settle()
+    freeze_loaded_objects()
     return count
 
 

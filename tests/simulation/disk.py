@@ -237,7 +237,7 @@ class SimulatedDiskThread(DiskThread):
         if len(self._pending) == 1:
             self._arm()
 
-    def settle(self) -> None:
+    def wait_until_idle(self) -> None:
         while self._pending:
             self._do(*self._pending.popleft())
 

@@ -95,17 +95,17 @@ def printed(program: str) -> str:
 DAEMON = """
 import gc, json, sys
 from types import SimpleNamespace
-from pyclient.spark.clients import settle
-settle()
+from pyclient.spark.clients import freeze_loaded_objects
+freeze_loaded_objects()
 before = gc.get_freeze_count()
 sys.modules["__main__"].__spec__ = SimpleNamespace(name="pyspark.daemon")
-settle()
+freeze_loaded_objects()
 once = gc.get_freeze_count()
 later = [[] for _ in range(10_000)]
-settle()
+freeze_loaded_objects()
 more = gc.get_freeze_count() - once
 import xml.dom.minidom
-settle()
+freeze_loaded_objects()
 print(json.dumps([before, once, more, gc.get_freeze_count() - once]))
 """
 

@@ -42,9 +42,9 @@ async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeR
         )
         authorization = context.services.authorization
         if authorization is None:
-            response = await _settled(route.handler(inner, client))
+            response = await _awaited(route.handler(inner, client))
         else:
-            response = await _settled(
+            response = await _awaited(
                 authorization.serve(route, inner, client, lambda chosen, left: chosen.handler(left, client))
             )
         return answer_in_envelope(response, header.api_version, header.correlation_id)
@@ -56,7 +56,7 @@ async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeR
         return EnvelopeResponse(error_code=code_of(error, "a forwarded request"))
 
 
-async def _settled(answer: Any) -> Any:
+async def _awaited(answer: Any) -> Any:
     """Return the response of a handler, whose result may be steps or awaitable."""
     while True:
         if type(answer) is GeneratorType:

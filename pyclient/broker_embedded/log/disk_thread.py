@@ -72,7 +72,7 @@ class DiskThread:
             done, answer, failure = self._done.popleft()
             done(answer, failure)
 
-    def settle(self) -> None:
+    def wait_until_idle(self) -> None:
         """Block until all submitted work is done and its callbacks were called."""
         if self._thread is not None:
             reached = threading.Event()

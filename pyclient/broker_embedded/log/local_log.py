@@ -258,7 +258,7 @@ class LocalLog:
 
     def finish(self, producers: Iterable[ProducerStateEntry]) -> None:
         """Complete the active segment and the snapshot before the log is closed cleanly."""
-        self.segments.settle()
+        self.segments.finish_renames()
         self.segments.active.finish()
         self._write_snapshot(producers)
 
@@ -278,7 +278,7 @@ class LocalLog:
     def relocate(self, loaded: LoadedLog, files: PartitionFiles, producers: Iterable[ProducerStateEntry]) -> None:
         """Switch to the files of a synced copy of this log, and close the old ones."""
         before = self.segments
-        before.settle()
+        before.finish_renames()
         self.files = files
         self.directory = files.directory
         self.segments = LogSegments(self.fs, self.directory, loaded.segments)

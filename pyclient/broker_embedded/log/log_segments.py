@@ -63,14 +63,14 @@ class LogSegments:
 
     def drop_oldest(self, count: int, due_ms: int) -> None:
         """Drop `count` segments (not all), oldest first, so that a crash in between leaves no gap."""
-        self.settle()
+        self.finish_renames()
         for index in range(count):
             self._mark_deleted(index, due_ms)
         del self._segments[:count], self._bases[:count]
 
     def drop_behind(self, offset: int, due_ms: int) -> None:
         """Drop the segments that begin after `offset`, newest first, so that a crash in between leaves no gap."""
-        self.settle()
+        self.finish_renames()
         keep = max(bisect_right(self._bases, offset), 1)
         for index in range(len(self._segments) - 1, keep - 1, -1):
             self._mark_deleted(index, due_ms)
@@ -91,9 +91,9 @@ class LogSegments:
         """Replace segments by the one that compaction made of them. Return None if they have changed.
 
         Readers find the new segment at once. The files are renamed as the returned iterator advances, one segment per
-        step, or by `settle`. After a crash in between, the next start completes the renames.
+        step, or by `finish_renames`. After a crash in between, the next start completes the renames.
         """
-        self.settle()
+        self.finish_renames()
         first = bisect_right(self._bases, old[0].base_offset) - 1
         here = self._segments[first : first + len(old)]
         if first < 0 or len(here) < len(old) or any(a is not b for a, b in zip(here, old, strict=True)):
@@ -114,7 +114,7 @@ class LogSegments:
         yield None
         made.rename("")
 
-    def settle(self) -> None:
+    def finish_renames(self) -> None:
         """Finish pending renames: before that no segments may be dropped, nor may the log be closed cleanly."""
         for _ in self._swap:
             pass

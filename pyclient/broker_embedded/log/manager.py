@@ -449,7 +449,7 @@ class LogManager:
         Active segments are rolled first, so that every record takes part. Raises the error of a log that fails.
         """
         now_ms = self._clock.time_ms()
-        self.disk_thread.settle()
+        self.disk_thread.wait_until_idle()
         logs = [opened for opened in self.logs if opened.config.compacts and topic in (None, opened.topic)]
         return sum(self._log_cleaner().everything(opened, now_ms) for opened in logs)
 

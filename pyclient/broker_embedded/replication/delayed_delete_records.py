@@ -34,7 +34,7 @@ class Deleted(NamedTuple):
         """Return True if all live replicas have deleted the records, or this node no longer leads."""
         return not self.hosted.partition.leads or self.low_watermark >= self.offset
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         """Set the low watermark in the answer, or the error if the replicas did not follow."""
         answer = self.answer
         if not self.hosted.partition.leads:
@@ -57,7 +57,7 @@ def when_deleted(
     def end() -> None:
         if not done.done():
             for each in deleted:
-                each.settle()
+                each.complete()
             done.set_result(response)
 
     def check() -> None:

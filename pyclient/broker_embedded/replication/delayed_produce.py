@@ -35,7 +35,7 @@ class Appended(NamedTuple):
         partition = self.hosted.partition
         return partition.leads and partition.leader_epoch == self.leader_epoch
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         """Set the error of the answer, unless the batch is committed and enough replicas are in sync."""
         opened, partition = self.hosted.log, self.hosted.partition
         at = self.hosted.at
@@ -72,7 +72,7 @@ def when_replicated(
     def decide(number: int) -> None:
         each = undecided.pop(number, None)
         if each is not None:
-            each.settle()
+            each.complete()
 
     for number, each in enumerate(appended):
         if timeout_ms <= 0 or each.is_decided:

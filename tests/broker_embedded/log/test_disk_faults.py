@@ -184,12 +184,12 @@ def test_no_fsync_and_no_removal_happens_on_the_logs_thread(fixture: Any) -> Non
     fixture.append(log, b"b")
     manager.flush_due(fixture.now)
     manager.flush_due(fixture.now + 1000)
-    manager.disk_thread.settle()
+    manager.disk_thread.wait_until_idle()
     assert (log.recovery_point, threads) == (2, {"pyclient-log-disk"})
     assert {"leader-epoch-checkpoint", "partition.metadata"} <= {Path(path).name for path in fixture.fs.synced}
     assert manager.run_retention(fixture.now + 5000) == 2
     manager.run_retention(fixture.now + 5000)
-    manager.disk_thread.settle()
+    manager.disk_thread.wait_until_idle()
     assert not [name for name in fixture.names() if name.endswith(".deleted")]
     assert threads == {"pyclient-log-disk"}
     fixture.fs.on_slow = None
@@ -204,14 +204,14 @@ def test_failed_background_sync_takes_only_its_log_offline(fixture: Any, caplog:
         fixture.append(log, b"a")
     fixture.fs.sync_fails = True
     logs[0].roll()
-    manager.disk_thread.settle()
+    manager.disk_thread.wait_until_idle()
     fixture.fs.sync_fails = False
     with pytest.raises(errors.KafkaStorageError, match="offline"):
         fixture.append(logs[0], b"b")
     assert fixture.values(logs[0]) == [b"a"]
     logs[1].roll()
     fixture.append(logs[1], b"b")
-    manager.disk_thread.settle()
+    manager.disk_thread.wait_until_idle()
     assert logs[1].recovery_point == 1
     manager.close()
 

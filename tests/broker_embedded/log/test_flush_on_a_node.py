@@ -164,5 +164,5 @@ def test_flush_of_a_deleted_log_is_dropped(
     broker.fs.gate.set()
     assert answer_of(client).error_code == 0
     assert deleter.receive(DeleteTopicsRequest, 5)[0].responses[0].error_code == 0
-    broker.on_loop(broker.node.logs.disk_thread.settle)
+    broker.on_loop(broker.node.logs.disk_thread.wait_until_idle)
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []

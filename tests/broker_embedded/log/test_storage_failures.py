@@ -178,12 +178,12 @@ def test_new_partition_directory_is_durable_before_its_first_record(fixture: Any
         fixture.fs.synced_directories.clear()
         log = manager.create("t", fixture.topic_id, partition, fixture.config)
         fixture.append(log, b"a")
-        manager.disk_thread.settle()
+        manager.disk_thread.wait_until_idle()
         assert log.high_watermark == 1
         assert {str(fixture.root), log.directory} <= set(fixture.fs.synced_directories)
         fixture.fs.synced_directories.clear()
         fixture.append(log, b"b")
-        manager.disk_thread.settle()
+        manager.disk_thread.wait_until_idle()
         assert set(fixture.fs.synced_directories) == {log.directory}
     manager.close()
 

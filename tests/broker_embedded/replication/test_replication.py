@@ -241,7 +241,7 @@ def test_committed_batch_with_too_few_replicas_is_reported(tmp_path: Path) -> No
         appended = Appended(answer, hosted, answer.base_offset, hosted.partition.leader_epoch)
         nodes.append(FenceBrokerRecord(id=2, epoch=0))
         nodes.change(isr=[1])
-        appended.settle()
+        appended.complete()
         assert (answer.error_code, answer.base_offset) == (errors.NotEnoughReplicasAfterAppend.code, -1)
         assert answer.error_message == f"{TOPIC}-0: 1 replicas are in sync, 2 required"
 
