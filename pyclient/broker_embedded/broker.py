@@ -21,7 +21,7 @@ from pyclient.broker_embedded.log.data_directory import cluster_of
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.network.connection_quotas import ConnectionQuotas
-from pyclient.broker_embedded.network.descriptors import Descriptors
+from pyclient.broker_embedded.network.descriptors import FileDescriptors
 from pyclient.broker_embedded.network.listeners import NO_SOCKETS, NodeListeners, NodeSockets
 from pyclient.broker_embedded.network.quotas import Quotas
 from pyclient.broker_embedded.network.server import BrokerConnection
@@ -99,7 +99,7 @@ class BrokerNode:
             image=self.image,
         )
         self.request_slices = RequestSlices(loop)
-        self.descriptors = Descriptors(self.fs, self.request_slices)
+        self.descriptors = FileDescriptors(self.fs, self.request_slices)
         self.purgatory = FetchPurgatory(loop, self.schedule, self.request_slices)
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), self.rng)
         self.quotas = Quotas(config, self.image.client_quotas)

@@ -16,7 +16,7 @@ import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
-from pyclient.broker_embedded.network.descriptors import LATE_MODULES, OTHERS, Descriptors
+from pyclient.broker_embedded.network.descriptors import LATE_MODULES, OTHERS, FileDescriptors
 from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
 from pyclient.protocol import framing
 from pyclient.protocol.messages.fetch import FetchRequest
@@ -98,7 +98,7 @@ def test_a_released_file_is_closed_where_too_many_are_open(tmp_path: Any) -> Non
 
 def test_connections_leave_an_eighth_of_the_descriptors_to_the_logs(tmp_path: Any) -> None:
     fs = RealFileSystem(most_open_files=512)
-    descriptors = Descriptors(fs, RequestSlices(Now()), limit=1024)  # type: ignore[arg-type]
+    descriptors = FileDescriptors(fs, RequestSlices(Now()), limit=1024)  # type: ignore[arg-type]
     assert descriptors.most_connections == 1024 - 128 - OTHERS
     files = [fs.file(str(tmp_path / str(number))) for number in range(200)]
     for file in files:
@@ -112,15 +112,15 @@ def test_connections_leave_an_eighth_of_the_descriptors_to_the_logs(tmp_path: An
 
 def test_everything_is_loaded_while_the_reserve_is_given_up_for_it(tmp_path: Any) -> None:
     loop = Now()
-    descriptors = Descriptors(RealFileSystem(), RequestSlices(loop), limit=1024)  # type: ignore[arg-type]
+    descriptors = FileDescriptors(RealFileSystem(), RequestSlices(loop), limit=1024)  # type: ignore[arg-type]
     descriptors.refill()
-    assert repr(descriptors) == "<Descriptors limit=1024 reserve=8>"
+    assert repr(descriptors) == "<FileDescriptors limit=1024 reserve=8>"
     late = "pyclient.broker_embedded.handlers.describe_quorum"
     sys.modules.pop(late, None)
     assert not descriptors.run_out()  # no file was open
     loop.run()
     assert late in sys.modules
-    assert repr(descriptors) == "<Descriptors limit=1024 reserve=8>"
+    assert repr(descriptors) == "<FileDescriptors limit=1024 reserve=8>"
     descriptors.close()
 
 

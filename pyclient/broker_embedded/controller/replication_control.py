@@ -67,7 +67,7 @@ class TopicOptions(Protocol):
         """Return unclean.leader.election.enable of a topic."""
 
 
-class At(NamedTuple):
+class LocatedPartition(NamedTuple):
     """A partition of the image with its topic."""
 
     topic: TopicImage
@@ -174,7 +174,7 @@ class ReplicationControl:
         if refusal is not None:
             log.info("AlterPartition of %s-%d by broker %d is refused: %s", topic.name, index, broker, refusal)
             return _refused(index, type(refusal))
-        change = self._change(At(topic, partition))
+        change = self._change(LocatedPartition(topic, partition))
         change.isr = [each.broker_id for each in states]
         change.leader_recovery_state = wanted.leader_recovery_state
         record = change.record()
@@ -323,7 +323,9 @@ class ReplicationControl:
             limit,
         )
 
-    def _elections(self, election: Election, wanted: Callable[[At], bool], limit: int) -> list[PartitionChangeRecord]:
+    def _elections(
+        self, election: Election, wanted: Callable[[LocatedPartition], bool], limit: int
+    ) -> list[PartitionChangeRecord]:
         records: list[PartitionChangeRecord] = []
         for at in self._partitions():
             if len(records) >= limit:
@@ -392,7 +394,9 @@ class ReplicationControl:
         if broker not in partition.replicas:
             raise errors.NotLeaderOrFollower(f"broker {broker} has no replica of {topic.name}-{index}")
         lost = not self.has_online_directory(broker, directory)
-        change = self._change(At(topic, partition), lambda each: self.is_active(each) and not (lost and each == broker))
+        change = self._change(
+            LocatedPartition(topic, partition), lambda each: self.is_active(each) and not (lost and each == broker)
+        )
         change.election = Election.ONLINE
         change.directories[broker] = directory
         if lost:
@@ -406,20 +410,20 @@ class ReplicationControl:
     def _level(self) -> int:
         return self.image.features.get(METADATA_VERSION, 0)
 
-    def _partitions(self) -> Iterator[At]:
+    def _partitions(self) -> Iterator[LocatedPartition]:
         for topic in self.image.topics.values():
             for partition in topic.partitions.values():
-                yield At(topic, partition)
+                yield LocatedPartition(topic, partition)
 
-    def _find(self, name: str, index: int) -> At:
+    def _find(self, name: str, index: int) -> LocatedPartition:
         topic = self.image.topics.get(name)
         partition = None if topic is None else topic.partitions.get(index)
         if topic is None or partition is None:
             raise errors.UnknownTopicOrPartition(f"partition {name}-{index} does not exist")
-        return At(topic, partition)
+        return LocatedPartition(topic, partition)
 
     def _change(
-        self, at: At, alive: Callable[[int], bool] | None = None, election: Election | None = None
+        self, at: LocatedPartition, alive: Callable[[int], bool] | None = None, election: Election | None = None
     ) -> PartitionChange:
         """Return a change of a partition with the election that its topic allows, unless another is given."""
         accepts = self.is_active if alive is None else alive

@@ -27,7 +27,7 @@ from pyclient.types import TopicPartition
 log = logging.getLogger("pyclient.broker_embedded")
 
 
-class Fate(enum.Enum):
+class DirectoryDecision(enum.Enum):
     """The decision about a directory."""
 
     DELETE = "delete"
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
     path: str
     partition: TopicPartition
-    fate: Fate
+    fate: DirectoryDecision
     reason: str
 
 
@@ -74,7 +74,7 @@ class Reconciliation:
                     yield found
 
     def _log(self, partition: TopicPartition, path: str, expected: uuid.UUID | None) -> Found | None:
-        unknown = Fate.IGNORE if expected is None else Fate.OFFLINE
+        unknown = DirectoryDecision.IGNORE if expected is None else DirectoryDecision.OFFLINE
         try:
             stored = stored_topic_id(self.fs, path)
             foreign = foreign_entries(self.fs, path) if stored is None else []
@@ -82,17 +82,17 @@ class Reconciliation:
         except OSError as error:
             return Found(path, partition, unknown, f"{PARTITION_METADATA} cannot be read: {error}")
         if stored is not None and stored in self.removed:
-            return Found(path, partition, Fate.DELETE, f"topic id {uuid_text(stored)} was deleted")
+            return Found(path, partition, DirectoryDecision.DELETE, f"topic id {uuid_text(stored)} was deleted")
         if foreign:
             return Found(path, partition, unknown, f"no {PARTITION_METADATA}, and {foreign[0]!r} is no file of a log")
         if expected is None:
             reason = f"the metadata have no partition {partition}"
             if stored is not None:
                 reason += f" of topic id {uuid_text(stored)}"
-            return Found(path, partition, Fate.IGNORE if empty else Fate.STRAY, reason)
+            return Found(path, partition, DirectoryDecision.IGNORE if empty else DirectoryDecision.STRAY, reason)
         if stored in (expected, None):
             return None
-        return Found(path, partition, Fate.OFFLINE, contradiction(path, partition, stored, expected))
+        return Found(path, partition, DirectoryDecision.OFFLINE, contradiction(path, partition, stored, expected))
 
     def marked(self, paths: Iterable[tuple[int, str]]) -> Iterator[Found]:
         """Yield decisions about directories (partition number, path) that are marked for deletion."""
@@ -104,9 +104,9 @@ class Reconciliation:
             name = None if stored is None else self.topics.get(stored)
             partition = TopicPartition(name or "", index)
             if name is not None and self.topic_id(partition) == stored:
-                yield Found(path, partition, Fate.RESTORE, f"topic {name!r} is not deleted")
+                yield Found(path, partition, DirectoryDecision.RESTORE, f"topic {name!r} is not deleted")
             else:
-                yield Found(path, partition, Fate.DELETE, "it is marked for deletion")
+                yield Found(path, partition, DirectoryDecision.DELETE, "it is marked for deletion")
 
 
 def contradiction(directory: str, partition: TopicPartition, stored: uuid.UUID, expected: uuid.UUID) -> str:
@@ -190,22 +190,22 @@ class StartupReconciler:
 
     def _apply(self, found: Found) -> None:
         partition, path = found.partition, found.path
-        if found.fate is Fate.RESTORE:
+        if found.fate is DirectoryDecision.RESTORE:
             self._restore(found)
         elif path.endswith(DELETED):
             self._deletion.schedule(path)
-        elif found.fate is Fate.OFFLINE:
+        elif found.fate is DirectoryDecision.OFFLINE:
             del self._unopened[partition]
             self._offline[partition] = f"{path}: {found.reason}"
             log.error("%s is offline, nothing in %s is changed: %s", partition, path, found.reason)
-        elif found.fate is Fate.IGNORE:
+        elif found.fate is DirectoryDecision.IGNORE:
             del self._unopened[partition]
             self._directories.homes.pop(partition, None)
             log.warning("%s is no log of this broker and stays as it is: %s", path, found.reason)
         else:
             del self._unopened[partition]
             self._directories.forget(partition)
-            if found.fate is Fate.DELETE:
+            if found.fate is DirectoryDecision.DELETE:
                 log.info("%s is deleted: %s", path, found.reason)
                 self._deletion.mark(partition, path)
             else:

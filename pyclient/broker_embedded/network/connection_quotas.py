@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.environment import NodeEnvironment
-    from pyclient.broker_embedded.network.descriptors import Descriptors
+    from pyclient.broker_embedded.network.descriptors import FileDescriptors
     from pyclient.broker_embedded.network.listeners import BoundListener, Listener
     from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.scheduling.timers import Timer
@@ -104,7 +104,7 @@ class ConnectionQuotas:
     def __init__(
         self,
         env: NodeEnvironment,
-        descriptors: Descriptors,
+        descriptors: FileDescriptors,
         connect: Callable[[socket.socket, int, BoundListener], BrokerConnection],
     ) -> None:
         self.listeners: list[Listener] = []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 OTHERS: Final = 64
-"""Descriptors for everything but connections and log files: modules, checkpoints, directories."""
+"""FileDescriptors for everything but connections and log files: modules, checkpoints, directories."""
 
 _UNLIMITED: Final = 1 << 20
 _RESERVE: Final = 8
@@ -44,7 +44,7 @@ LATE_MODULES: Final = (
 """Modules that are imported inside functions."""
 
 
-class Descriptors:
+class FileDescriptors:
     """The descriptors of one process, without those that a program around the node has open."""
 
     def __init__(self, fs: FileSystem, slices: RequestSlices, limit: int | None = None) -> None:
@@ -57,7 +57,7 @@ class Descriptors:
         self._all_loaded = False
 
     def __repr__(self) -> str:
-        return f"<Descriptors limit={self._limit} reserve={len(self._reserve)}>"
+        return f"<FileDescriptors limit={self._limit} reserve={len(self._reserve)}>"
 
     @property
     def most_connections(self) -> int:

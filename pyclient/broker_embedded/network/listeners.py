@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.config.listeners import ListenerConfig
     from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.network.connection_quotas import ConnectionQuotas
-    from pyclient.broker_embedded.network.descriptors import Descriptors
+    from pyclient.broker_embedded.network.descriptors import FileDescriptors
     from pyclient.broker_embedded.network.node_channels import Link
     from pyclient.broker_embedded.network.oauth import TokenValidator
     from pyclient.broker_embedded.network.sasl import SaslSession, Users
@@ -286,7 +286,7 @@ class NodeListeners:
         self,
         env: NodeEnvironment,
         connection_quotas: ConnectionQuotas,
-        descriptors: Descriptors,
+        descriptors: FileDescriptors,
         sockets: NodeSockets,
     ) -> None:
         self._env = env
