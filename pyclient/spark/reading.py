@@ -32,7 +32,7 @@ ROWS: Final = 20_000
 """Records per Arrow batch: Spark takes batches of 10,000 rows faster than those of 1,000 or 100,000."""
 
 _LOST: Final = (NoOffsetForPartition, LogTruncation, OffsetOutOfRange)
-_LOOK: Final = 1.0  # seconds without a record after which the ends of the log are checked
+_CHECK_SECONDS: Final = 1.0  # seconds without a record after which the ends of the log are checked
 _ANSWER: Final = 5.0  # seconds for an answer about them
 FETCHING: Final = {"max.partition.fetch.bytes": "4194304", "fetch.max.bytes": "16777216", "fetch.max.wait.ms": "10"}
 """A fetch need not wait for records, as those of a range are there; it would delay the worker's next task."""
@@ -82,7 +82,7 @@ class RangeReader:
         position, since = piece.start, monotonic()
         while position < piece.stop:
             try:
-                records = consumer.poll(timeout=_LOOK, max_records=ROWS)
+                records = consumer.poll(timeout=_CHECK_SECONDS, max_records=ROWS)
             except _LOST:
                 position, since = self._after_loss(consumer, at, position, piece), monotonic()
                 continue

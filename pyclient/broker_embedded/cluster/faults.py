@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.cluster.broker import Broker
 
-LOOK_AGAIN: Final = 0.01
+POLL_SECONDS: Final = 0.01
 """Seconds between two polls of several brokers."""
 
 Api = str | int | Iterable[str | int]
@@ -109,7 +109,7 @@ class Fault:
                 return self._parts[0].wait(n, timeout)
             if time.monotonic() >= end:
                 raise KafkaTimeout(f"timed out after {timeout:g} s: {hits} of {n} requests have met {self!r}")
-            time.sleep(LOOK_AGAIN)  # each broker counts its own requests, so that the sum is polled
+            time.sleep(POLL_SECONDS)  # each broker counts its own requests, so that the sum is polled
 
     def release(self) -> None:
         """End it and release the requests that it holds. Its hits can still be read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pyclient.broker_embedded.cluster.faults import LOOK_AGAIN
+from pyclient.broker_embedded.cluster.faults import POLL_SECONDS
 from pyclient.broker_embedded.config.listeners import WILDCARDS
 from pyclient.config import ClientConfig
 from pyclient.errors import KafkaError, from_code
@@ -53,12 +53,12 @@ def until_done(ask: Callable[[float], None], timeout: float) -> None:
     end = time.monotonic() + timeout
     while True:
         try:
-            ask(max(LOOK_AGAIN, end - time.monotonic()))
+            ask(max(POLL_SECONDS, end - time.monotonic()))
             return
         except KafkaError as error:
             if not error.retriable or time.monotonic() >= end:
                 raise
-        time.sleep(LOOK_AGAIN)  # there is no event for a controller that has caught up, or was elected
+        time.sleep(POLL_SECONDS)  # there is no event for a controller that has caught up, or was elected
 
 
 def check_code(code: int, message: str | None, what: str) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pyclient.broker_embedded.cluster.broker import checked_timeout
-from pyclient.broker_embedded.cluster.faults import LOOK_AGAIN
+from pyclient.broker_embedded.cluster.faults import POLL_SECONDS
 from pyclient.broker_embedded.faults.request_log import DEFAULT_LIMIT, RequestFilter
 from pyclient.broker_embedded.faults.spec import error_code
 from pyclient.errors import BrokerError, ClientError, ConfigError, KafkaTimeout
@@ -148,7 +148,7 @@ class Requests:
                 raise KafkaTimeout(
                     f"timed out after {timeout:g} s: the brokers have {len(found)} of {count} such requests"
                 )
-            time.sleep(LOOK_AGAIN)  # each broker has its own log, so that the sum is polled
+            time.sleep(POLL_SECONDS)  # each broker has its own log, so that the sum is polled
         return found[count - 1]
 
     def _reachable(self) -> list[Broker]:

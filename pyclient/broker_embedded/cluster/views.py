@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from pyclient.broker_embedded.cluster.broker import checked_timeout
-from pyclient.broker_embedded.cluster.faults import LOOK_AGAIN
+from pyclient.broker_embedded.cluster.faults import POLL_SECONDS
 from pyclient.errors import ClientError, ConfigError, InconsistentClusterId, KafkaTimeout
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def until(look: Callable[[], dict[str, Any]], fits: Callable[[dict[str, Any]], b
     while not fits(seen := look()):
         if time.monotonic() >= end:
             raise KafkaTimeout(f"timed out after {timeout:g} s, when the state was {brief(seen)}")
-        time.sleep(LOOK_AGAIN)  # there is no event for what several brokers say together
+        time.sleep(POLL_SECONDS)  # there is no event for what several brokers say together
     return seen
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_AWAY: Final = 0.05
+_UNREACHABLE_SECONDS: Final = 0.05
 
 
 class Replies(Protocol):
@@ -129,4 +129,4 @@ class QuorumNetwork:
 
     def _away(self, node_id: int, request: raft.Request) -> None:
         """Report a failure a moment later: a node that is away is asked a few times a second, no more."""
-        self._env.schedule(_AWAY, partial(self._replies.failed, node_id, request, lost=False))
+        self._env.schedule(_UNREACHABLE_SECONDS, partial(self._replies.failed, node_id, request, lost=False))

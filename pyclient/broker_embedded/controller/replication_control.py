@@ -54,7 +54,7 @@ LOST: Final = UUID(int=2)
 """The directory of a replica in a directory that failed before its broker could name it."""
 
 _ELR_SINCE: Final = 23  # metadata.version 4.0-IV1
-_NOBODY: Final = -1
+_NONE: Final = -1
 
 
 class TopicOptions(Protocol):
@@ -86,9 +86,9 @@ class IsrAnswer:
 class _Brokers:
     """The brokers that a change treats differently from what the image says of them."""
 
-    removed: int = _NOBODY
-    added: int = _NOBODY
-    unclean: int = _NOBODY
+    removed: int = _NONE
+    added: int = _NONE
+    unclean: int = _NONE
 
 
 class ImageTopicOptions:
@@ -282,7 +282,7 @@ class ReplicationControl:
                 continue
             change = self._change(at, alive)
             change.isr = [replica for replica in at.partition.isr if replica not in out]
-            if brokers.unclean != _NOBODY:
+            if brokers.unclean != _NONE:
                 change.unclean_shutdown = (brokers.unclean,)
             record = change.record()
             if record is not None:

@@ -56,7 +56,7 @@ async def _until(
     async def looking() -> dict[str, Any]:
         nonlocal seen
         while not fits(seen := await look()):  # noqa: ASYNC110 - there is no event for every change
-            await asyncio.sleep(views.LOOK_AGAIN)
+            await asyncio.sleep(views.POLL_SECONDS)
         return seen
 
     return await within(looking(), values, lambda: f"it is {views.brief(seen)}")

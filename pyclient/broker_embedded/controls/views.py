@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.protocol.fields import Request
 
-LOOK_AGAIN: Final = 0.005
+POLL_SECONDS: Final = 0.005
 """Seconds between two polls of a wait."""
 
 STATES: Final = (

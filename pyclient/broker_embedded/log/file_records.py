@@ -13,7 +13,7 @@ from pyclient.broker_embedded.log.incremental_task import BlockingCall, Incremen
 from pyclient.records import HEADER_SIZE, BatchHeader, check_crc, read_header
 
 _WALK_BYTES: Final = 8192
-_SKIMMED: Final = struct.Struct(">qi11xi")  # base offset, length, last offset delta
+_POSITION_FIELDS: Final = struct.Struct(">qi11xi")  # base offset, length, last offset delta
 _MAGIC_AT: Final = 16
 _LENGTH_END: Final = 12  # the length counts the bytes after itself
 _INT_MAX: Final = 2**31 - 1
@@ -96,7 +96,7 @@ class FileRecords:
                 buffer, start, at = self.file.pread(min(_WALK_BYTES, self.size - position), position), position, 0
             if at + HEADER_SIZE > len(buffer) or buffer[at + _MAGIC_AT] != 2:
                 break
-            base_offset, length, last_delta = _SKIMMED.unpack_from(buffer, at)
+            base_offset, length, last_delta = _POSITION_FIELDS.unpack_from(buffer, at)
             end = position + length + _LENGTH_END
             if end > self.size or length < HEADER_SIZE - _LENGTH_END or last_delta < 0:
                 break

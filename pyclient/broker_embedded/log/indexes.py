@@ -11,7 +11,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from pyclient.broker_embedded.log.filesystem import File
 
-_LOOKED_AT: Final = 512
+_CHECKED_ENTRIES: Final = 512
 """Number of entries that are checked when a file is loaded (docs/measurements.md, "Opening and recovery of logs")."""
 
 
@@ -70,7 +70,7 @@ class AbstractIndex:
     def _sample(self, content: bytes) -> Iterator[tuple[int, tuple[int, int]]]:
         """Yield (index, entry) of entries at even distances, all of a small file; the last one always."""
         count = len(content) // self.entry.size
-        for index in range(0, count - 1, 1 + count // _LOOKED_AT):
+        for index in range(0, count - 1, 1 + count // _CHECKED_ENTRIES):
             yield index, self.entry.unpack_from(content, index * self.entry.size)
         if count:
             yield count - 1, self.entry.unpack_from(content, (count - 1) * self.entry.size)

@@ -33,8 +33,8 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 _AT_ONCE: Final = 250  # logs that are checkpointed before a pause
 _SYNCED_ONE_BY_ONE: Final = 100  # above it one syncfs: docs/measurements.md, "BackgroundTasks work of a broker"
-_LOOKS: Final = 64  # logs that are checked before a pause
-_FLUSH_LOOKS: Final = 512  # logs that are only checked for a due flush before a pause
+_CHECKS_A_STEP: Final = 64  # logs that are checked before a pause
+_FLUSH_CHECKS_A_STEP: Final = 512  # logs that are only checked for a due flush before a pause
 _COMPACTION: Final = "pyclient.broker_embedded.log.compaction"
 _MODULES: Final = ("offset_map", "rewriting", "batch_filter", "log_to_clean", "cleaner", "log_cleaner")
 _PARTS: Final = ("_hashlib", "hashlib", *(f"{_COMPACTION}.{name}" for name in _MODULES))
@@ -432,7 +432,7 @@ class LogManager:
                 compacted[topic] = self.config_for(topic).compacts
             if compacted[topic]:
                 self._opened(partition, _has_closed_segments)
-            if compacted[topic] or count % _LOOKS == 0:
+            if compacted[topic] or count % _CHECKS_A_STEP == 0:
                 yield None
         logs = [opened for opened in self._logs.values() if opened.config.compacts]
         if not logs:
@@ -469,7 +469,7 @@ class LogManager:
     def flush_steps(self, now_ms: int) -> Iterator[None]:
         """Flush the logs whose `flush.ms` is over, in steps of one flush."""
         for count, opened in enumerate(list(self._logs.values())):
-            if (not opened.closed and opened.flush_if_due(now_ms)) or count % _FLUSH_LOOKS == 0:
+            if (not opened.closed and opened.flush_if_due(now_ms)) or count % _FLUSH_CHECKS_A_STEP == 0:
                 yield None
 
     def _opened(self, partition: TopicPartition, is_wanted: Callable[[dict[str, int]], bool]) -> UnifiedLog | None:

@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
     path: str
     partition: TopicPartition
-    fate: DirectoryDecision
+    decision: DirectoryDecision
     reason: str
 
 
@@ -190,22 +190,22 @@ class StartupReconciler:
 
     def _apply(self, found: Found) -> None:
         partition, path = found.partition, found.path
-        if found.fate is DirectoryDecision.RESTORE:
+        if found.decision is DirectoryDecision.RESTORE:
             self._restore(found)
         elif path.endswith(DELETED):
             self._deletion.schedule(path)
-        elif found.fate is DirectoryDecision.OFFLINE:
+        elif found.decision is DirectoryDecision.OFFLINE:
             del self._unopened[partition]
             self._offline[partition] = f"{path}: {found.reason}"
             log.error("%s is offline, nothing in %s is changed: %s", partition, path, found.reason)
-        elif found.fate is DirectoryDecision.IGNORE:
+        elif found.decision is DirectoryDecision.IGNORE:
             del self._unopened[partition]
             self._directories.homes.pop(partition, None)
             log.warning("%s is no log of this broker and stays as it is: %s", path, found.reason)
         else:
             del self._unopened[partition]
             self._directories.forget(partition)
-            if found.fate is DirectoryDecision.DELETE:
+            if found.decision is DirectoryDecision.DELETE:
                 log.info("%s is deleted: %s", path, found.reason)
                 self._deletion.mark(partition, path)
             else:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.2
-_LOOK: Final = 0.1
+_CHECK_SECONDS: Final = 0.1
 """Seconds between two checks of the quorum's leader while a response is pending."""
 _HEARTBEATS: Final = frozenset({"BrokerRegistrationRequest", "BrokerHeartbeatRequest"})
 _OF_CLIENTS: Final = "EnvelopeRequest"
@@ -106,7 +106,7 @@ class ActiveControllerChannel:
         A node that was cut off or is paused never answers.
         """
         try:
-            while not (await asyncio.wait({sent}, timeout=_LOOK))[0]:
+            while not (await asyncio.wait({sent}, timeout=_CHECK_SECONDS))[0]:
                 if self._quorum.leader_id not in (leader, None):
                     raise errors.ConnectionFailed(f"node {leader} is no longer the active controller")
             return sent.result()

@@ -17,7 +17,7 @@ from pyclient.broker_embedded.log.unified_log import UnifiedLog
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_LOOKS: Final = 64  # segments that are checked before a pause
+_CHECKS_A_STEP: Final = 64  # segments that are checked before a pause
 
 
 class LogCleaner:
@@ -41,7 +41,7 @@ class LogCleaner:
             looked = 0
             for owner in logs:
                 looked += 4 + len(owner.segments)
-                if looked > _LOOKS:
+                if looked > _CHECKS_A_STEP:
                     looked = 0
                     yield None
                 if owner not in failed and owner not in self._refused and not owner.closed and owner.failure is None:
