@@ -98,13 +98,15 @@ class AlterPartitionManager:
             return
         error = done.exception()
         if error is not None:
-            log.warning("AlterPartition failed, it is sent again: %s", error)
+            text = "broker %d: AlterPartition of %d partitions failed, it is sent again: %s"
+            log.warning(text, self._env.node_id, len(sent), error)
             self._repeat(sent)
             return
         response = done.result()
         if response.error_code:
             kind = errors.for_code(response.error_code).__name__
-            log.warning("the controller refused AlterPartition (%s), it is sent again", kind)
+            text = "broker %d: the controller refused AlterPartition of %d partitions (%s), it is sent again"
+            log.warning(text, self._env.node_id, len(sent), kind)
             self._repeat(sent)
             return
         again = dict(sent)

@@ -89,10 +89,10 @@ class _Sending:
             return
         reason = str(from_code(code, f"a marker of {self._transactional_id!r} for {partition}"))
         if code == InvalidProducerEpoch.code:  # a later epoch was here: this transaction has ended there before
-            _log.warning("%s; the transaction counts as ended there", reason)
+            _log.warning("%s: that partition has a later epoch, so the transaction has ended there before", reason)
             self._done(partition)
         elif code == TransactionCoordinatorFenced.code:  # another node coordinates the id and completes it
-            _log.warning("%s; another coordinator completes the transaction", reason)
+            _log.warning("%s: another coordinator has taken over and completes the transaction", reason)
         else:
             self._try_later(partition)
 
