@@ -49,9 +49,8 @@ class Node:
     """Requests in flight to one broker: at most `depth` on each of at most `most` connections.
 
     Kafka handles the requests of one connection one at a time, so a producer with more to send would wait for a broker
-    that is mostly idle. Each partition keeps to one connection, and so its order. `BrokerConnections` opens them;
-    `link` is a connection's number, from 0. `set_connections` sets how many are in use, `wanted` is how many should be.
-    Times are in seconds.
+    that is mostly idle. Each partition keeps to one connection, and so its order. `link` is a connection's number, from
+    0; `set_connections` sets how many are in use, `wanted` is how many should be. Times are in seconds.
     """
 
     __slots__ = (

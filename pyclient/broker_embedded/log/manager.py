@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 _AT_ONCE: Final = 250  # logs that are checkpointed before a pause
-_SYNCED_ONE_BY_ONE: Final = 100  # above it one syncfs: docs/measurements.md, "BackgroundTasks work of a broker"
+_SYNCED_ONE_BY_ONE: Final = 100  # above it one syncfs: docs/measurements.md, "Background work of a broker"
 _CHECKS_A_STEP: Final = 64  # logs that are checked before a pause
 _FLUSH_CHECKS_A_STEP: Final = 512  # logs that are only checked for a due flush before a pause
 _COMPACTION: Final = "pyclient.broker_embedded.log.compaction"
