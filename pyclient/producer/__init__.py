@@ -7,7 +7,7 @@
 - `Sender` decides what goes into a request and what its response means; `SenderLoop` does the I/O.
 - `ProducerIds` and `PartitionSequence`: idempotence. `TransactionManager` and `Transactions`: transactions.
 - `Delivery`: the outcome of a batch, read by `DeliveryFuture` and `BatchFuture`, reported by the `CallbackThread`.
-- `LaneKeeper`: the compiled fast path of single records. `BulkAppend`: `send_many`.
+- `FastPathOwner`: the compiled fast path of single records. `BulkAppend`: `send_many`.
 """
 
 from __future__ import annotations

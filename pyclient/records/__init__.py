@@ -1,7 +1,7 @@
 """Encode, decode, compress and check record batches; a compiled codec with an equivalent in Python (_pure/).
 
 `BatchBuilder` appends records to a batch, `BatchHeader` has the fields of a batch's header, and a batch is decoded to
-`Record` objects or `RecordColumns`. `Compression` has Kafka's codecs. `RecordSender` and `TopicLanes` are the part of
+`Record` objects or `RecordColumns`. `Compression` has Kafka's codecs. `RecordSender` and `OpenBatches` are the part of
 `send` that is compiled. `implementation.py` chooses between the two codecs.
 """
 

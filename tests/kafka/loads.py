@@ -18,8 +18,8 @@ from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.records import partition_for_key
 from tests.kafka import topics
 from tests.kafka.topics import wait_until
-from tests.producer.producer_clients import AsyncClient, SyncClient
 from tests.producer.parts import fast_path_of
+from tests.producer.producer_clients import AsyncClient, SyncClient
 
 PARTITIONS: Final = 3
 BURST: Final = 30

@@ -15,8 +15,8 @@ from pyclient.clock import SYSTEM_CLOCK
 from pyclient.producer.callbacks import CallbackThread
 from pyclient.producer.delivery import Delivery, DeliveryContext, State
 from pyclient.producer.futures import DeliveryFuture
-from pyclient.producer.produce_template import ProduceTemplate
 from pyclient.producer.metrics import LATENCY_BOUNDS_MS
+from pyclient.producer.produce_template import ProduceTemplate
 from pyclient.protocol.framing import encode_response
 from pyclient.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -38,7 +38,7 @@ class Sender(RecordSender[DeliveryFuture]):
 
 
 class FastPathFixture:
-    """A fast path aimed at a partition of `topic`; `far` is the broker's end, `events` are the calls of the fast path."""
+    """A fast path for a partition of `topic`; `far` is the broker's end, `events` are the calls that were made."""
 
     def __init__(self, version: int = 9, *, idempotent: bool = True, partition: int = 2, largest: int = 4096) -> None:
         self.near, self.far = socket.socketpair()
@@ -68,14 +68,18 @@ class FastPathFixture:
             left_here=self.events.append, lost_here=self.events.append,
         )  # fmt: skip
         self.usual: Callable[[], object] = partial(self.events.append, "usual")
-        self.reader = compiled_only("FastPathReader")(self.fast_path, lambda: self.usual(), self.hand_over, self.near.fileno())
+        self.reader = compiled_only("FastPathReader")(
+            self.fast_path, lambda: self.usual(), self.hand_over, self.near.fileno()
+        )
         self.sender = Sender()
         self.sender._fast_path, self.sender._direct = self.fast_path, True
         self.start()
 
-    def aim(self, **changed: Any) -> None:
+    def start(self, **changed: Any) -> None:
         limits = {"until": FAR, "next_round": 0.0, "bytes_left": 2**40} | changed
-        self.fast_path.start(self.queue, self.connection, self.stream, self.reader, ProduceRequest, self.template, **limits)
+        self.fast_path.start(
+            self.queue, self.connection, self.stream, self.reader, ProduceRequest, self.template, **limits
+        )
 
     @property
     def waiting(self) -> deque[Any]:
@@ -103,7 +107,7 @@ class FastPathFixture:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def adopt(self, record: Any) -> None:
+    def take_over(self, record: Any) -> None:
         self.events.append(("take_over", record))
         self.fast_path.records = self.fast_path.records[1:]
 
@@ -112,11 +116,11 @@ class FastPathFixture:
         if on_loop:
             reader.taken()
 
-    def note(self, *notes: Any) -> None:
-        self.events.append(("note", *notes))
+    def count_delivered(self, *notes: Any) -> None:
+        self.events.append(("count_delivered", *notes))
 
-    def rest(self) -> None:
-        self.events.append("rest")
+    def report_soon(self) -> None:
+        self.events.append("report_soon")
 
     def answer(self, **fields: Any) -> bytes:
         answer = PartitionProduceResponse(**{"index": self.queue.partition, "error_code": 0, "base_offset": 7} | fields)

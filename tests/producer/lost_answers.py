@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.producer.producer_clients import PATIENCE
 from tests.producer.network import CUT, DROP, PASS, PRODUCE, FaultyNetwork
+from tests.producer.producer_clients import PATIENCE
 from tests.waiting import until
 
 ONE_BATCH_A_RECORD = {"batch_size": 0, "linger_ms": 0, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}

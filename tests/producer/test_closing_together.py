@@ -9,9 +9,9 @@ import time
 import pytest
 
 from pyclient import AsyncProducer, Producer, errors
-from tests.producer.producer_clients import begin
 from tests.producer.network import HOLD, PASS, PRODUCE
 from tests.producer.parts import is_closing
+from tests.producer.producer_clients import begin
 from tests.producer.programs import run
 from tests.waiting import PATIENCE, until
 

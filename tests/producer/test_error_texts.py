@@ -11,8 +11,8 @@ import pytest
 from pyclient import errors
 from pyclient.config import parse_address
 from pyclient.producer.interceptors import ProducerInterceptor
-from tests.producer.producer_clients import PATIENCE, begin
 from tests.producer.network import CUT, DROP, HOLD, METADATA, PASS, PRODUCE
+from tests.producer.producer_clients import PATIENCE, begin
 from tests.waiting import until
 
 QUICK = {"request_timeout_ms": 500, "delivery_timeout_ms": 1000, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}

@@ -108,7 +108,7 @@ def test_callback_thread_leaves_the_loops_work_to_the_loop(fixture: FastPathFixt
     fixture.start()
     with watching(fixture, queue.SimpleQueue()) as thread:
         fixture.fast_path.stop()
-        fixture.usual = fixture.aim
+        fixture.usual = fixture.start
         fixture.reader()
         assert fixture.fast_path.armed and fixture.fast_path.waiter.active
         fixture.sender.send("topic", b"v")

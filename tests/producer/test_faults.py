@@ -12,9 +12,9 @@ import pytest
 from pyclient import errors
 from pyclient.config import parse_address
 from tests.interpreter import FREE_THREADED
-from tests.producer.producer_clients import begin
 from tests.producer.log import read_log
 from tests.producer.network import CUT, DROP, HOLD, PASS, PRODUCE
+from tests.producer.producer_clients import begin
 from tests.waiting import until
 
 QUICK = {"request_timeout_ms": 500, "delivery_timeout_ms": 1000, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}
@@ -95,7 +95,9 @@ def test_a_buffer_is_not_reused_while_its_request_is_on_the_way(make, cluster, t
     # the first attempt is held by reference; its timeout ends the connection, so the bytes may never arrive anywhere
     stalled = client.send(topic, b"A" * 500, partition=0)
     written = [client.send(other, b"B%d" % number * 100, partition=0) for number in range(50)]
-    assert None in [client.exception(future) for future in written]  # the end of the connection may cost some their time
+    assert None in [
+        client.exception(future) for future in written
+    ]  # the end of the connection may cost some their time
     client.exception(stalled)
     network.release()
     client.flush()
@@ -239,7 +241,9 @@ def test_close_with_a_timeout_fails_the_remaining_records(make, topic, network):
 
 @pytest.mark.parametrize("end", ["close", "purge"])
 def test_batches_failed_together_are_logged_in_one_line(make, topic, network, caplog, end):
-    client = make(batch_size=200, linger_ms=60_000, delivery_timeout_ms=200_000, max_in_flight_requests_per_connection=1)
+    client = make(
+        batch_size=200, linger_ms=60_000, delivery_timeout_ms=200_000, max_in_flight_requests_per_connection=1
+    )
     client.send(topic, b"first", partition=0)
     client.flush()
     network.request = lambda api: DROP if api == PRODUCE else PASS
@@ -261,11 +265,11 @@ def test_batches_failed_together_are_logged_in_one_line(make, topic, network, ca
 
         # the sender may have held the lock, and logs in its next turn
         until(lambda: sum(numbers()) >= 30, lambda: caplog.messages)
-    told = numbers()
-    assert sum(told) <= 39 and "not delivered to" in caplog.messages[0]
+    logged = numbers()
+    assert sum(logged) <= 39 and "not delivered to" in caplog.messages[0]
     if not FREE_THREADED:  # there an object may be freed later, by the thread that created it
-        assert max(told) >= 30 and any("and 1 other partition," in line for line in caplog.messages)
-        assert len(told) <= 3, "it, and those that something still referred to"
+        assert max(logged) >= 30 and any("and 1 other partition," in line for line in caplog.messages)
+        assert len(logged) <= 3, "it, and those that something still referred to"
 
 
 def test_error_of_a_record_names_an_unreachable_broker(make, topic, network, cluster):

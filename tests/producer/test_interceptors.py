@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from pyclient import ProducerInterceptor, ProducerRecord, errors, serialization
-from tests.producer.producer_clients import begin
 from tests.producer.network import DROP, PASS, PRODUCE
 from tests.producer.parts import core_of
+from tests.producer.producer_clients import begin
 
 
 class Watcher(ProducerInterceptor):

@@ -107,11 +107,11 @@ def test_record_without_a_majority_is_refused_and_removed(tmp_path: Path) -> Non
             for node_id in others:
                 await nodes.stop(node_id, clean=False)
             await create(active, "lost")
-            told: list[bool] = []
-            quorum.log.when_committed(quorum.log.end_offset - 1, lambda: told.append(quorum.is_active))
+            seen: list[bool] = []
+            quorum.log.when_committed(quorum.log.end_offset - 1, lambda: seen.append(quorum.is_active))
             await until_async(lambda: not quorum.is_active, "a leader without a majority resigns")
-            await until_async(lambda: told, "who waits is told")
-            assert told == [False]
+            await until_async(lambda: seen, "the waiter is called")
+            assert seen == [False]
             assert "lost" not in active.image.topics
             with pytest.raises(errors.NotController, match="is not the active controller"):
                 await create(active, "refused")
@@ -230,8 +230,8 @@ def test_any_voter_answers_with_the_address_of_the_leader(tmp_path: Path) -> Non
             channels = NodeChannels(asyncio.get_running_loop(), "observer")
             for node_id, address in nodes.addresses.items():
                 answer = await channels.to(node_id, *address).send(fetch_of_a_stranger(), 5.0)
-                told = answer.responses[0].partitions[0].current_leader
-                assert told.leader_id == leader
+                seen = answer.responses[0].partitions[0].current_leader
+                assert seen.leader_id == leader
                 endpoints = [(each.node_id, each.host, each.port) for each in answer.node_endpoints]
                 assert endpoints == [(leader, *nodes.addresses[leader])]
             channels.close()

@@ -91,7 +91,7 @@ CALLS = [(client, call) for client in CLIENTS for call in REFUSED] + [("async", 
 
 @pytest.fixture(scope="module")
 def outcomes(cluster):
-    """`outcomes(client)` returns the outcome of each call in a forked child; only the parent's records are in the log."""
+    """`outcomes(client)` returns each call's outcome in a forked child; only the parent's records are in the log."""
     known = {}
 
     def of(client):
