@@ -12,7 +12,7 @@ import pytest
 from pyclient import Consumer, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.cluster.clusters import Clusters
-from pyclient.broker_embedded.controls.endpoint import NotThere
+from pyclient.broker_embedded.controls.endpoint import NotFound
 from pyclient.errors import ConfigError
 from tests.broker_embedded.faults.http_control import Http
 from tests.waiting import PATIENCE
@@ -85,7 +85,7 @@ def test_cluster_is_there_when_it_serves(monkeypatch: pytest.MonkeyPatch) -> Non
                 assert begun.wait(PATIENCE)
                 assert clusters.all() == []
                 for call in (clusters.describe, clusters.destroy):
-                    with pytest.raises(NotThere):
+                    with pytest.raises(NotFound):
                         call("slow")
                 with pytest.raises(ConfigError, match="there is a cluster with this id"):
                     clusters.create({"id": "slow"})

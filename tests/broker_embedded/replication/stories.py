@@ -214,17 +214,17 @@ class PartitionStory:
         if record is not None:
             self._image.apply(record)
             known = self._known
-            told = []
+            changes = []
             if known.leader != before[0]:
-                told.append(f"leader {_leader(known.leader)} in epoch {known.leader_epoch}")
+                changes.append(f"leader {_leader(known.leader)} in epoch {known.leader_epoch}")
             if list(known.isr) != before[1]:
-                told.append(f"in sync {_listed(known.isr)}")
+                changes.append(f"in sync {_listed(known.isr)}")
             if list(known.elr) != before[2]:
-                told.append(f"eligible {_listed(known.elr)}")
+                changes.append(f"eligible {_listed(known.elr)}")
             if known.replicas != before[3]:
-                told.append(f"replicas {_listed(known.replicas)}")
-            if told:
-                self._say(f"controller: {', '.join(told)}")
+                changes.append(f"replicas {_listed(known.replicas)}")
+            if changes:
+                self._say(f"controller: {', '.join(changes)}")
         self._tell()
 
     def _tell(self) -> None:
