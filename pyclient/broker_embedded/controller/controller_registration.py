@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyclient.broker_embedded.environment import NodeEnvironment
-    from pyclient.broker_embedded.replication.alter_partition import ToController
+    from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
     from pyclient.broker_embedded.scheduling.timers import Timer
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -33,7 +33,7 @@ _BACKOFF: Final = Backoff(0.1, 60.0)
 class ControllerRegistrationManager:
     """Registers this controller until the metadata have it as this process; `incarnation` is the id of the process."""
 
-    def __init__(self, env: NodeEnvironment, to_controller: ToController, incarnation: UUID) -> None:
+    def __init__(self, env: NodeEnvironment, to_controller: ControllerChannel, incarnation: UUID) -> None:
         self._env = env
         self._to_controller = to_controller
         self._incarnation = incarnation
