@@ -13,33 +13,23 @@ from typing import Final, TypeVar
 from pyclient.backoff import Backoff
 from pyclient.clock import SYSTEM_CLOCK, Clock, Rng
 from pyclient.cluster.connection_pool import ConnectionPool
-from pyclient.cluster.metadata import EMPTY, ClusterMetadata, Node, TopicInfo
+from pyclient.cluster.coordinators import Coordinators
+from pyclient.cluster.metadata import EMPTY, ClusterMetadata, TopicInfo
 from pyclient.cluster.metadata_updater import NEXT_NODE_SECONDS, MetadataUpdater
 from pyclient.cluster.node_connection import NodeConnection
 from pyclient.cluster.retry import RetryPolicy
 from pyclient.config import ClientConfig
-from pyclient.errors import (
-    ClusterUnreachable,
-    ConnectionFailed,
-    CoordinatorNotAvailable,
-    MalformedMessage,
-    NotController,
-    for_code,
-    from_code,
-)
+from pyclient.errors import ClusterUnreachable, ConnectionFailed, NotController
 from pyclient.net.connect import Connector
 from pyclient.net.connection import Connection
 from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.net.tasks import first_success
 from pyclient.protocol.fields import Request, Response
-from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 R = TypeVar("R", bound=Response)
 log = logging.getLogger(__name__)
 
 _IDLE_CHECK_SECONDS: Final = 10.0
-_BATCHED: Final = 4  # since this version a request has several keys
-_KINDS: Final = {0: "group", 1: "transactional id"}
 _closing_tasks: Final[set[asyncio.Task[None]]] = set()
 
 
@@ -92,7 +82,9 @@ class ClusterClient:
             allow_auto_topic_creation=allow_auto_topic_creation,
         )
         self._controller_retry = RetryPolicy(retry, rng, before_retry=self._invalidate_controller)
-        self._coordinators = Coordinators(self, RetryPolicy(retry, rng, before_retry=self.check_reachable))
+        self._coordinators = Coordinators(
+            self._pool, RetryPolicy(retry, rng, before_retry=self.check_reachable), self.describe_failures
+        )
         self._invalid_generation = 0  # the last generation of metadata whose controller turned out to be wrong
         self.outlives_tasks = False  # set by an owner that calls close() even when the loop's tasks are cancelled
         self._tasks: list[asyncio.Task[None]] = []
@@ -260,12 +252,11 @@ class ClusterClient:
         return None if node_id is None else self.try_connection(node_id)
 
     def forget_coordinator(self, key: str, kind: int = 0) -> None:
-        """Remove a coordinator that has moved or is unavailable: the next `find_coordinator` looks it up again."""
-        self._coordinators.forget(key, kind)
+        """Remove a coordinator that has moved or is unavailable: the next `find_coordinator` looks it up again.
 
-    def add_node(self, node: Node) -> None:
-        """Add a node that a response other than Metadata named; metadata takes precedence."""
-        self._pool.add_node(node)
+        That one asks another node than the last time if there is one, since the one that named it may be out of date.
+        """
+        self._coordinators.forget(key, kind)
 
     # -- state
 
@@ -349,73 +340,3 @@ def _error_codes(response: Response) -> Iterator[int]:
     for name in ("topics", "responses", "results"):
         for entry in getattr(response, name, ()):
             yield getattr(entry, "error_code", 0)
-
-
-class Coordinators:
-    """A cache of coordinators, filled with FindCoordinator requests."""
-
-    def __init__(self, client: ClusterClient, policy: RetryPolicy) -> None:
-        self._client = client
-        self._policy = policy
-        self._known: dict[tuple[int, str], int] = {}
-
-    async def find(self, key: str, kind: int, timeout: float) -> int:
-        """Return the coordinator's node id; see `ClusterClient.find_coordinator`."""
-        known = self._known.get((kind, key))
-        if known is not None:
-            return known
-        what = f"finding the coordinator of {_KINDS.get(kind, 'key')} {key!r}"
-
-        async def attempt() -> int:
-            return await self._ask(key, kind, what)
-
-        node_id = await self._policy.call(attempt, timeout=timeout, what=what, details=self._client.describe_failures)
-        self._known[kind, key] = node_id
-        return node_id
-
-    def known(self, key: str, kind: int) -> int | None:
-        """Return the coordinator's node id if it was found before."""
-        return self._known.get((kind, key))
-
-    def forget(self, key: str, kind: int) -> None:
-        """Remove one key from the cache."""
-        self._known.pop((kind, key), None)
-
-    def forget_node(self, node_id: int) -> None:
-        """Remove every coordinator on a node whose connection ended: it may have moved."""
-        self._known = {key: node for key, node in self._known.items() if node != node_id}
-
-    async def _ask(self, key: str, kind: int, what: str) -> int:
-        connection = await self._client.any_connection()
-        version = connection.version_for(FindCoordinatorRequest)
-        if version >= _BATCHED:
-            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-        else:
-            request = FindCoordinatorRequest(key=key, key_type=kind)
-        answer = _answer_for(key, await connection.request(request, version=version), version)
-        if answer.error_code:
-            detail = f" ({answer.error_message})" if answer.error_message else ""
-            name = for_code(answer.error_code).__name__
-            raise from_code(answer.error_code, f"{what}: {connection.address} answered {name}{detail}", request.name)
-        if answer.node_id < 0 or not answer.host or not 0 < answer.port <= 65535:
-            raise CoordinatorNotAvailable(
-                f"{what}: {connection.address} names node {answer.node_id} at {answer.host!r}:{answer.port}"
-            )
-        self._client.add_node(Node(answer.node_id, answer.host, answer.port))
-        return answer.node_id
-
-
-def _answer_for(key: str, response: FindCoordinatorResponse, version: int) -> Coordinator:
-    if version < _BATCHED:
-        return Coordinator(
-            key=key,
-            node_id=response.node_id,
-            host=response.host,
-            port=response.port,
-            error_code=response.error_code,
-            error_message=response.error_message,
-        )
-    for answer in response.coordinators:
-        if answer.key == key:
-            return answer
-    raise MalformedMessage(f"FindCoordinatorResponse v{version} has no entry for {key!r}, the key of the request")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
+from pyclient.cluster.asked_nodes import AskedNodes
 from pyclient.cluster.metadata import EMPTY, ClusterMetadata, Node
 from pyclient.cluster.node_connection import NodeConnection
 from pyclient.config import ClientConfig, parse_address
@@ -73,14 +74,26 @@ class ConnectionPool:
             raise ConnectionFailed(f"node {node_id} is not in the cluster, which has {sorted(self._metadata.nodes)}")
         return self._broker(node, purpose, optional=optional)
 
-    def candidates(self) -> list[NodeConnection]:
-        """Return the connections for a request to any node: open ones, least busy first, then nodes, then bootstrap."""
+    def candidates(self, asked: AskedNodes | None = None) -> list[NodeConnection]:
+        """Return the connections for a request to any node: open ones, least busy first, then nodes, then bootstrap.
+
+        A repeated question goes to others than those `asked` lately. One more node is connected to for the next time,
+        should all nodes that are connected be of no use.
+        """
         nodes = [self._broker(node) for node in self._metadata.nodes.values()]
         known = {broker.node.address for broker in nodes}
         bootstrap = [self._broker(node) for node in self._bootstrap if node.address not in known]
         self._rng.shuffle(nodes)
         self._rng.shuffle(bootstrap)
-        return sorted(nodes + bootstrap, key=_load)
+        brokers = sorted(nodes + bootstrap, key=_load)
+        if not asked:
+            return brokers
+        by_address = {broker.node.address: broker for broker in brokers}
+        order = asked.order({address: broker.ready is not None for address, broker in by_address.items()})
+        unconnected = next((broker for broker in brokers if broker.ready is None), None)
+        if unconnected is not None and not self.closed:
+            unconnected.wake()
+        return [by_address[address] for address in order]
 
     def addresses(self) -> set[str]:
         """Return the addresses of all known nodes and of bootstrap."""

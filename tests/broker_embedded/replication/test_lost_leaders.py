@@ -122,9 +122,7 @@ def test_group_goes_on_when_its_coordinator_is_killed() -> None:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_group_starts_at_its_offset_although_a_replaced_leader_answers(protocol: str) -> None:
-    # A coordinator that loses its session on a busy machine is replaced, of which the old leader does not hear.
-    config = {"offsets.topic.num.partitions": 1, "broker.session.timeout.ms": 6000}
-    with EmbeddedCluster(brokers=3, config=config) as cluster:
+    with EmbeddedCluster(brokers=3, config={"offsets.topic.num.partitions": 1}) as cluster:
         create(cluster, partitions=3)
         options = {"group_id": "g", "auto_offset_reset": "earliest", "group_protocol": protocol}
         with Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, **options) as consumer:
