@@ -159,6 +159,13 @@ class ClusterClient:
         """Request new metadata of one topic soon, from another broker than the last time if there is one."""
         self._updater.request_topic(topic)
 
+    async def refresh_elsewhere(self, topics: Iterable[str], node_id: int) -> None:
+        """Refresh the metadata of topics at another node than this one; do nothing if no other one is known.
+
+        Raise `ConnectionFailed` if no other node answers.
+        """
+        await self._updater.refresh_elsewhere(topics, node_id)
+
     async def wait_metadata(
         self,
         predicate: Callable[[ClusterMetadata], bool],

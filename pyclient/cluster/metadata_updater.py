@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
@@ -203,6 +204,15 @@ class MetadataUpdater:
             self._stale.add(topic)
         self._gate.request()
 
+    async def refresh_elsewhere(self, topics: Iterable[str], node_id: int) -> None:
+        """Refresh topics out of turn, at any node but this one; see `ClusterClient.refresh_elsewhere`."""
+        names = frozenset(topics)
+        others = [broker for broker in self._pool.candidates() if 0 <= broker.node.node_id != node_id]
+        if names and others:
+            self._source, response = await self._ask_first(others, names)
+            self._take(response, names, names)
+            self._publish()
+
     async def wait(
         self,
         predicate: Callable[[ClusterMetadata], bool],
@@ -330,17 +340,21 @@ class MetadataUpdater:
             if self._lookups >= _LOOKUPS_BEFORE_LISTING and now - self._listed_at >= self._max_age:
                 asked, listing, self._listed_at, self._lookups = None, True, now, 0
         names = self.topics if asked is None else asked
-        topics = None if names is None or listing else [MetadataRequestTopic(name=name) for name in sorted(names)]
-        request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create)
-
-        def attempt(broker: NodeConnection) -> Callable[[], Any]:
-            return lambda: self._fetch(broker, request)
-
         brokers = self._pool.candidates()
         if self._stale:
             brokers.sort(key=lambda broker: broker.node.address == self._source)
-        self._source, response = await first_success(map(attempt, brokers), NEXT_NODE_SECONDS)
-        self._take(response, asked, frozenset(names or ()))
+        self._source, response = await self._ask_first(brokers, None if listing else names)
+        self._gate.end(news=self._take(response, asked, frozenset(names or ())))
+        self._publish()
+
+    async def _ask_first(
+        self, brokers: Iterable[NodeConnection], names: Iterable[str] | None
+    ) -> tuple[str, MetadataResponse]:
+        """Request these topics, or all, and return the address and the response of the first broker that answers."""
+        topics = None if names is None else [MetadataRequestTopic(name=name) for name in sorted(names)]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create)
+        attempts = [partial(self._fetch, broker, request) for broker in brokers]
+        return await first_success(attempts, NEXT_NODE_SECONDS)
 
     async def _fetch(self, broker: NodeConnection, request: MetadataRequest) -> tuple[str, MetadataResponse]:
         """Return a broker's address and its response."""
@@ -383,8 +397,11 @@ class MetadataUpdater:
             return None
         return ClusterUnreachable(f"no broker can be used: {self.describe_failures()}", lasting=True)
 
-    def _take(self, response: MetadataResponse, asked: frozenset[str] | None, names: frozenset[str]) -> None:
-        """Apply a response to a request for `names`; `asked` is None if it was for all topics of this client."""
+    def _take(self, response: MetadataResponse, asked: frozenset[str] | None, names: frozenset[str]) -> bool:
+        """Apply a response to a request for `names`; `asked` is None if it was for all topics of this client.
+
+        Return True if that changed a topic. `_publish` follows.
+        """
         first, known, topics = self.metadata is EMPTY, self.metadata.nodes, self.metadata.topics
         self.metadata = snapshot(self.metadata, response, self._clock.monotonic(), asked)
         self._log_connected(first)
@@ -400,7 +417,10 @@ class MetadataUpdater:
         self._stale -= names
         self._unavailable -= names
         self._unavailable |= {name for name in names & (self.topics or set()) if self._is_unavailable(name)}
-        self._gate.end(news=topics != self.metadata.topics)
+        return topics != self.metadata.topics
+
+    def _publish(self) -> None:
+        """Pass the new metadata to the pool, the listeners and the waiting calls."""
         self._pool.update(self.metadata)
         for address in self._refusals.keys() - self._pool.addresses():
             del self._refusals[address]

@@ -404,7 +404,7 @@ class FetchCollector:
         if target.from_replica:
             state.preferred_replica = -1  # fall back to the leader
         if code == OffsetOutOfRange.code:
-            self._out_of_range(target, outcome)
+            self._out_of_range(target)
         elif code in _STALE:
             outcome.refresh_metadata = True
         elif code == TopicAuthorizationFailed.code:
@@ -416,17 +416,7 @@ class FetchCollector:
             outcome.errors.append(from_code(code, f"fetching {partition} from offset {target.offset}"))
         outcome.trouble = True
 
-    def _out_of_range(self, target: Target, outcome: FetchOutcome) -> None:
-        """Apply the reset policy to an offset that is not in the log, once the user has polled the earlier data."""
-        state = target.state
-        if target.from_replica or state.position != target.offset:
-            return
-        if self._config.auto_offset_reset != "none":
-            state.reset(None)
-            return
-        state.stop(
-            OffsetOutOfRange(
-                f"{state.topic_partition}: the log does not have offset {target.offset}, and auto_offset_reset is "
-                "'none': seek to an offset that beginning_offsets() and end_offsets() include"
-            )
-        )
+    def _out_of_range(self, target: Target) -> None:
+        """Process an offset that is not in the leader's log, once the user has polled the earlier data."""
+        if not target.from_replica and target.state.position == target.offset:
+            target.state.out_of_range(resets=self._config.auto_offset_reset != "none")

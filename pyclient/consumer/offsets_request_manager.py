@@ -272,6 +272,7 @@ class OffsetsRequestManager:
             (Phase.COMMITTED, self._find_committed),
             (Phase.RESET, self._reset),
             (Phase.OUTDATED, self._await_metadata),
+            (Phase.REFUSED, self._confirm_leader),
             (Phase.VALIDATE, self._validate),
         )
         while True:
@@ -293,7 +294,7 @@ class OffsetsRequestManager:
         with self._lock:
             for state in self._subscription.waiting_for(phase, now):
                 leader = _NO_LEADER
-                if phase in (Phase.RESET, Phase.VALIDATE):
+                if phase in (Phase.RESET, Phase.VALIDATE, Phase.REFUSED):
                     leader = self._cluster.metadata.leader(*state.topic_partition)
                     if leader < 0:
                         continue
@@ -408,18 +409,18 @@ class OffsetsRequestManager:
 
         def is_over(_metadata: ClusterMetadata) -> bool:
             with self._lock:
-                return self._clock.monotonic() >= deadline or not self._outdated(asked)
+                return self._clock.monotonic() >= deadline or not self._still(Phase.OUTDATED, asked)
 
         def request() -> None:
             with self._lock:
-                topics = {state.topic_partition.topic for state in self._outdated(asked)}
+                topics = {state.topic_partition.topic for state in self._still(Phase.OUTDATED, asked)}
             for topic in topics:
                 self._cluster.request_topic(topic)
 
         log.info("%s: the position has a newer leader epoch than the metadata", ", ".join(map(str, asked)))
         await self._cluster.wait_metadata(is_over, 2 * timeout, request)
         with self._lock:
-            for state in self._outdated(asked):
+            for state in self._still(Phase.OUTDATED, asked):
                 log.warning(
                     "%s: no broker knows leader epoch %d of offset %d after %g s, only %d: reading without it",
                     state.topic_partition,
@@ -430,12 +431,44 @@ class OffsetsRequestManager:
                 )
                 state.forget_epoch()
 
-    def _outdated(self, asked: Asked) -> list[AssignedPartition]:
-        """Return the partitions that still wait for newer metadata."""
+    async def _confirm_leader(self, asked: Asked) -> None:
+        """Apply the policy to positions that the leader refuses, unless another broker names a newer leader.
+
+        These positions have no leader epoch: nothing else shows that the leader was replaced without knowing it, and
+        that its log ends before the position. Kafka's client resets at once. If no other broker answers within
+        `default_api_timeout_ms`, the policy is applied, too.
+        """
+        timeout = self._config.default_api_timeout_ms / 1000
+        deadline = self._clock.monotonic() + timeout
+        leader = self._cluster.metadata.leader(*next(iter(asked)))
+        names = ", ".join(map(str, asked))
+        log.info("%s: node %d refuses the position: asking another broker for the leader", names, leader)
+        while True:
+            with self._lock:
+                topics = {state.topic_partition.topic for state in self._still(Phase.REFUSED, asked)}
+            try:
+                await self._cluster.refresh_elsewhere(topics, leader)
+                break
+            except KafkaError as error:
+                if self._clock.monotonic() >= deadline:
+                    text = "%s: node %d refuses the position, and no other broker confirms in %g s that it leads: %s"
+                    log.warning(text, names, leader, timeout, error)
+                    break
+                self.last_error = error
+            await asyncio.sleep(self._backoff)
+        with self._lock:
+            for state in self._still(Phase.REFUSED, asked):
+                if self._cluster.metadata.leader(*state.topic_partition) == leader:
+                    state.confirm_refusal(resets=self._config.auto_offset_reset != "none")
+                else:
+                    state.validated()
+
+    def _still(self, phase: Phase, asked: Asked) -> list[AssignedPartition]:
+        """Return the partitions that are in this phase since they were asked for."""
         return [
             state
             for state, version in asked.values()
-            if self._subscription.holds(state, version) and state.phase is Phase.OUTDATED
+            if self._subscription.holds(state, version) and state.phase is phase
         ]
 
     # ---- truncation

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from pyclient.errors import ConfigError, KafkaError, NotAssigned
+from pyclient.errors import ConfigError, KafkaError, NotAssigned, OffsetOutOfRange
 from pyclient.types import OffsetAndMetadata, TopicPartition
 
 UNKNOWN: Final = -1
@@ -49,6 +49,8 @@ class Phase(Enum):
     RESET     -> FETCH | STOPPED              ListOffsets finds the position
     OUTDATED  -> FETCH | VALIDATE             the metadata has the leader epoch of the position, or does not get it
     FETCH     -> RESET | VALIDATE | STOPPED   out of range, a new leader, an error that only the user can resolve
+    FETCH     -> REFUSED                      out of range, at a position whose leader epoch is not known
+    REFUSED   -> FETCH | RESET | STOPPED      another broker names a newer leader, or the one that refused the position
     VALIDATE  -> FETCH | STOPPED              OffsetForLeaderEpoch says whether the log was truncated (KIP-320)
     any       -> FETCH (seek), RESET (seek to beginning or end), STOPPED (not subscribed to any more)
 
@@ -58,6 +60,7 @@ class Phase(Enum):
     COMMITTED = "committed"
     RESET = "reset"
     OUTDATED = "outdated"
+    REFUSED = "refused"
     VALIDATE = "validate"
     FETCH = "fetch"
     STOPPED = "stopped"
@@ -165,8 +168,34 @@ class AssignedPartition:
             if self.phase is not phase:
                 self._discard_fetched()
                 self.phase = phase
-        elif self.phase is Phase.OUTDATED:
+        elif self.phase in (Phase.OUTDATED, Phase.REFUSED):
             self.validated()
+        elif self.position_epoch < 0:
+            self._discard_fetched()  # the old leader may yet refuse the position: that is no word of the new one
+
+    def out_of_range(self, *, resets: bool) -> None:
+        """Process that the leader refuses the position: reset it, or stop if the policy is to do nothing.
+
+        If its leader epoch is not known, the leader may have been replaced without knowing it, and its log may end
+        before the position. `confirm_refusal` follows then, or a new leader.
+        """
+        if self.position_epoch < 0 <= self.leader_epoch:
+            self._discard_fetched()
+            self.phase = Phase.REFUSED
+        else:
+            self.confirm_refusal(resets=resets)
+
+    def confirm_refusal(self, *, resets: bool) -> None:
+        """Apply the reset policy to a position that is not in the log."""
+        if resets:
+            self.reset(None)
+            return
+        self.stop(
+            OffsetOutOfRange(
+                f"{self.topic_partition}: the log does not have offset {self.position}, and auto_offset_reset is "
+                "'none': seek to an offset that beginning_offsets() and end_offsets() include"
+            )
+        )
 
     def forget_epoch(self) -> None:
         """Fetch at the position without the leader epoch that the metadata do not get."""
@@ -414,7 +443,7 @@ class SubscriptionState:
             state.reset(None)
         elif leader_epoch > state.leader_epoch:
             state.leader_epoch = leader_epoch
-            if state.phase in (Phase.FETCH, Phase.VALIDATE, Phase.OUTDATED):
+            if state.phase in (Phase.FETCH, Phase.VALIDATE, Phase.OUTDATED, Phase.REFUSED):
                 state.has_new_leader()
 
 

@@ -9,6 +9,7 @@ import pytest
 from pyclient.cluster.client import ClusterClient
 from pyclient.cluster.metadata import EMPTY
 from pyclient.errors import (
+    ConnectionFailed,
     InvalidTopic,
     KafkaTimeout,
     TopicAuthorizationFailed,
@@ -16,7 +17,7 @@ from pyclient.errors import (
 from pyclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.cluster.clients import cluster_of, free_port, has_nodes, started
-from tests.cluster.scripts import broker, config, metadata, run, topic
+from tests.cluster.scripts import broker, config, metadata, partition, run, topic
 from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
 from tests.patience import retry_until_error_async
 
@@ -236,6 +237,51 @@ def test_bootstrap_addresses_are_retried_when_no_node_answers():
         await client.close()
         entry.stop()
         moved.stop()
+
+    run(scenario())
+
+
+def test_refresh_elsewhere_takes_newer_leaders_from_another_node():
+    async def scenario():
+        behind, other = ScriptedBroker(), ScriptedBroker()
+        nodes = [broker(1, behind.port), broker(2, other.port)]
+        behind.answers[MetadataRequest] = metadata(nodes, [topic("a", [partition(0, 1, 4)])])
+        other.answers[MetadataRequest] = metadata(nodes, [topic("a", [partition(0, 2, 5)])])
+        client = await started(behind.address)
+        client.add_topics(["a"])
+        await client.wait_metadata(lambda snapshot: snapshot.leader("a", 0) == 1, 30)
+        await client.refresh_elsewhere(["a"], 2)
+        assert client.metadata.leader("a", 0) == 1
+        seen = []
+        client.listeners.append(lambda snapshot: seen.append(snapshot.leader("a", 0)))
+        await client.refresh_elsewhere(["a"], 1)
+        assert (seen[-1], client.metadata.leader("a", 0)) == (2, 2)
+        await client.refresh_elsewhere(["a"], 2)
+        assert client.metadata.leader("a", 0) == 2  # the other one is behind
+        await client.close()
+        behind.stop()
+        other.stop()
+
+    run(scenario())
+
+
+def test_refresh_elsewhere_fails_without_an_answer_and_needs_another_node():
+    async def scenario():
+        first, second = ScriptedBroker(), ScriptedBroker()
+        cluster_of(first, second)
+        client = await started(first.address)
+        client.add_topics(["a"])
+        await client.wait_metadata(lambda snapshot: "a" in snapshot.topics, 30)
+        second.stop()
+        with pytest.raises(ConnectionFailed):
+            await client.refresh_elsewhere(["a"], 1)
+        cluster_of(first)
+        client.request_refresh()
+        await client.wait_metadata(lambda snapshot: set(snapshot.nodes) == {1}, 30)
+        first.answers[MetadataRequest] = SILENCE
+        await client.refresh_elsewhere(["a"], 1)
+        await client.close()
+        first.stop()
 
     run(scenario())
 

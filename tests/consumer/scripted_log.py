@@ -6,6 +6,7 @@ Topic "t" is the test's, led by node 1; topic "well" has the values b"0" to b"9"
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from pyclient import errors
@@ -85,6 +86,7 @@ class ScriptedLog:
         self.logs = {"t": log, "well": Log((0, 10, 0))}
         self.log = log
         self.listed = 0
+        self.leader = 1
         self._thread = LoopThread("scripted-log")
         self._thread.start()
         self.first, self.second = self._thread.run(self._start)
@@ -120,6 +122,16 @@ class ScriptedLog:
     async def _elect(self, log: Log) -> None:
         self.logs["t"] = self.log = log
 
+    def replace_unknowingly(self, *batches: tuple[int, int, int], leader_epoch: int) -> None:
+        """Make node 2 the leader, with this log. Node 1 does not hear of it, and keeps its log and its metadata."""
+        self._thread.run(self._replace_unknowingly, Log(*batches, leader_epoch=leader_epoch))
+
+    async def _replace_unknowingly(self, log: Log) -> None:
+        old = dict(self.logs)
+        self.first.answers[MetadataRequest] = self._metadata()
+        self.first.answers[FetchRequest] = lambda request, *_: self._read(old, request)
+        self.logs["t"], self.log, self.leader = log, log, 2
+
     def until_asked(self, request: type, times: int) -> None:
         """Wait until node 1 has had so many requests in all."""
         self._thread.run(self.first.until, lambda: self.first.count(request) >= times, timeout=30)
@@ -137,15 +149,18 @@ class ScriptedLog:
     def _metadata(self, *_: Any) -> Any:
         nodes = [broker(1, self.first.port), broker(2, self.second.port)]
         return metadata(nodes, [
-            topic("t", [partition(0, 1, self.log.leader_epoch)]), topic("well", [partition(0, 2)]),
+            topic("t", [partition(0, self.leader, self.log.leader_epoch)]), topic("well", [partition(0, 2)]),
         ])  # fmt: skip
 
     def fetched(self, request: FetchRequest, *_: Any) -> FetchResponse:
         """Return the data of the logs."""
+        return self._read(self.logs, request)
+
+    def _read(self, logs: Mapping[str, Log], request: FetchRequest) -> FetchResponse:
         return FetchResponse(
             responses=[
                 FetchableTopicResponse(
-                    topic=each.topic, partitions=[self._part(self.logs[each.topic], part) for part in each.partitions]
+                    topic=each.topic, partitions=[self._part(logs[each.topic], part) for part in each.partitions]
                 )
                 for each in request.topics
             ]

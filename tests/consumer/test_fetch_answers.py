@@ -102,6 +102,25 @@ def test_offset_out_of_range_applies_the_policy() -> None:
         assert isinstance(fixture.states[0].error, errors.OffsetOutOfRange) == (policy == "none")
 
 
+@pytest.mark.parametrize("policy", ["earliest", "none"])
+def test_offset_without_epoch_out_of_range_awaits_another_broker(policy: str) -> None:
+    fixture = FetchFixture(T0, position=7, auto_offset_reset=policy)
+    (state,) = fixture.states
+    state.leader_epoch = 3
+    fixture.answer(state, error_code=errors.OffsetOutOfRange.code)
+    assert (state.phase, state.position, state.error) == (Phase.REFUSED, 7, None)
+    assert fixture.requested(now=10.0) == []
+
+
+def test_offset_of_a_known_epoch_out_of_range_applies_the_policy_at_once() -> None:
+    fixture = FetchFixture(T0, auto_offset_reset="earliest")
+    (state,) = fixture.states
+    state.leader_epoch = 3
+    state.start_at(7, leader_epoch=3)
+    fixture.answer(state, error_code=errors.OffsetOutOfRange.code)
+    assert state.phase is Phase.RESET
+
+
 def test_offset_out_of_range_waits_until_earlier_data_is_polled() -> None:
     fixture = FetchFixture(T0)
     (state,) = fixture.states

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +46,8 @@ class Script:
         self.refreshes = 0
         self.metadata: Answers = []  # of brokers that are asked until one is not behind
         self.asked_topics: list[str] = []
+        self.elsewhere: Answers = []  # of other brokers than the leader that refuses a position
+        self.asked_elsewhere: list[tuple[list[str], int]] = []
         self.clock = _LoopClock()
         self.leaders: dict[TopicPartition, int] = {}  # 1 leads the others
         self.once: Callable[[Mapping[TopicPartition, int]], Awaitable[Any]] = self._once
@@ -68,6 +70,7 @@ class Script:
             request_refresh=self._refresh,
             request_topic=self.asked_topics.append,
             wait_metadata=self._wait_metadata,
+            refresh_elsewhere=self._refresh_elsewhere,
         )
         finder: Any = SimpleNamespace(once=self.once)
         positions = OffsetsRequestManager(
@@ -93,6 +96,19 @@ class Script:
             request()
             await asyncio.sleep(0)
             _give(self.metadata)
+
+    async def _refresh_elsewhere(self, topics: Iterable[str], node_id: int) -> None:
+        self.asked_elsewhere.append((sorted(topics), node_id))
+        _give(self.elsewhere)
+
+    def after(self, seconds: float, answer: Any = None) -> Callable[[], Any]:
+        """Return an answer that takes so long."""
+
+        def pass_time() -> Any:
+            self.clock.ahead += seconds
+            return answer
+
+        return pass_time
 
     async def _look_up(self, partitions: Sequence[TopicPartition]) -> Any:
         return _give(self.committed)
@@ -249,11 +265,8 @@ def test_committed_offset_older_than_the_awaited_metadata_is_validated() -> None
 
 def test_wait_for_an_epoch_that_no_broker_has_times_out() -> None:
     script = outdated()
-
-    def pass_time(seconds: float) -> Callable[[], None]:
-        return lambda: setattr(script.clock, "ahead", script.clock.ahead + seconds)
-
-    script.metadata = [None, pass_time(script.config.default_api_timeout_ms / 1000 - 30), None, pass_time(31)]
+    limit = script.config.default_api_timeout_ms / 1000
+    script.metadata = [None, script.after(limit - 30), None, script.after(31)]
     script.run(fetching(script))
     assert (script.state.position, script.state.position_epoch, script.asked_times) == (7, -1, [])
     assert script.metadata == []
@@ -274,6 +287,68 @@ def test_seek_ends_the_wait_for_metadata() -> None:
     script.metadata = [lambda: script.state.start_at(3)]
     script.run(fetching(script))
     assert (script.state.position, script.asked_topics) == (3, ["t"])
+
+
+# ---- positions without an epoch that the leader refuses
+
+
+def refused(**options: Any) -> Script:
+    """A partition at offset 7, which its leader, node 1 with epoch 4, refuses as out of range."""
+    script = Script(**{"auto_offset_reset": "earliest", **options})
+    script.state.leader_epoch = 4
+    script.state.start_at(7)
+    script.state.out_of_range(resets=True)
+    return script
+
+
+def test_refused_position_is_reset_when_another_broker_names_the_same_leader() -> None:
+    script = refused()
+    script.elsewhere, script.listed = [None], [{T0: at(3)}]
+    script.run(fetching(script))
+    assert (script.state.position, script.asked_elsewhere, script.asked_times) == (3, [(["t"], 1)], [{T0: -2}])
+
+
+def test_refused_position_is_read_from_the_newer_leader_of_another_broker() -> None:
+    script = refused()
+
+    def newer() -> None:
+        script.leaders[T0] = 2
+        script.subscription.note_leader(T0, 5, script.state.topic_id)
+
+    script.elsewhere = [newer]
+    script.run(fetching(script))
+    assert (script.state.position, script.asked_elsewhere, script.asked_times) == (7, [(["t"], 1)], [])
+
+
+def test_refused_position_is_kept_while_another_broker_knows_no_leader() -> None:
+    script = refused()
+    script.elsewhere = [lambda: script.leaders.update({T0: -1})]
+    script.run(fetching(script))
+    assert (script.state.position, script.asked_times) == (7, [])
+
+
+def test_confirmed_refusal_without_policy_is_an_error() -> None:
+    script = refused(auto_offset_reset="none")
+    script.elsewhere = [None]
+    script.run(lambda: script.state.phase is Phase.STOPPED)
+    assert isinstance(script.subscription.first_error(), errors.OffsetOutOfRange)
+
+
+def test_refused_position_awaits_another_broker_for_a_limited_time() -> None:
+    script = refused()
+    failure = errors.ConnectionFailed("no other broker")
+    limit = script.config.default_api_timeout_ms / 1000
+    script.elsewhere = [failure, script.after(limit - 30, failure), failure, script.after(31, failure)]
+    script.listed = [{T0: at(3)}]
+    script.run(fetching(script))
+    assert (script.state.position, script.elsewhere, script.asked_times) == (3, [], [{T0: -2}])
+
+
+def test_seek_ends_the_wait_for_another_broker() -> None:
+    script = refused()
+    script.elsewhere = [lambda: script.state.start_at(3)]
+    script.run(fetching(script))
+    assert (script.state.position, script.asked_times) == (3, [])
 
 
 # ---- truncation (KIP-320)

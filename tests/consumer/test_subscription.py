@@ -206,6 +206,48 @@ def test_topic_recreated_with_lower_epochs_applies_the_policy() -> None:
     assert (state.phase, state.position, state.reset_to) == (Phase.RESET, -1, None)
 
 
+def refused() -> tuple[SubscriptionState, AssignedPartition]:
+    """A position without an epoch that the leader of epoch 3 refuses."""
+    subscription, state = started_at_9(3, leader_epoch=-1)
+    state.out_of_range(resets=True)
+    return subscription, state
+
+
+def test_refused_position_without_epoch_is_kept_for_a_newer_leader() -> None:
+    subscription, state = refused()
+    asked_at = state.version
+    subscription.note_leader(T0, 3, ID_1)
+    assert (state.phase, state.position) == (Phase.REFUSED, 9)
+    assert subscription.holds(state, asked_at)
+    subscription.note_leader(T0, 4, ID_1)
+    assert (state.phase, state.position) == (Phase.FETCH, 9)
+
+
+def test_confirmed_refusal_resets_or_stops() -> None:
+    _, state = refused()
+    state.confirm_refusal(resets=True)
+    assert (state.phase, state.position, state.reset_to) == (Phase.RESET, -1, None)
+    _, state = refused()
+    state.confirm_refusal(resets=False)
+    assert (state.phase, state.position) == (Phase.STOPPED, 9)
+    assert "t-0: the log does not have offset 9" in str(state.error)
+
+
+@pytest.mark.parametrize(("known_epoch", "leader_epoch"), [(3, 3), (-1, -1)])
+def test_refusal_needs_no_confirmation_with_epochs_or_where_there_are_none(known_epoch: int, leader_epoch: int) -> None:
+    _, state = started_at_9(known_epoch, leader_epoch=leader_epoch)
+    state.out_of_range(resets=True)
+    assert (state.phase, state.position) == (Phase.RESET, -1)
+
+
+def test_response_of_the_old_leader_is_dropped_where_no_epoch_validates_it() -> None:
+    subscription, state = started_at_9(3, leader_epoch=-1)
+    asked_at = state.version
+    subscription.note_leader(T0, 4, ID_1)
+    assert not subscription.holds(state, asked_at)
+    assert (state.phase, state.position) == (Phase.FETCH, 9)
+
+
 def test_offsets_to_commit_get_the_epochs_that_are_known() -> None:
     subscription, (first, second) = assigned(T0, T1)
     first.start_at(4, leader_epoch=2)
@@ -296,6 +338,19 @@ class Moves(RuleBasedStateMachine):
             self.state.forget_epoch()
 
     @rule()
+    def leader_refuses(self) -> None:
+        if self.state.phase is Phase.FETCH:
+            has_epoch = self.state.position_epoch >= 0
+            self.state.out_of_range(resets=True)
+            self.position = None if has_epoch else self.position
+
+    @rule()
+    def another_broker_confirms(self) -> None:
+        if self.state.phase is Phase.REFUSED:
+            self.state.confirm_refusal(resets=True)
+            self.position = None
+
+    @rule()
     def pause(self) -> None:
         self.subscription.pause([T0])
 
@@ -307,7 +362,7 @@ class Moves(RuleBasedStateMachine):
     def the_position_is_the_last_one_set(self) -> None:
         assert self.state.position == (-1 if self.position is None else self.position)
         assert self.state.fetch_offset == self.state.position
-        known = self.state.phase in (Phase.FETCH, Phase.VALIDATE, Phase.OUTDATED)
+        known = self.state.phase in (Phase.FETCH, Phase.VALIDATE, Phase.OUTDATED, Phase.REFUSED)
         assert known == (self.position is not None)
         assert (T0 in self.subscription.positions()) == known
 
@@ -316,6 +371,10 @@ class Moves(RuleBasedStateMachine):
         is_newer = self.state.position_epoch > self.state.leader_epoch
         assert is_newer == (self.state.phase is Phase.OUTDATED)
         assert self.state.phase is not Phase.VALIDATE or self.state.position_epoch < self.state.leader_epoch
+
+    @invariant()
+    def known_epochs_need_no_other_broker(self) -> None:
+        assert self.state.phase is not Phase.REFUSED or self.state.position_epoch < 0
 
 
 TestMoves = Moves.TestCase

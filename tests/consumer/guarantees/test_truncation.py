@@ -120,6 +120,17 @@ def test_replaced_leader_resets_no_position_of_a_newer_epoch(script: ScriptedLog
     assert script.listed == listed
 
 
+@pytest.mark.parametrize("policy", ["earliest", "none"])
+def test_replaced_leader_resets_no_position_without_an_epoch(script: ScriptedLog, start: Start, policy: str) -> None:
+    consumer = start(policy)
+    assert offsets(read(consumer, 30)) == [*range(30)]
+    listed = script.listed
+    script.replace_unknowingly(*BEFORE, (30, 20, 5), leader_epoch=5)
+    consumer.seek(T, 35)
+    assert offsets(read(consumer, 15)) == [*range(35, 50)]
+    assert script.listed == listed
+
+
 def test_position_of_an_unknown_epoch_is_read_after_the_timeout(script: ScriptedLog, start: Start) -> None:
     consumer = start("earliest", default_api_timeout_ms=300)
     assert offsets(read(consumer, 30)) == [*range(30)]
