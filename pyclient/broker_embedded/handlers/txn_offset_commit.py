@@ -77,14 +77,18 @@ def _verify(request: TxnOffsetCommitRequest, context: RequestContext) -> Promise
     if log.producers.is_in_transaction(*producer):
         return Promise.of(0)
     adds = context.version >= _ADDS_SINCE
-    guard = log.producers.guard(request.producer_id)
+    guard = -1
     code: Promise[int] = Promise()
+
+    def note_guard() -> None:
+        nonlocal guard
+        guard = log.producers.guard(request.producer_id)
 
     def verified(codes: Mapping[TopicPartition, int]) -> None:
         ended = log.producers.guard(request.producer_id) != guard  # meanwhile
         code.set(codes[at] or (TransactionAbortable.code if ended else 0))
 
-    verify(services, request.transactional_id, producer, [at], adds=adds).then(verified)
+    verify(services, request.transactional_id, producer, [at], adds=adds, before_attempt=note_guard).then(verified)
     return code
 
 

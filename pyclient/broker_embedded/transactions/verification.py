@@ -28,7 +28,7 @@ from pyclient.errors import (
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.services import BrokerServices
@@ -58,14 +58,16 @@ def verify(
     partitions: Iterable[TopicPartition],
     *,
     adds: bool,
+    before_attempt: Callable[[], object],
 ) -> Promise[dict[TopicPartition, int]]:
     """Ask the coordinator of the id whether partitions are in the producer's transaction, or (`adds`) to add them.
 
     Return an error code for each. A partition is added again for a short time while the producer's previous transaction
-    is being completed, which the producer does not wait for.
+    is being completed, which the producer does not wait for. `before_attempt` is called before each request.
     """
     wanted = frozenset(partitions)
     if not adds:
+        before_attempt()
         if not services.configs.current.boolean("transaction.partition.verification.enable"):
             return Promise.of(dict.fromkeys(wanted, 0))
         return _ask(services, transactional_id, producer, wanted, adds=False)
@@ -74,6 +76,7 @@ def verify(
     pause = services.configs.current.seconds("add.partitions.to.txn.retry.backoff.ms")
 
     def attempt() -> None:
+        before_attempt()
         _ask(services, transactional_id, producer, wanted, adds=True).then(answered)
 
     def answered(found: dict[TopicPartition, int]) -> None:
@@ -153,7 +156,7 @@ def verify_writes(
     producers = {producer_of(batch) for batch in batches.values()}
     if len(producers) > 1:
         raise TransactionalIdAuthorizationFailed(f"transactional id {transactional_id!r}: batches of several producers")
-    guards: dict[TopicPartition, int] = {}
+    logs: dict[TopicPartition, UnifiedLog] = {}
     for at in batches:
         (producer,) = producers
         try:
@@ -161,12 +164,17 @@ def verify_writes(
         except BrokerError:  # the append fails, too, and reports it
             continue
         if not log.producers.is_in_transaction(*producer):
-            guards[at] = log.producers.guard(producer[0])
-    if not guards:
+            logs[at] = log
+    if not logs:
         return Promise.of(VerifiedWrites({}, {}, version))
     (producer,) = producers
     verified: Promise[VerifiedWrites] = Promise()
-    codes = verify(services, transactional_id, producer, guards, adds=version >= ADDS_SINCE)
+    guards: dict[TopicPartition, int] = {}
+
+    def note_guards() -> None:
+        guards.update((at, log.producers.guard(producer[0])) for at, log in logs.items())
+
+    codes = verify(services, transactional_id, producer, logs, adds=version >= ADDS_SINCE, before_attempt=note_guards)
     codes.then(lambda found: verified.set(VerifiedWrites(guards, found, version)))
     return verified
 

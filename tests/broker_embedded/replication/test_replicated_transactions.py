@@ -244,3 +244,39 @@ def test_write_that_was_verified_before_the_transaction_ended_is_refused(tmp_pat
         verify_writes(node.services, "x", {at: memoryview(late)}, 11).then(lambda writes: writes.check(opened, late))
 
     run(tmp_path, scenario)
+
+
+def test_write_is_accepted_after_the_marker_of_the_previous_transaction(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        writer = await prepared(nodes)
+        node, opened = nodes.nodes[DATA], nodes.hosted(DATA).log
+        assert opened is not None
+        at = TopicPartition(TOPIC, 0)
+        answers = [errors.ConcurrentTransactions.code, 0]
+
+        def verify(*_asked: Any, **_options: Any) -> Promise[dict[TopicPartition, int]]:
+            found = {at: answers.pop(0)}
+            answer: Promise[dict[TopicPartition, int]] = Promise()
+            if found[at]:
+                previous = Marker(writer.producer_id, writer.epoch, True, 0, 0)
+                write_marker(node.services, at, previous, lambda _code: answer.set(found))
+            else:
+                answer.set(found)
+            return answer
+
+        other_nodes: Any = node.services.other_nodes
+        other_nodes.verify = verify
+        batch = build_batch(
+            [(None, b"next")],
+            timestamp_ms=1,
+            producer_id=writer.producer_id,
+            producer_epoch=writer.epoch + 1,
+            transactional=True,
+        )
+        writes = verify_writes(node.services, "x", {at: memoryview(batch)}, 12)
+        await until(lambda: writes.value is not None)
+        assert writes.value is not None
+        writes.value.check(opened, batch)
+        assert answers == []
+
+    run(tmp_path, scenario)
