@@ -12,6 +12,7 @@ from typing import Final
 
 from pyclient.backoff import Backoff
 from pyclient.clock import Clock, Rng
+from pyclient.cluster.asked_nodes import AskedNodes
 from pyclient.cluster.connection_pool import ConnectionPool
 from pyclient.cluster.metadata import EMPTY, ClusterMetadata, TopicInfo, snapshot
 from pyclient.cluster.node_connection import NodeConnection
@@ -85,6 +86,11 @@ class RefreshGate:
         self._last = float("-inf")
         self._in_a_row = 0
 
+    @property
+    def in_vain(self) -> bool:
+        """True after refreshes in quick succession that brought no news."""
+        return self._in_a_row > 0
+
     def request(self) -> None:
         """Request a refresh, unless one is running."""
         if not self._running:
@@ -156,13 +162,14 @@ class MetadataUpdater:
         self._refusals: dict[str, KafkaError] = {}  # by address, the error of its last Metadata request
         self._unanswered_since: float | None = None  # the time of the first round in which no address responded
         self._source = ""  # the address that sent the newest metadata
+        self._asked = AskedNodes()
         self._updated: asyncio.Future[None] | None = None
         self._max_age = max_age
         self._all_fetched_at = float("-inf")  # when the last response about all topics came
         self._all_wanted = True
         self._pending: set[str] = set()  # topics to request, unless all are
         self._unavailable: set[str] = set()  # topics that do not exist yet, or have a partition without a leader
-        self._stale: set[str] = set()  # topics for which another broker may have newer metadata than the last one
+        self._stale: set[str] = set()  # topics for which other brokers may have newer metadata than those asked last
         self.listed: frozenset[str] = frozenset()  # topics in the metadata that were not requested by name
         self._listed_at = float("-inf")
         self._lookups = 0  # of new topics, since the last list of all topics
@@ -340,9 +347,7 @@ class MetadataUpdater:
             if self._lookups >= _LOOKUPS_BEFORE_LISTING and now - self._listed_at >= self._max_age:
                 asked, listing, self._listed_at, self._lookups = None, True, now, 0
         names = self.topics if asked is None else asked
-        brokers = self._pool.candidates()
-        if self._stale:
-            brokers.sort(key=lambda broker: broker.node.address == self._source)
+        brokers = self._pool.candidates(self._asked if self._stale or self._gate.in_vain else None)
         self._source, response = await self._ask_first(brokers, None if listing else names)
         self._gate.end(news=self._take(response, asked, frozenset(names or ())))
         self._publish()
@@ -359,6 +364,7 @@ class MetadataUpdater:
     async def _fetch(self, broker: NodeConnection, request: MetadataRequest) -> tuple[str, MetadataResponse]:
         """Return a broker's address and its response."""
         address = broker.node.address
+        self._asked.note(address)
         connection: Connection | None = None
         try:
             connection = await broker.connection()
@@ -375,6 +381,7 @@ class MetadataUpdater:
                 raise
             raise ConnectionFailed(str(error)) from failure  # retriable: the next node may respond
         self._refusals.pop(address, None)
+        self._asked.note(address)
         return address, response
 
     def _round_failed(self, error: BaseException) -> None:

@@ -241,6 +241,23 @@ def test_bootstrap_addresses_are_retried_when_no_node_answers():
     run(scenario())
 
 
+def test_refreshes_without_news_go_to_other_nodes():
+    async def scenario():
+        behind, other = ScriptedBroker(), ScriptedBroker()
+        nodes = [broker(1, behind.port), broker(2, other.port)]
+        behind.answers[MetadataRequest] = metadata(nodes, [topic("a", [partition(0, 1, 4)])])
+        other.answers[MetadataRequest] = metadata(nodes, [topic("a", [partition(0, 2, 5)])])
+        client = await started(behind.address)
+        client.add_topics(["a"])
+        await client.wait_metadata(lambda snapshot: snapshot.leader("a", 0) == 1, 30)
+        await client.wait_metadata(lambda snapshot: snapshot.leader("a", 0) == 2, 30)
+        await client.close()
+        behind.stop()
+        other.stop()
+
+    run(scenario())
+
+
 def test_refresh_elsewhere_takes_newer_leaders_from_another_node():
     async def scenario():
         behind, other = ScriptedBroker(), ScriptedBroker()

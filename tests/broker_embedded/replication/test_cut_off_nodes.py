@@ -47,7 +47,7 @@ class Roles:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_group_goes_to_a_coordinator_that_its_least_busy_node_does_not_know(
+def test_group_goes_to_a_coordinator_that_an_isolated_node_does_not_know(
     cluster: EmbeddedCluster, protocol: str
 ) -> None:
     with Admin(cluster.bootstrap_servers) as admin:
@@ -73,7 +73,25 @@ def test_group_goes_to_a_coordinator_that_its_least_busy_node_does_not_know(
         assert admin.describe_groups(["g"])["g"].coordinator == roles.new
 
 
-def test_transactions_go_to_a_coordinator_that_the_first_node_does_not_know(cluster: EmbeddedCluster) -> None:
+def test_clients_go_to_a_leader_that_an_isolated_node_does_not_know(cluster: EmbeddedCluster) -> None:
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("three", partitions=1, replication_factor=3)])
+    roles = Roles(cluster, "three")
+    roles.create_topic()
+    with (
+        Producer(roles.address) as producer,
+        Consumer(TOPIC, bootstrap_servers=roles.address, auto_offset_reset="earliest") as consumer,
+    ):
+        for partition in (0, 1):
+            producer.send(TOPIC, b"1", partition=partition).result(60)
+            until(lambda: consumer.poll(0.1))
+        roles.replace(TOPIC)
+        for partition in (0, 1):
+            producer.send(TOPIC, b"2", partition=partition).result(60)
+            until(lambda: consumer.poll(0.1))
+
+
+def test_transactions_go_to_a_coordinator_an_isolated_node_does_not_know(cluster: EmbeddedCluster) -> None:
     with Producer(cluster.bootstrap_servers, transactional_id="first") as producer:
         producer.init_transactions()
     roles = Roles(cluster, TRANSACTIONS)
