@@ -24,7 +24,7 @@ def test_repeated_question_goes_to_the_node_asked_last_only_at_the_end():
     assert nodes.order({"a": True}) == ["a"]
 
 
-def test_repeated_question_prefers_nodes_not_asked_yet_then_those_asked_long_ago():
+def test_repeated_question_prefers_nodes_that_were_not_asked_lately():
     nodes = asked("a", "b", "c", "a")
     assert nodes.order({"a": True, "c": True, "d": True, "b": True}) == ["d", "b", "c", "a"]
 

@@ -301,7 +301,7 @@ def refused(**options: Any) -> Script:
     return script
 
 
-def test_refused_position_is_reset_when_another_broker_names_the_same_leader() -> None:
+def test_refused_position_is_reset_if_another_broker_names_the_leader() -> None:
     script = refused()
     script.elsewhere, script.listed = [None], [{T0: at(3)}]
     script.run(fetching(script))
