@@ -274,7 +274,7 @@ def test_write_is_accepted_after_the_marker_of_the_previous_transaction(tmp_path
             transactional=True,
         )
         writes = verify_writes(node.services, "x", {at: memoryview(batch)}, 12)
-        await until(lambda: writes.value is not None)
+        await until_async(lambda: writes.value is not None)
         assert writes.value is not None
         writes.value.check(opened, batch)
         assert answers == []
