@@ -264,8 +264,8 @@ def test_write_is_accepted_after_the_marker_of_the_previous_transaction(tmp_path
                 answer.set(found)
             return answer
 
-        other_nodes: Any = node.services.other_nodes
-        other_nodes.verify = verify
+        inter_broker_requests: Any = node.services.inter_broker_requests
+        inter_broker_requests.verify = verify
         batch = build_batch(
             [(None, b"next")],
             timestamp_ms=1,
