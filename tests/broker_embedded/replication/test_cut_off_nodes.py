@@ -18,7 +18,12 @@ GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
     """Three brokers with one coordinator for all groups, and one for all transactions."""
-    config = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
+    config = {
+        "offsets.topic.num.partitions": 1,
+        "transaction.state.log.num.partitions": 1,
+        "broker.session.timeout.ms": 60_000,  # no leader changes by itself
+        "replica.lag.time.max.ms": 10_000,
+    }
     with EmbeddedCluster(brokers=3, config=config) as cluster:
         yield cluster
 
@@ -43,6 +48,7 @@ class Roles:
         """Cut the isolated node off, and replace the leader of this topic's first partition."""
         for node in (self.old, self.new):
             self._cluster.cut(self.isolated, node)
+        until(lambda: self.new in self._cluster.wait_topic(topic)["partitions"][0]["isr"])
         self._cluster.move_leader(topic, 0, self.new, timeout=60)
 
 

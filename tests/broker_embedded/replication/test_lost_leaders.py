@@ -123,7 +123,9 @@ def test_group_goes_on_when_its_coordinator_is_killed() -> None:
 @pytest.mark.parametrize("epoch", [True, False], ids=["with-epoch", "without-epoch"])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_group_starts_at_its_offset_although_a_replaced_leader_answers(protocol: str, epoch: bool) -> None:
-    with EmbeddedCluster(brokers=3, config={"offsets.topic.num.partitions": 1}) as cluster:
+    # On a busy machine, too, each node keeps its leaderships until it is cut off.
+    config = {"offsets.topic.num.partitions": 1, "broker.session.timeout.ms": 6000}
+    with EmbeddedCluster(brokers=3, config=config) as cluster:
         create(cluster, partitions=3)
         options = {"group_id": "g", "auto_offset_reset": "earliest", "group_protocol": protocol}
         with Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, **options) as consumer:
