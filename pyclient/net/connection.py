@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyclient.clock import Clock
 from pyclient.config import ClientConfig, format_address
@@ -19,6 +19,7 @@ from pyclient.errors import (
 )
 from pyclient.net.api_versions import MAXIMUM, negotiate_versions
 from pyclient.net.connect import Connector, TcpConnector
+from pyclient.net.in_flight_requests import InFlightRequest, InFlightRequests
 from pyclient.net.stream import FrameStream, Stream
 from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.protocol.fields import Part, Request, Response
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Response)
 
-_MAX_CORRELATION_ID: Final = 2**31 - 1
 
 OnResponse = Callable[[Any, BaseException | None], object]
 """Called with a response and None, or with None and an error."""
@@ -77,23 +77,6 @@ class ResponseCallback:
         return on_response
 
 
-class InFlightRequest(NamedTuple):
-    """A request that was sent, or is held back, and has no response yet. Times are the loop's, in seconds."""
-
-    correlation_id: int
-    request: type[Request[Any]]
-    version: int
-    future: asyncio.Future[Any] | ResponseCallback
-    deadline: float
-    timeout: float
-    read: Callable[[memoryview], Any] | None = None  # fast decoder; it returns None for a frame that needs the full one
-
-    @property
-    def no_answer(self) -> str:
-        """Return the text of the timeout error."""
-        return f"no answer to {self.request.name} v{self.version} within {self.timeout:g} s"
-
-
 class Connection:
     """A connection that is ready for requests: `Connection.open` connects and negotiates API versions.
 
@@ -116,15 +99,10 @@ class Connection:
         self._gate = threading.RLock()  # held while a request is queued, so that threads keep the order, and at the end
         self.stream: Stream | None = None
         self._cause: BaseException | None = None
-        self._waiting: deque[InFlightRequest] = deque()
-        self._correlation_id = 0
+        self.in_flight_requests = self._requests = InFlightRequests()
         self._versions: dict[type[Request[Any]], int] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._throttled_until = 0.0
-        self._held: list[list[Part]] = []  # requests held back while the broker throttles, or between hold and release
-        self._held_waiting = 0  # those of them that have a response
-        self._on_hold = False
+        self._held_waiting = 0  # requests held back that have a response
         self._opening = 0  # requests of the version negotiation and of the authentication
         self._session: Session | None = None
         self._unanswered = 0  # requests in flight when the connection ended
@@ -157,7 +135,7 @@ class Connection:
         except BaseException:
             connection.end("given up while connecting")
             raise
-        connection._opening = connection._correlation_id
+        connection._opening = connection.in_flight_requests.correlation_id
         return connection
 
     async def _begin_session(self, authenticator: Authenticator | None) -> None:
@@ -195,18 +173,18 @@ class Connection:
 
         Those of the version negotiation and of the authentication do not count.
         """
-        return self._cause is not None and 0 < self._unanswered == self._correlation_id - self._opening
+        return self._cause is not None and 0 < self._unanswered == self._requests.correlation_id - self._opening
 
     @property
     def in_flight(self) -> int:
         """The number of requests without a response."""
-        return len(self._waiting)
+        return len(self._requests.queue)
 
     @property
     def unanswered_for(self) -> float:
         """Seconds since the oldest request without a response was sent; 0 if there is none."""
         try:
-            oldest = self._waiting[0]
+            oldest = self._requests.queue[0]
         except IndexError:  # another thread may have taken the last one
             return 0.0
         return max(0.0, self._loop.time() - (oldest.deadline - oldest.timeout))
@@ -214,7 +192,7 @@ class Connection:
     @property
     def throttled_for(self) -> float:
         """Seconds left of the broker's throttle time (KIP-219), during which requests are held back."""
-        return max(0.0, self._throttled_until - self._loop.time())
+        return max(0.0, self._requests.throttled_until - self._loop.time())
 
     def version_for(self, request: type[Request[Any]], maximum: int | None = None) -> int:
         """Return the version to send a request in; raise `UnsupportedVersion` if broker and client share none."""
@@ -251,12 +229,12 @@ class Connection:
             raise self._failure(type(message), version)
         future: asyncio.Future[R] = self._loop.create_future()
         with self._gate:
-            correlation_id = self._next_correlation_id()
+            correlation_id = self._requests.next_correlation_id()
             request = InFlightRequest(
                 correlation_id, type(message), version, future, self._loop.time() + timeout, timeout
             )
-            self._waiting.insert(len(self._waiting) - self._held_waiting, request)
-            if self._timer is None or request.deadline < self._timer_at:
+            self._requests.queue.insert(len(self._requests.queue) - self._held_waiting, request)
+            if self._requests.timer_at is None or request.deadline < self._requests.timer_at:
                 self._wake_at(request.deadline)
             assert self.stream is not None
             self.stream.send(encode_request(message, version, correlation_id, self._config.client_id))
@@ -265,11 +243,11 @@ class Connection:
     def hold(self) -> None:
         """Hold requests back until `release`; only `request_before_others` sends."""
         with self._gate:
-            self._on_hold = True
+            self._requests.on_hold = True
 
     def release(self) -> None:
         """Send the requests since `hold`, and later ones at once."""
-        self._on_hold = False
+        self._requests.on_hold = False
         self._send_held()
 
     def submit(
@@ -310,7 +288,7 @@ class Connection:
             callback.set_exception(self._failure(request, version))
             return
         with self._gate:
-            correlation_id = self._next_correlation_id()
+            correlation_id = self._requests.next_correlation_id()
             parts = make(correlation_id)
             time_limit = self._time_limit(None)
             self._expect(InFlightRequest(correlation_id, request, version, callback, *time_limit, read), parts)
@@ -331,7 +309,7 @@ class Connection:
             future.set_exception(self._failure(request, version))
             return
         with self._gate:
-            correlation_id = self._next_correlation_id()
+            correlation_id = self._requests.next_correlation_id()
             parts = encode_request(message, version, correlation_id, self._config.client_id)
             self._expect(InFlightRequest(correlation_id, request, version, future, *self._time_limit(timeout)), parts)
 
@@ -339,11 +317,11 @@ class Connection:
         """Return the deadline of a request that is sent now, and its timeout."""
         if timeout is None:
             timeout = self._config.request_timeout_ms / 1000
-        return max(self._loop.time(), self._throttled_until) + timeout, timeout
+        return max(self._loop.time(), self._requests.throttled_until) + timeout, timeout
 
     def _expect(self, request: InFlightRequest, parts: list[Part]) -> None:
-        self._waiting.append(request)
-        if self._timer is None or request.deadline < self._timer_at:
+        self._requests.queue.append(request)
+        if self._requests.timer_at is None or request.deadline < self._requests.timer_at:
             self._wake_at(request.deadline)
         self._held_waiting += self._send(parts)
 
@@ -355,7 +333,7 @@ class Connection:
         if self._cause is not None:
             raise self._failure(request, version)
         with self._gate:
-            self._send(encode_request(message, version, self._next_correlation_id(), self._config.client_id))
+            self._send(encode_request(message, version, self._requests.next_correlation_id(), self._config.client_id))
 
     def cork(self) -> None:
         """Hold requests until `uncork` and write them together: a system call costs as much as several kilobytes."""
@@ -372,8 +350,8 @@ class Connection:
 
         Raise `ConnectionFailed` if the connection ends before.
         """
-        while self._held and self._cause is None:  # noqa: ASYNC110  # one sleep, repeated for rounding and on hold
-            await asyncio.sleep(max(self.throttled_for, 0.005 if self._on_hold else 0.0))
+        while self._requests.held and self._cause is None:  # noqa: ASYNC110  # again for rounding, and on hold
+            await asyncio.sleep(max(self.throttled_for, 0.005 if self._requests.on_hold else 0.0))
         assert self.stream is not None
         await self.stream.drain()
 
@@ -385,16 +363,13 @@ class Connection:
         """End the connection at once; in-flight requests fail with `ConnectionFailed` and the reason."""
         self._end(ConnectionFailed(reason))
 
-    def _next_correlation_id(self) -> int:
-        self._correlation_id = correlation_id = (self._correlation_id + 1) & _MAX_CORRELATION_ID
-        return correlation_id
-
     def _send(self, parts: list[Part]) -> bool:
         """Send a request; return True if it is held back instead."""
         self.last_used = self._clock.monotonic()
         assert self.stream is not None
-        if self._held or self._on_hold or (self._throttled_until and self.throttled_for):
-            self._held.append(parts)
+        requests = self._requests
+        if requests.held or requests.on_hold or (requests.throttled_until and self.throttled_for):
+            requests.held.append(parts)
             return True
         self.stream.send(parts)
         return False
@@ -404,15 +379,15 @@ class Connection:
     def _on_frame(self, frame: memoryview) -> None:
         """Complete the oldest request with one response; an exception raised here ends the connection."""
         correlation_id = peek_correlation_id(frame)
-        if not self._waiting:
+        if not self._requests.queue:
             raise MalformedMessage(f"a response came (correlation id {correlation_id}) and no request waits for one")
-        in_flight = self._waiting[0]
+        in_flight = self._requests.queue[0]
         if in_flight.correlation_id != correlation_id:
             raise MalformedMessage(
                 f"a response came with correlation id {correlation_id}, and the next one is"
                 f" {in_flight.correlation_id} ({in_flight.request.name} v{in_flight.version})"
             )
-        self._waiting.popleft()
+        self._requests.queue.popleft()
         future = in_flight.future
         if in_flight.read is not None and (result := in_flight.read(frame)) is not None:
             if not future.done():
@@ -434,17 +409,18 @@ class Connection:
     def _throttle(self, seconds: float) -> None:
         """Hold requests back for the broker's throttle time, at most for the request timeout."""
         seconds = min(seconds, self._config.request_timeout_ms / 1000)
-        self._throttled_until = max(self._throttled_until, self._loop.time() + seconds)
-        self._loop.call_at(self._throttled_until, self._send_held)
+        until = max(self._requests.throttled_until, self._loop.time() + seconds)
+        self._requests.throttled_until = until
+        self._loop.call_at(until, self._send_held)
 
     def _send_held(self) -> None:
-        if self._cause is not None or self._on_hold:
+        if self._cause is not None or self._requests.on_hold:
             return
         if self.throttled_for:
-            self._loop.call_at(self._throttled_until, self._send_held)
+            self._loop.call_at(self._requests.throttled_until, self._send_held)
             return
         with self._gate:
-            held, self._held, self._held_waiting = self._held, [], 0
+            held, self._requests.held, self._held_waiting = self._requests.held, [], 0
             for parts in held:
                 self._send(parts)
 
@@ -453,14 +429,14 @@ class Connection:
     def _wake_at(self, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at = deadline
+        self._requests.timer_at = deadline
         self._timer = self._loop.call_at(deadline, self._on_timer)
 
     def _on_timer(self) -> None:
         now = self._loop.time()
         with self._gate:  # a thread that writes itself relies on the timer that it saw
-            self._timer = None
-            pending = list(self._waiting)
+            self._timer = self._requests.timer_at = None
+            pending = list(self._requests.queue)
         expired = [request for request in pending if request.deadline <= now]
         if expired:
             for request in expired:
@@ -479,14 +455,14 @@ class Connection:
         with self._gate:
             if self._cause is not None:
                 return
-            self._cause = cause
+            self._cause, self._requests.ended = cause, True
             if self._timer is not None:
                 self._timer.cancel()
             if self.stream is not None:
                 self.stream.close(cause)
-            requests, self._waiting = self._waiting, deque()
+            requests, self._requests.queue = self._requests.queue, deque()
             self._unanswered = len(requests)
-            self._held.clear()
+            self._requests.held.clear()
         if self._session is not None:
             self._session.end()
         for each in requests:

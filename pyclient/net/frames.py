@@ -49,14 +49,14 @@ class FrameAssembler:
     here until `resume`.
     """
 
-    __slots__ = ("_ahead", "_alike", "_filled", "_large", "_needed", "_tail", "max_frame", "on_frame", "paused")
+    __slots__ = ("_ahead", "_alike", "_filled", "_needed", "large_frame", "max_frame", "on_frame", "paused", "tail")
 
     def __init__(self, max_frame: int, on_frame: Callable[[memoryview], None]) -> None:
         self.max_frame = max_frame
         self.on_frame = on_frame
         self.paused = False
-        self._tail = b""  # bytes received and not delivered, unless they belong to a large frame
-        self._large: memoryview | None = None
+        self.tail = b""  # bytes received and not delivered, unless they belong to a large frame
+        self.large_frame: memoryview | None = None
         self._filled = 0
         self._needed = 0
         self._alike = 0  # expected bytes of the next frame, its length field included; 0 if unknown
@@ -65,32 +65,32 @@ class FrameAssembler:
     @property
     def partial(self) -> str | None:
         """A text that says how much of an unfinished frame was received; None between two frames."""
-        if self._large is not None:
+        if self.large_frame is not None:
             return f"{self._filled} of {self._needed} bytes"
-        if len(self._tail) >= 4:
-            return f"{len(self._tail) - 4} of {_LENGTH.unpack_from(self._tail)[0]} bytes"
-        return f"{len(self._tail)} bytes of its length" if self._tail else None
+        if len(self.tail) >= 4:
+            return f"{len(self.tail) - 4} of {_LENGTH.unpack_from(self.tail)[0]} bytes"
+        return f"{len(self.tail)} bytes of its length" if self.tail else None
 
     @property
     def missing(self) -> int:
         """The number of bytes of a large frame that are not received yet."""
-        return 0 if self._large is None else self._needed - self._filled
+        return 0 if self.large_frame is None else self._needed - self._filled
 
     @property
     def waiting(self) -> int:
         """The number of bytes received and not delivered."""
-        return len(self._tail) if self._large is None else 4 + self._filled
+        return len(self.tail) if self.large_frame is None else 4 + self._filled
 
     @property
     def backlog(self) -> bool:
         """True if a small frame, or a part of one, is buffered."""
-        return bool(self._tail)
+        return bool(self.tail)
 
     def space(self) -> memoryview:
         """Return the buffer for the next bytes: at least one byte, valid until the thread's next call of `space`."""
-        if self._large is not None:
-            return self._large[self._filled :]
-        tail = self._tail
+        if self.large_frame is not None:
+            return self.large_frame[self._filled :]
+        tail = self.tail
         size = len(tail)
         if size < self._alike and not self.paused:
             self._ahead = receive_buffers().spare(self._alike)
@@ -104,15 +104,15 @@ class FrameAssembler:
 
     def received(self, count: int) -> None:
         """Process `count` bytes at the start of `space()`; raise `MalformedMessage` for an impossible frame length."""
-        if self._large is not None:
+        if self.large_frame is not None:
             self._filled += count
             if self._filled == self._needed:
                 self._deliver_large()
-            elif self._filled == len(self._large):
+            elif self._filled == len(self.large_frame):
                 self._grow(4 * self._filled)
             return
-        end = len(self._tail) + count
-        self._tail = b""
+        end = len(self.tail) + count
+        self.tail = b""
         ahead, self._ahead = self._ahead, None
         if ahead is None:
             self._deliver(_shared.view, end)
@@ -122,12 +122,12 @@ class FrameAssembler:
     def resume(self) -> None:
         """Deliver the frames that were received before or during the pause, and later ones."""
         self.paused = False
-        if self._tail:
+        if self.tail:
             self.space()
             self.received(0)
 
     def _deliver_large(self) -> None:
-        frame, self._large = self._large, None
+        frame, self.large_frame = self.large_frame, None
         assert frame is not None
         self._alike = 4 + self._needed if self._needed in _ALIKE_BYTES else 0
         self.on_frame(frame)
@@ -141,7 +141,7 @@ class FrameAssembler:
             return False
         self._needed = length
         self._filled = end - 4
-        self._large = ahead[4 : 4 + length]
+        self.large_frame = ahead[4 : 4 + length]
         if self._filled == length:
             self._deliver_large()
         return True
@@ -167,12 +167,12 @@ class FrameAssembler:
                 on_frame(frame)
         finally:
             if position < end:
-                self._tail = view[position:end].tobytes()
+                self.tail = view[position:end].tobytes()
 
     def _begin_large(self, length: int, head: memoryview) -> None:
         self._needed = length
         self._filled = len(head)
-        self._large = head
+        self.large_frame = head
         spare = receive_buffers().spare(length)
         if spare is None:
             self._grow(max(_FIRST_BYTES, 4 * self._filled))
@@ -185,9 +185,9 @@ class FrameAssembler:
         self._move(receive_buffers().new(needed)[:needed] if size >= needed else memoryview(bytearray(size)))
 
     def _move(self, larger: memoryview) -> None:
-        assert self._large is not None
-        larger[: self._filled] = self._large[: self._filled]
-        self._large = larger
+        assert self.large_frame is not None
+        larger[: self._filled] = self.large_frame[: self._filled]
+        self.large_frame = larger
 
 
 def _implausible(length: int, max_frame: int) -> MalformedMessage:

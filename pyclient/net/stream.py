@@ -90,6 +90,10 @@ class FrameStream:
     frames, `MalformedMessage` for an impossible length, else `ConnectionFailed`.
     While more than `pause_above` bytes wait to be sent, nothing is read: a peer that does not read responses cannot
     make the queue grow.
+
+    A thread that holds `gate` may write to the socket itself while `queue` is empty and `is_writing`, `is_corked` and
+    `closed` are false, and give the rest to `left_here`. It may receive while `frames.tail` is empty, and
+    `frames.large_frame` is None, if no other thread does, and give what it cannot use to `received_here`.
     """
 
     def __init__(
@@ -110,6 +114,8 @@ class FrameStream:
         self.closed = False
         self.gate = threading.RLock()
         """Held by a thread other than the loop's while it writes, so that the socket is not closed meanwhile."""
+        self.has_gate: Callable[[], bool] = self.gate._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
+        """Return True if the calling thread holds the gate already: threading.Condition asks an RLock for it, too."""
         self.on_closed = on_closed
         self.on_end: Callable[[bool], None] | None = None
         """Called if the peer ends the connection while reading is paused, once all was received; True for a reset."""
@@ -119,9 +125,9 @@ class FrameStream:
         self._fd = sock.fileno()
         self._pause_above = pause_above
         self._reading = False  # frames are wanted
-        self._writing = False
-        self._corked = False
-        self._queue: deque[Part] = deque()
+        self.is_writing = False
+        self.is_corked = False
+        self.queue: deque[Part] = deque()
         self._file_sent = 0
         self._drains: list[tuple[int, asyncio.Future[None]]] = []
         self._reader: Reader | None = None
@@ -150,12 +156,12 @@ class FrameStream:
 
     def cork(self) -> None:
         """Hold what is sent from now on until `uncork`, and then write it at once."""
-        self._corked = True
+        self.is_corked = True
 
     def uncork(self) -> None:
         """Write what was sent since `cork`."""
-        self._corked = False
-        if self._queue and not self._writing and not self.closed:
+        self.is_corked = False
+        if self.queue and not self.is_writing and not self.closed:
             self._flush()
 
     def send(self, parts: Sequence[Part]) -> None:
@@ -168,17 +174,17 @@ class FrameStream:
             release_regions(parts)
             return
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-        if size <= _JOIN_BYTES and not self._queue and len(parts) > 1 and FileRegion not in map(type, parts):
+        if size <= _JOIN_BYTES and not self.queue and len(parts) > 1 and FileRegion not in map(type, parts):
             message = b"".join(parts)  # type: ignore[arg-type]  # no FileRegion
             parts = [message]
-            if not self._corked and not self._writing:
+            if not self.is_corked and not self.is_writing:
                 sent = self._send_at_once(message)
                 if sent == size:
                     return
                 parts, size = [memoryview(message)[sent:]], size - sent
-        self._queue.extend(parts)
+        self.queue.extend(parts)
         self.pending += size
-        if not self._corked and not self._writing:
+        if not self.is_corked and not self.is_writing:
             self._flush()
         elif self._pause_above is not None and self.pending > self._pause_above:
             self._update_reading()
@@ -195,7 +201,7 @@ class FrameStream:
 
     def left_here(self, rest: bytes | memoryview) -> None:
         """Queue what the kernel did not accept from another thread that holds `gate`, for the loop to write."""
-        self._queue.append(rest)
+        self.queue.append(rest)
         self.pending += len(rest)
         self._loop.call_soon_threadsafe(self.uncork)
 
@@ -221,8 +227,8 @@ class FrameStream:
             return
         if self.closed:
             return
-        if blocked != self._writing:
-            self._writing = blocked
+        if blocked != self.is_writing:
+            self.is_writing = blocked
             if blocked:
                 self._loop.add_writer(self._fd, self._flush)
             else:
@@ -234,7 +240,7 @@ class FrameStream:
 
     def _write_out(self) -> bool:
         """Write from the queue; return True if bytes are left for a later iteration of the loop."""
-        queue = self._queue
+        queue = self.queue
         budget = _FAIR_SHARE
         while queue:
             if budget <= 0:
@@ -252,7 +258,7 @@ class FrameStream:
         return False
 
     def _write_bytes(self) -> int:
-        queue = self._queue
+        queue = self.queue
         if len(queue) == 1 and not isinstance(queue[0], FileRegion):
             sent = self._sock.send(queue[0])  # type: ignore[arg-type]  # it is like bytes
             whole = sent == len(queue[0])
@@ -270,12 +276,12 @@ class FrameStream:
         """Return the parts for one `sendmsg`, and its flags. A small file region is read: cheaper than a `sendfile`."""
         parts: list[Any] = []
         read = 0
-        for index, part in enumerate(self._queue):
+        for index, part in enumerate(self.queue):
             if isinstance(part, FileRegion):
                 read += part.length
                 if part.length > _READ_BYTES or read > _READ_AT_ONCE:
                     return parts, _MORE
-                part = self._queue[index] = _contents(part)
+                part = self.queue[index] = _contents(part)
             parts.append(part)
             if len(parts) == _GATHER:
                 break
@@ -283,7 +289,7 @@ class FrameStream:
 
     def _drop_sent(self, sent: int) -> None:
         """Remove `sent` bytes, and empty parts, from the head of the queue."""
-        queue = self._queue
+        queue = self.queue
         while queue:
             head = queue[0]
             size = len(head)
@@ -302,7 +308,7 @@ class FrameStream:
         self._file_sent += sent
         if self._file_sent == region.length:
             self._file_sent = 0
-            self._queue.popleft()
+            self.queue.popleft()
             region.release()
         return sent
 
@@ -330,9 +336,9 @@ class FrameStream:
         if self.closed or self._frozen:
             return
         self._frozen = True
-        if self._writing:
+        if self.is_writing:
             self._loop.remove_writer(self._fd)
-        self._writing = True  # prevents writes
+        self.is_writing = True  # prevents writes
         self._update_reading()
 
     def thaw(self) -> None:
@@ -462,14 +468,14 @@ class FrameStream:
 
     def _deliver(self, deliver: Callable[..., None], *args: int) -> None:
         """Call `deliver`, which calls `on_frame`; write the messages sent meanwhile at once afterwards."""
-        self._corked = True
+        self.is_corked = True
         try:
             deliver(*args)
         except Exception as error:  # reported to on_closed
             self.close(error)
         finally:
-            self._corked = False
-            if self._queue:
+            self.is_corked = False
+            if self.queue:
                 self.uncork()
 
     def _on_end(self) -> None:
@@ -492,11 +498,11 @@ class FrameStream:
             self._loop.remove_reader(self._watched_fd)
         if self._reader is not None:
             self._reader.close()
-        if loop_runs and self._writing:
+        if loop_runs and self.is_writing:
             self._loop.remove_writer(self._fd)
         with self.gate:
             self._sock.close()
-        queue, self._queue = self._queue, deque()
+        queue, self.queue = self.queue, deque()
         self.pending = 0
         release_regions(queue)
         for _, waiter in self._drains:

@@ -204,7 +204,7 @@ class TlsStream(FrameStream):
                 self._raw = memoryview(self._outgoing.read())
                 self.pending += len(self._raw)
             if not self._raw:
-                if not self._queue or not self._ready.done() or not self._encrypt():
+                if not self.queue or not self._ready.done() or not self._encrypt():
                     return False
                 continue
             try:
@@ -216,7 +216,7 @@ class TlsStream(FrameStream):
 
     def _encrypt(self) -> bool:
         """Encrypt the next piece of the queue; return False if TLS has to read first."""
-        head = self._queue[0]
+        head = self.queue[0]
         start = self._head_sent
         if isinstance(head, FileRegion):
             piece = memoryview(head.read(start, _ENCRYPT))
@@ -230,7 +230,7 @@ class TlsStream(FrameStream):
         self._head_sent += written
         if self._head_sent == len(head):
             self._head_sent = 0
-            self._queue.popleft()
+            self.queue.popleft()
             if isinstance(head, FileRegion):
                 head.release()
         return True

@@ -277,7 +277,7 @@ class Delivery(BatchOutcome):
     failure: Failure | None
     parts: Sequence[Delivery]
     starts: Sequence[int]
-    _waiters: list[_Waiter] | None
+    waiters: list[_Waiter] | None
 
     def __init__(self, context: DeliveryContext, topic: str, partition: int, count: int = 0) -> None:
         super().__init__()
@@ -288,7 +288,7 @@ class Delivery(BatchOutcome):
         self.count = count  # 0 while records may still be added
         self.base_offset = -1
         self.log_append_time_ms = -1
-        self.error = self.failure = self._waiters = None
+        self.error = self.failure = self.waiters = None
         self.record_errors = {}
         self.parts = self.starts = ()
 
@@ -310,8 +310,8 @@ class Delivery(BatchOutcome):
             self.count, self.base_offset, self.log_append_time_ms = count, base_offset, log_append_time_ms
             self.state = State.DELIVERED
             self.delivered = True
-            waiters, callbacks = self._waiters, self.callbacks
-            self._waiters = self.callbacks = None
+            waiters, callbacks = self.waiters, self.callbacks
+            self.waiters = self.callbacks = None
         self._notify(waiters or (), callbacks)
         return True
 
@@ -347,8 +347,8 @@ class Delivery(BatchOutcome):
             part.add_callback(inner, callback, future)
 
     def _take(self) -> tuple[list[_Waiter], list[Any]]:
-        waiters, callbacks = self._waiters or [], self.callbacks or []
-        self._waiters = self.callbacks = None
+        waiters, callbacks = self.waiters or [], self.callbacks or []
+        self.waiters = self.callbacks = None
         return waiters, callbacks
 
     def _notify(self, waiters: Sequence[_Waiter], callbacks: list[Any] | None) -> None:
@@ -389,8 +389,8 @@ class Delivery(BatchOutcome):
         """Call `wake` once the record is complete, at once if it is; `wake` must be quick and must not raise."""
         with self.context.lock:
             if self.state is State.PENDING:
-                self._waiters = self._waiters or []
-                self._waiters.append((index, wake))
+                self.waiters = self.waiters or []
+                self.waiters.append((index, wake))
                 return
         if self.state is State.SPLIT:
             part, inner = self.locate(index)
@@ -401,8 +401,8 @@ class Delivery(BatchOutcome):
     def forget(self, wake: Wake) -> None:
         """Remove a `wake` that was given to `when_done`."""
         with self.context.lock:
-            if self._waiters is not None:
-                self._waiters = list(filter(lambda waiter: waiter[1] is not wake, self._waiters))
+            if self.waiters is not None:
+                self.waiters = list(filter(lambda waiter: waiter[1] is not wake, self.waiters))
         for part in self.parts:
             part.forget(wake)
 

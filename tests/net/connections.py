@@ -29,4 +29,4 @@ async def lose_the_timer(connection):
     """Stop the timer that finds requests without a response: the next request has to start it."""
     if connection._timer is not None:
         connection._timer.cancel()
-        connection._timer = None
+        connection._timer = connection.in_flight_requests.timer_at = None

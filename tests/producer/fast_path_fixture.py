@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pyclient.clock import SYSTEM_CLOCK
+from pyclient.net.in_flight_requests import InFlightRequests
 from pyclient.producer.callbacks import CallbackThread
 from pyclient.producer.delivery import Delivery, DeliveryContext, State
 from pyclient.producer.futures import DeliveryFuture
@@ -58,15 +59,15 @@ class FastPathFixture:
         self.sequence = SimpleNamespace(producer_id=2**40 + 7, epoch=3, next=2**31 - 1)
         topic = SimpleNamespace(name="topic", open_batches=open_batches)
         self.queue = SimpleNamespace(topic=topic, partition=partition, sequence=self.sequence, records=5)
-        self.connection: Any = SimpleNamespace(
-            _cause=None, _waiting=deque(), _held=[], _timer=object(), _timer_at=0.0,
-            _throttled_until=0.0, _correlation_id=2**31 - 1,
-        )  # fmt: skip
-        self.frames: Any = SimpleNamespace(paused=False, _tail=b"", _large=None)
+        self.requests = InFlightRequests()
+        self.requests.timer_at, self.requests.correlation_id = 0.0, 2**31 - 1
+        self.connection: Any = SimpleNamespace(in_flight_requests=self.requests)
+        self.frames: Any = SimpleNamespace(paused=False, tail=b"", large_frame=None)
         self.stream: Any = SimpleNamespace(
-            gate=threading.RLock(), frames=self.frames, _queue=[], _writing=False, _corked=False, closed=False,
+            frames=self.frames, queue=[], is_writing=False, is_corked=False, closed=False,
             left_here=self.events.append, lost_here=self.events.append,
         )  # fmt: skip
+        self.replace_gate()
         self.usual: Callable[[], object] = partial(self.events.append, "usual")
         self.reader = compiled_only("FastPathReader")(
             self.fast_path, lambda: self.usual(), self.hand_over, self.near.fileno()
@@ -84,18 +85,22 @@ class FastPathFixture:
     @property
     def waiting(self) -> deque[Any]:
         """The connection's requests without a response."""
-        waiting: deque[Any] = self.connection._waiting
-        return waiting
+        return self.requests.queue
 
     @property
     def correlation_id(self) -> int:
         """The connection's last correlation id."""
-        last: int = self.connection._correlation_id
-        return last
+        return self.requests.correlation_id
 
     def change(self, part: str, **state: object) -> None:
-        """Set attributes of the fake `connection` or `stream`."""
-        vars(getattr(self, part)).update(state)
+        """Set attributes of the connection's `requests` or of the fake `stream`."""
+        for name, value in state.items():
+            setattr(getattr(self, part), name, value)
+
+    def replace_gate(self) -> None:
+        """Give the fake stream another gate."""
+        self.stream.gate = threading.RLock()
+        self.stream.has_gate = partial(is_owned, self.stream.gate)
 
     def close(self) -> None:
         self.near.close()

@@ -32,7 +32,7 @@ def is_closing(producer: Any) -> bool:
 
 def waiters_of(waited_for: Delivery | DeliveryContext) -> Any:
     """Return those who wait for records of a batch, or for the callbacks of any; a false value if nobody does."""
-    return waited_for._waiters
+    return waited_for.waiters if isinstance(waited_for, Delivery) else waited_for._waiters
 
 
 def failures_lock_of(producer: Any) -> Any:

@@ -129,14 +129,15 @@ def test_records_up_to_the_depth_are_in_flight_and_complete_in_order() -> None:
 
 STATES = {
     "a request on its way": lambda fixture: fixture.waiting.append(object()),
-    "requests held back": lambda fixture: fixture.change("connection", _held=[[]]),
-    "an ended connection": lambda fixture: fixture.change("connection", _cause=OSError()),
-    "no timer": lambda fixture: fixture.change("connection", _timer=None),
-    "a timer that is too late": lambda fixture: fixture.change("connection", _timer_at=FAR),
-    "a broker that wants silence": lambda fixture: fixture.change("connection", _throttled_until=FAR),
-    "bytes that wait": lambda fixture: fixture.change("stream", _queue=[b"x"]),
-    "a writer that waits": lambda fixture: fixture.change("stream", _writing=True),
-    "a cork": lambda fixture: fixture.change("stream", _corked=True),
+    "requests held back": lambda fixture: fixture.change("requests", held=[[]]),
+    "a login on the way": lambda fixture: fixture.change("requests", on_hold=True),
+    "an ended connection": lambda fixture: fixture.change("requests", ended=True),
+    "no timer": lambda fixture: fixture.change("requests", timer_at=None),
+    "a timer that is too late": lambda fixture: fixture.change("requests", timer_at=FAR),
+    "a broker that wants silence": lambda fixture: fixture.change("requests", throttled_until=FAR),
+    "bytes that wait": lambda fixture: fixture.change("stream", queue=[b"x"]),
+    "a writer that waits": lambda fixture: fixture.change("stream", is_writing=True),
+    "a cork": lambda fixture: fixture.change("stream", is_corked=True),
     "a closed stream": lambda fixture: fixture.change("stream", closed=True),
     "its own gate": lambda fixture: fixture.stream.gate.acquire(),
     "a look that is due": lambda fixture: fixture.start(until=0.0),
@@ -213,7 +214,7 @@ def test_bytes_not_taken_by_the_kernel_are_passed_to_the_stream() -> None:
         def aim_elsewhere(rest: bytes) -> None:
             fixture.events.append(rest)
             fixture.fast_path.records = []  # the answer came
-            fixture.stream.gate = threading.RLock()
+            fixture.replace_gate()
             fixture.start()
 
         fixture.stream.left_here = aim_elsewhere

@@ -158,7 +158,7 @@ def test_timeout_check_finds_no_response_completed_meanwhile(fixture: FastPathFi
     future = fixture.sender.send("topic", b"v")
     answer = fixture.answer()
     with watching(fixture, queue.SimpleQueue()) as thread:
-        fixture.change("connection", _timer=None)
+        fixture.change("requests", timer_at=None)
         fixture.far.sendall(answer)
         thread.join(PATIENCE)
     assert not future.done() and fixture.fast_path.records

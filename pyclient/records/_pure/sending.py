@@ -169,8 +169,8 @@ class BatchOutcome:
     """The outcome of a batch: the fields that its records' futures read often."""
 
     __slots__ = (
-        "_waiters", "base_offset", "callbacks", "context", "count", "delivered", "error", "failure",
-        "log_append_time_ms", "partition", "parts", "record_errors", "starts", "state", "topic",
+        "base_offset", "callbacks", "context", "count", "delivered", "error", "failure",
+        "log_append_time_ms", "partition", "parts", "record_errors", "starts", "state", "topic", "waiters",
     )  # fmt: skip
 
     topic: str

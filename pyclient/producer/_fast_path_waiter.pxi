@@ -127,32 +127,29 @@ cdef class FastPathWaiter:
         Return True if the outcome is known, False if not; None without any effect if it cannot be waited for here.
         """
         cdef FastPathRecord record
-        cdef list waiters
+        cdef list waiters = []
         cdef int64_t turn
-        cdef bint collects = PyGC_Disable()
-        try:
-            if not self.is_possible() or self._fast_path._context_locked():
-                return None
-            for record in self._fast_path.records:
-                if record.delivery is outcome:
-                    break
-            else:
-                return None
-            wake = self.wake
-            waiters = outcome._waiters or []
-            waiters.append((0, wake))
-            outcome._waiters = waiters  # atomic under the GIL: the delivery lock is free
-            turn = self.begin_turn()
-        finally:
-            if collects:
-                PyGC_Enable()
+        wake = self.wake
+        entry = (0, wake)
+        # Nothing is created from here on that could start a garbage collection, in which other threads run.
+        if not self.is_possible() or self._fast_path._context_locked():
+            return None
+        for record in self._fast_path.records:
+            if record.delivery is outcome:
+                break
+        else:
+            return None
+        if outcome.waiters is None:
+            outcome.waiters = waiters  # atomic under the GIL: the delivery lock is free
+        outcome.waiters.append(entry)
+        turn = self.begin_turn()
         try:
             self.wait(turn, outcome, timeout, wake)
         finally:
             self.end_turn(turn)
-            if not outcome._delivered:
+            if not outcome.is_delivered():
                 outcome.forget(wake)
-        return outcome._state is not self._fast_path._pending
+        return not outcome.is_pending(self._fast_path._pending)
 
     cdef int wait(self, int64_t turn, BatchOutcome outcome, double timeout, object wake) except -1:
         """Wait and receive responses until the caller's is there, `wake` was called, time is up or the fast path stops.
@@ -172,7 +169,7 @@ cdef class FastPathWaiter:
                 left = SIGNAL_SECONDS
                 if timeout >= 0:
                     left = min(left, end - seconds(CLOCK_MONOTONIC))
-                if left <= 0 or outcome._state is not fast_path._pending:
+                if left <= 0 or not outcome.is_pending(fast_path._pending):
                     break
             if not reader.stop_polling():
                 break

@@ -17,10 +17,6 @@ cdef extern from "sys/socket.h" nogil:
 cdef extern from "time.h":
     int CLOCK_MONOTONIC
 
-cdef extern from "Python.h":  # garbage collection runs finalizers, and other threads meanwhile
-    bint PyGC_Disable() noexcept
-    bint PyGC_Enable() noexcept
-
 cdef enum:
     MAX_BUCKETS = 32  # most buckets of the latency histogram
     FRAME_HEAD = 12  # length, API key, version, correlation id
@@ -76,8 +72,9 @@ cdef class FastPathRecord:
     cdef readonly double created
     cdef readonly object delivery
     cdef public object work
-    cdef object _owner
-    cdef int64_t _size
+    cdef list calls  # (function, argument) of each callback that came with the record, for the callback thread
+    cdef object owner  # None once a response or an error was reported
+    cdef int64_t size  # of its batch
 
     @property
     def future(self):
@@ -90,16 +87,16 @@ cdef class FastPathRecord:
 
     def done(self):
         """Return True if a response or an error was reported, or will be in the loop's next iteration."""
-        return self._owner is None
+        return self.owner is None
 
     def set_result(self, answer):
         """Take the response from the connection, after something unusual."""
-        owner, self._owner = self._owner, None
+        owner, self.owner = self.owner, None
         owner.answered(self, answer, None)
 
     def set_exception(self, error):
         """Take the error of a connection that has ended."""
-        owner, self._owner = self._owner, None
+        owner, self.owner = self.owner, None
         owner.lost(self, error)
 
 

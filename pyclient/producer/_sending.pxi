@@ -33,12 +33,12 @@ cdef class OpenBatches:
 
     cdef list _builders  # a BatchBuilder, or None
     cdef BatchBuilder _sticky
-    cdef Py_ssize_t _sticky_partition
+    cdef readonly Py_ssize_t sticky_partition
     cdef readonly Py_ssize_t count
 
     def __cinit__(self):
         self._builders = []
-        self._sticky_partition = -1
+        self.sticky_partition = -1
         self.count = 0
 
     def resize(self, Py_ssize_t count):
@@ -49,18 +49,18 @@ cdef class OpenBatches:
     def open(self, Py_ssize_t partition, BatchBuilder builder not None):
         """Append the partition's records to `builder` from now on."""
         self._builders[partition] = builder
-        if partition == self._sticky_partition:
+        if partition == self.sticky_partition:
             self._sticky = builder
 
     def close(self, Py_ssize_t partition):
         """Remove the partition's open batch."""
         self._builders[partition] = None
-        if partition == self._sticky_partition:
+        if partition == self.sticky_partition:
             self._sticky = None
 
     def stick_to(self, Py_ssize_t partition):
         """Append records without a key to `partition`."""
-        self._sticky_partition = partition
+        self.sticky_partition = partition
         self._sticky = <BatchBuilder?>self._builders[partition] if self._builders[partition] is not None else None
 
     def append(self, int64_t timestamp_ms, key, value, headers, partition):
@@ -197,10 +197,27 @@ cdef class BatchOutcome:
     cdef public int64_t base_offset
     cdef public int64_t log_append_time_ms
     cdef public Py_ssize_t count
-    cdef public object context, error, record_errors, failure, parts, starts, _waiters
+    cdef public object context, error, record_errors, failure, parts, starts, waiters
     cdef public list callbacks  # three items each: record index, callback, its argument; None once taken
     cdef object _state
     cdef bint _delivered
+
+    cdef void begin(self, str topic, object partition, object context, object pending):
+        """Set the fields of a batch of one record that `FastPath` is about to send."""
+        self.topic, self.partition, self.context, self._state = topic, partition, context, pending
+        self.base_offset = self.log_append_time_ms = -1
+        self.parts = self.starts = NO_ARGUMENTS
+
+    cdef list complete_alone(self, object delivered, int64_t base_offset, int64_t log_append_time_ms):
+        """Set the outcome of a batch of one record; return what waits for it. Atomic under the GIL."""
+        waiters = self.waiters
+        self.count, self.base_offset, self.log_append_time_ms = 1, base_offset, log_append_time_ms
+        self._state, self._delivered = delivered, True
+        self.callbacks = self.waiters = None
+        return waiters
+
+    cdef inline bint is_pending(self, object pending) noexcept:
+        return self._state is pending
 
     cdef inline bint is_delivered(self) noexcept:
         cdef bint delivered = self._delivered

@@ -7,9 +7,11 @@ cdef class FastPath:
 
     `start` sets the partition, under the producer's lock and with nothing in flight, until another thread takes the
     lock: `FastPathLock` then stops the fast path and its `owner` takes over the records in flight. Connection and
-    stream do not know the fast path, so their state is checked for every record, under the stream's gate. Everything
-    else is atomic under the GIL, also with respect to Ctrl-C, because garbage collection is disabled meanwhile. Up to
-    `depth` records are in flight, so that a late response does not force the next records onto the slow path.
+    stream do not know the fast path, so their public state (`InFlightRequests`, `FrameStream`, `FrameAssembler`) is
+    checked for every record, under the stream's gate. What happens after a check is atomic under the GIL, also with
+    respect to Ctrl-C: nothing is called there that runs code of Python, and no object that the garbage collector
+    tracks is created, since that may start a collection, which runs finalizers and other threads. Up to `depth` records
+    are in flight, so that a late response does not force the next records onto the slow path.
     """
 
     cdef readonly bint armed
@@ -22,7 +24,7 @@ cdef class FastPath:
     cdef object _topic, _partition, _request, _version, _read
     cdef Py_ssize_t _number
     cdef OpenBatches _open_batches
-    cdef object _queue, _sequence, _connection, _stream, _frames, _gate, _gate_free, _gate_owned
+    cdef object _queue, _sequence, _connection, _requests, _stream, _frames, _gate, _gate_free, _gate_owned
     cdef FastPathReader _reader
     cdef int _fd
     cdef bytes _prefix, _tail, _answer
@@ -66,8 +68,8 @@ cdef class FastPath:
         self._queue, self._sequence = queue, sequence
         self._connection, self._stream, self._reader = connection, stream, reader
         self._gate, self._gate_free = stream.gate.acquire, stream.gate.release
-        self._gate_owned = stream.gate._is_owned
-        self._frames = stream.frames
+        self._gate_owned = stream.has_gate
+        self._requests, self._frames = connection.in_flight_requests, stream.frames
         self._fd = reader.fd
         self._generation += 1
         self._topic, self._partition, self._open_batches = queue.topic.name, queue.partition, queue.topic.open_batches
@@ -96,7 +98,7 @@ cdef class FastPath:
         self.armed = False
         self.waiter.end()
         self.owner = self._queue = self._sequence = self._connection = self._stream = self._reader = None
-        self._frames = self._gate = self._gate_free = self._gate_owned = self._read = None
+        self._requests = self._frames = self._gate = self._gate_free = self._gate_owned = self._read = None
 
     cdef object send(
         self, object topic, object key, object value, object partition, object timestamp_ms, object on_delivery
@@ -108,12 +110,13 @@ cdef class FastPath:
         cdef timespec wall
         cdef int64_t written
         cdef uint8_t* frame
-        cdef bint collects
+        cdef FastPathRecord record
+        cdef RecordHandle handle
         if len(self.records) >= self._depth or not isinstance(topic, str) or topic != self._topic:
             return None
         if partition is None:
             if key is None:
-                if self._open_batches._sticky_partition != self._number:
+                if self._open_batches.sticky_partition != self._number:
                     return None
             elif type(key) is not bytes or not self._open_batches.count or (
                 (hash_object(key) & 0x7FFFFFFF) % <uint32_t>self._open_batches.count != self._number
@@ -138,21 +141,18 @@ cdef class FastPath:
         else:
             time = timestamp_ms
         gate, release = self._gate, self._gate_free  # `start` may replace them while this gate is held
+        record = self.new_record(key, value, time, now, batch)
+        handle = self.new_handle(record, on_delivery)
         if self._gate_owned() or not gate(False):
             return None
         try:
-            collects = PyGC_Disable()
-            try:
-                if (
-                    self._generation != generation or not self.armed or self._posting
-                    or len(self.records) >= self._depth or batch > self._bytes_left or not self.is_free(now)
-                ):
-                    return None
-                handle = self.write(&row, size, batch, time, key, value, now, on_delivery, &frame, &written)
-                owner, connection, stream = self.owner, self._connection, self._stream
-            finally:
-                if collects:
-                    PyGC_Enable()
+            if (
+                self._generation != generation or not self.armed or self._posting
+                or len(self.records) >= self._depth or batch > self._bytes_left or not self.is_free(now)
+            ):
+                return None
+            frame = self.register(record, &row, size, &written)
+            owner, connection, stream = self.owner, self._connection, self._stream
             try:
                 self.post(stream, frame, written)
             except BaseException as error:
@@ -167,56 +167,56 @@ cdef class FastPath:
 
     cdef bint is_free(self, double now) except -1:
         """Return True if nothing else is in flight, queued or blocks writes, and request timeouts will be detected."""
-        connection, stream = self._connection, self._stream
-        if connection._cause is not None or connection._held or connection._timer is None:
+        requests, stream = self._requests, self._stream
+        if requests.ended or requests.on_hold or requests.held or requests.timer_at is None:
             return False
-        if len(connection._waiting) != len(self.records):
+        if len(requests.queue) != len(self.records):
             return False
-        if connection._throttled_until > now or now + self._request_timeout < connection._timer_at:
+        if requests.throttled_until > now or now + self._request_timeout < requests.timer_at:
             return False
-        return not (stream._queue or stream._writing or stream._corked or stream.closed)
+        return not (stream.queue or stream.is_writing or stream.is_corked or stream.closed)
 
-    cdef object write(
-        self, Row* row, int64_t size, int64_t batch, int64_t time, object key, object value, double now,
-        object on_delivery, uint8_t** frame, int64_t* written,
-    ):
-        """Register a record as in flight, encode its frame for `post`, and return its future."""
-        cdef int correlation_id = (<int>self._connection._correlation_id + 1) & MAX_CORRELATION_ID
-        cdef int sequence = <int>self._sequence.next if self._idempotent else -1
-        cdef BatchOutcome delivery
-        cdef RecordHandle handle
-        cdef FastPathRecord record
-        delivery = <BatchOutcome>(
+    cdef FastPathRecord new_record(self, object key, object value, int64_t time, double now, int64_t batch):
+        """Return a record with its delivery; `register` puts it in flight."""
+        cdef BatchOutcome delivery = <BatchOutcome>(
             (<PyTypeObject*>self._delivery_type).tp_new(<type>self._delivery_type, <PyObject*>NO_ARGUMENTS, NULL)
         )
-        delivery.topic, delivery.partition, delivery.context = self._topic, self._partition, self._context
-        delivery._state = self._pending
-        delivery.base_offset = delivery.log_append_time_ms = -1
-        delivery.parts = delivery.starts = NO_ARGUMENTS
-        handle = <RecordHandle>(
+        cdef FastPathRecord record = FastPathRecord.__new__(FastPathRecord)
+        delivery.begin(self._topic, self._partition, self._context, self._pending)
+        record.request, record.version, record.read = self._request, self._version, self._read
+        record.timeout, record.deadline = self._request_timeout, now + self._request_timeout
+        record.key, record.value, record.timestamp_ms = key, value, time
+        record.created, record.size = now, batch
+        record.delivery, record.owner = delivery, self.owner
+        return record
+
+    cdef RecordHandle new_handle(self, FastPathRecord record, object on_delivery):
+        """Return the future of a record, with its first callback."""
+        cdef BatchOutcome delivery = <BatchOutcome>record.delivery
+        cdef RecordHandle handle = <RecordHandle>(
             (<PyTypeObject*>self._handle_type).tp_new(<type>self._handle_type, <PyObject*>NO_ARGUMENTS, NULL)
         )
         untrack(<void*>handle)
-        handle.batch, handle.index, handle.timestamp_ms = delivery, 0, time
+        handle.batch, handle.index, handle.timestamp_ms = delivery, 0, record.timestamp_ms
         if on_delivery is not None:
-            delivery.callbacks = [0, on_delivery, handle]
-        record = FastPathRecord.__new__(FastPathRecord)
-        record.request, record.version, record.read = self._request, self._version, self._read
-        record.correlation_id, record.timeout, record.deadline = (
-            correlation_id, self._request_timeout, now + self._request_timeout
-        )
-        record.key, record.value, record.timestamp_ms = key, value, time
-        record.position, record.sequence, record.created = self._queue.records, sequence, now
-        record.delivery, record._owner, record._size = delivery, self.owner, batch
-        frame[0] = self.fill(row, size, batch, time, sequence, correlation_id, written)
-        self._connection._correlation_id = correlation_id
-        self._connection._waiting.append(record)
+            delivery.callbacks, record.calls = [0, on_delivery, handle], [(on_delivery, handle)]
+        return handle
+
+    cdef uint8_t* register(self, FastPathRecord record, Row* row, int64_t size, int64_t* written) except NULL:
+        """Put a record in flight, and encode its frame for `post`."""
+        cdef int correlation_id = (<int>self._requests.correlation_id + 1) & MAX_CORRELATION_ID
+        cdef int sequence = <int>self._sequence.next if self._idempotent else -1
+        cdef uint8_t* frame
+        record.correlation_id, record.position, record.sequence = correlation_id, self._queue.records, sequence
+        frame = self.fill(row, size, record.size, record.timestamp_ms, sequence, correlation_id, written)
+        self._requests.correlation_id = correlation_id
+        self._requests.queue.append(record)
         self._queue.records = record.position + 1
         if self._idempotent:
             self._sequence.next = (sequence + 1) & LAST_SEQUENCE
-        self._bytes_left -= batch
+        self._bytes_left -= record.size
         self.records.append(record)
-        return handle
+        return frame
 
     cdef uint8_t* fill(
         self, Row* row, int64_t size, int64_t batch, int64_t time, int sequence, int correlation_id, int64_t* whole
@@ -289,7 +289,7 @@ cdef class FastPath:
         if reader._busy or not self.is_next(reader):
             return False
         frames, stream = self._frames, self._stream
-        if stream.closed or frames.paused or frames._tail or frames._large is not None:
+        if stream.closed or frames.paused or frames.tail or frames.large_frame is not None:
             return False
         count = socket_receive(self._fd, data, RECEIVE_BYTES, MSG_DONTWAIT)
         if count <= 0:
@@ -303,7 +303,7 @@ cdef class FastPath:
                 record = <FastPathRecord>self.records[0]
                 if not self.is_plain(at, record.correlation_id):
                     break
-                self._connection._waiting.popleft()
+                self._requests.queue.popleft()
                 found = at + self._numbers
                 at += size + 4
                 count -= size + 4
@@ -325,9 +325,9 @@ cdef class FastPath:
 
     cdef bint is_next(self, FastPathReader reader) except -1:
         """Return True if the reader's stream is this one and the next response belongs to one of its records."""
-        if not self.armed or not self.records or self._reader is not reader or self._connection._timer is None:
+        if not self.armed or not self.records or self._reader is not reader or self._requests.timer_at is None:
             return False  # without a timer the connection is checking for request timeouts
-        waiting = self._connection._waiting
+        waiting = self._requests.queue
         return bool(waiting) and waiting[0] is self.records[0]
 
     cdef bint is_plain(self, const uint8_t* frame, int correlation_id) noexcept:
@@ -350,24 +350,25 @@ cdef class FastPath:
             delivery = <BatchOutcome>record.delivery
             if delivery.callbacks and self._callbacks.post is None:
                 return False
-            if delivery._waiters and (len(delivery._waiters) > 1 or delivery._waiters[0][1] is not wake):
+            if delivery.waiters and (len(delivery.waiters) > 1 or delivery.waiters[0][1] is not wake):
                 return False
         return True
 
     cdef int remove_first(self, FastPathRecord record, double now) except -1:
-        record._owner = None
+        record.owner = None
         del self.records[0]
-        self._metrics.add(now, now - record.created, record._size)
+        self._metrics.add(now, now - record.created, record.size)
         return 0
 
     cdef int complete(self, FastPathRecord record, int64_t base_offset, int64_t log_append_time_ms) except -1:
         cdef BatchOutcome delivery = <BatchOutcome>record.delivery
         cdef double now = seconds(CLOCK_MONOTONIC)
-        cdef list callbacks
-        cdef object waiters = None
-        cdef bint collects
-        # Another thread is adding a callback or a waiter, or the callback thread is not running yet.
-        if self._context_locked() or (delivery.callbacks and self._callbacks.post is None):
+        cdef list waiters, calls = record.calls, callbacks = delivery.callbacks
+        cdef Py_ssize_t prepared = 0 if calls is None else 3 * len(calls)
+        cdef Py_ssize_t wanted = 0 if callbacks is None else len(callbacks)
+        # Another thread adds a callback or a waiter, there are callbacks for which no call was prepared, or the thread
+        # for callbacks does not run yet.
+        if self._context_locked() or prepared != wanted or (wanted and self._callbacks.post is None):
             self._context.unnotified[delivery] = None
             self.remove_first(record, now)
             try:
@@ -375,19 +376,11 @@ cdef class FastPath:
             finally:
                 self._context.notified(delivery)
             return 0
-        collects = PyGC_Disable()
-        try:
-            self.remove_first(record, now)
-            delivery.count, delivery.base_offset, delivery.log_append_time_ms = 1, base_offset, log_append_time_ms
-            delivery._state, delivery._delivered = self._delivered, True
-            callbacks, delivery.callbacks = delivery.callbacks, None
-            waiters, delivery._waiters = delivery._waiters, None
-            if callbacks:  # posted before another thread can see the delivery and wait for them
-                self._callbacks.post([(callbacks[at + 1], callbacks[at + 2]) for at in range(0, len(callbacks), 3)])
-                self.waiter.wake()
-        finally:
-            if collects:
-                PyGC_Enable()
+        self.remove_first(record, now)
+        waiters = delivery.complete_alone(self._delivered, base_offset, log_append_time_ms)
+        if calls is not None:  # posted before another thread can see the delivery and wait for them
+            self._callbacks.post(calls)
+            self.waiter.wake()
         if waiters:
             for _, wake in waiters:
                 wake()

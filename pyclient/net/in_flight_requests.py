@@ -1,0 +1,68 @@
+"""The requests of one connection that have no response yet, and what decides when the next one may be sent."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pyclient.net.connection import ResponseCallback
+    from pyclient.protocol.fields import Part, Request
+
+_MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
+
+
+class InFlightRequest(NamedTuple):
+    """A request that was sent, or is held back, and has no response yet. Times are the loop's, in seconds."""
+
+    correlation_id: int
+    request: type[Request[Any]]
+    version: int
+    future: asyncio.Future[Any] | ResponseCallback
+    deadline: float
+    timeout: float
+    read: Callable[[memoryview], Any] | None = None  # fast decoder; it returns None for a frame that needs the full one
+
+    @property
+    def no_answer(self) -> str:
+        """Return the text of the timeout error."""
+        return f"no answer to {self.request.name} v{self.version} within {self.timeout:g} s"
+
+
+class InFlightRequests:
+    """The state of a connection's requests, in public fields.
+
+    `Connection` changes it, while it holds its gate. The producer's compiled fast path does as well: it sends if
+    `ended`, `on_hold` and `held` are all false, `timer_at` is not None and no later than its own deadline,
+    `throttled_until` is over and `queue` has its own requests only. No method is called there: any call of Python may
+    run a signal handler, or let other threads run.
+    """
+
+    __slots__ = ("correlation_id", "ended", "held", "on_hold", "queue", "throttled_until", "timer_at")
+
+    def __init__(self) -> None:
+        self.queue: deque[InFlightRequest] = deque()
+        """The requests without a response, in order; the last ones may be held back."""
+        self.correlation_id = 0
+        """The id of the last request."""
+        self.timer_at: float | None = None
+        """The loop's time of the next check of deadlines; None if there is none planned."""
+        self.throttled_until = 0.0
+        """The loop's time until which the broker demands silence (KIP-219)."""
+        self.held: list[list[Part]] = []
+        """Requests held back while the broker throttles, or while `on_hold`."""
+        self.on_hold = False
+        """True while only requests of a login are sent."""
+        self.ended = False
+        """True once the connection has ended."""
+
+    def __repr__(self) -> str:
+        return f"<InFlightRequests {len(self.queue)} last id {self.correlation_id} held={len(self.held)}>"
+
+    def next_correlation_id(self) -> int:
+        """Return the id for a new request."""
+        self.correlation_id = correlation_id = (self.correlation_id + 1) & _MAX_CORRELATION_ID
+        return correlation_id
