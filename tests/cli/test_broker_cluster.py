@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyclient import Admin, Consumer, NewTopic, Producer
 from tests.broker_embedded.faults.http_control import Http
+from tests.waiting import until
 
 BROKER = "from pyclient.cli import main; main()"
 
@@ -49,6 +52,55 @@ def test_a_cluster_in_the_foreground_comes_back_with_all_data(tmp_path: Path) ->
             while len(found) < 3:
                 found += [record.value for record in consumer.poll(30)]
         assert found == [b"1", b"2", b"3"]
+
+
+@pytest.mark.slow
+def test_node_that_ends_by_itself_is_started_again(tmp_path: Path) -> None:
+    """The others serve on while it cannot start, here since its directory has become that of another node."""
+    identity, log = tmp_path / "data" / "node-2" / "meta.properties", tmp_path / "stderr"
+    command = [sys.executable, "-c", BROKER, "broker", "--brokers", "3", "--port", "0", "--control-port", "0"]
+    command += ["--profile", "test", "--data-dir", str(tmp_path / "data")]
+    with (
+        log.open("wb") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            servers, url = (process.stdout.readline().strip().partition("=")[2] for _ in range(2))
+            http = Http(url)
+            with Admin(servers) as admin:
+                admin.create_topics([NewTopic("kept", 1)])
+            for can_start in (True, False):
+                whole = identity.read_text()
+                if not can_start:
+                    identity.write_text(whole.replace("node.id=2", "node.id=7"))
+                pid = node_2(http)["pid"]
+                os.kill(pid, signal.SIGKILL)
+                if not can_start:
+                    until(lambda: "node 2 cannot start, the next attempt is in" in log.read_text())
+                    send(servers, b"meanwhile")
+                    identity.write_text(whole)
+                until(lambda pid=pid: node_2(http)["pid"] != pid and in_sync(http) == 3)  # type: ignore[misc]
+            assert process.poll() is None
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+    assert log.read_text().count("starting node 2 again") >= 3
+
+
+def node_2(http: Http) -> Any:
+    """Return the state of node 2."""
+    status, answer = http.ask("GET", "/cluster")
+    assert status == 200, answer
+    return next(node for node in answer["nodes"] if node["node_id"] == 2)
+
+
+def in_sync(http: Http) -> int:
+    """Return how many in-sync replicas the topic has, 0 while a node is down."""
+    if node_2(http)["state"] != "running":
+        return 0
+    status, answer = http.ask("GET", "/cluster/wait-isr?topic=kept&partition=0&size=3&timeout=1")
+    return len(answer["isr"]) if status == 200 else 0
 
 
 def send(servers: str, value: bytes) -> None:

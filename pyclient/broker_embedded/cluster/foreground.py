@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
+    from pyclient.broker_embedded.cluster.embedded_cluster import EmbeddedCluster
     from pyclient.broker_embedded.controls.channel import SocketServer
 
 log = logging.getLogger("pyclient.broker_embedded")
 
 _LOOK_SECONDS: Final = 0.5  # between two checks for crashed brokers
+_LONGEST_PAUSE: Final = 30.0  # seconds between two starts of a node that cannot start
 _FULL: Final = 2  # the oldest generation
 _LONG_COLLECTION: Final = 0.005  # seconds of CPU time
 
@@ -263,11 +265,35 @@ def _announce(bootstrap: str) -> None:
     print(f"bootstrap.servers={bootstrap}", flush=True)  # noqa: T201 - a parent process waits for it
 
 
+class Restarts:
+    """Starts the nodes of a cluster that have ended by themselves. The others serve on while one cannot start."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self._failed: dict[int, tuple[float, int]] = {}  # node id -> when it is tried again, and its failures so far
+
+    def look(self, now: float) -> None:
+        """Start the nodes that have ended; one that could not start again after a pause."""
+        for node in [node for node in self._cluster.nodes if node.crashed]:
+            due, failures = self._failed.get(node.id, (now, 0))
+            if now < due:
+                continue
+            log.warning("starting node %d again", node.id)
+            try:
+                self._cluster.start(node.id)
+            except (KafkaError, OSError) as error:
+                pause = min(_LOOK_SECONDS * 2**failures, _LONGEST_PAUSE)
+                log.error("node %d cannot start, the next attempt is in %g s: %s", node.id, pause, error)
+                self._failed[node.id] = now + pause, failures + 1
+            else:
+                self._failed.pop(node.id, None)
+
+
 def serve_cluster(brokers: int, *, settings: Mapping[str, str], **options: Any) -> int:
     """Run a cluster until SIGTERM or Ctrl-C; `options` are those of `EmbeddedCluster`. Return the exit status.
 
     When it serves, the first line on stdout is `bootstrap.servers=HOST:PORT,...`; with `control_port` the second one is
-    `control.url=http://HOST:PORT`. A broker that ends by itself is started again.
+    `control.url=http://HOST:PORT`. A node that ends by itself is started again.
     """
     from pyclient.broker_embedded.cluster.embedded_cluster import EmbeddedCluster
 
@@ -281,10 +307,9 @@ def serve_cluster(brokers: int, *, settings: Mapping[str, str], **options: Any) 
             print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)  # noqa: T201 - a parent waits for it
             if cluster.control_url is not None:
                 print(f"control.url={cluster.control_url}", flush=True)  # noqa: T201 - a parent waits for it, too
+            restarts = Restarts(cluster)
             while not stopping.wait(_LOOK_SECONDS):
-                for node in [node for node in cluster.nodes if node.crashed]:
-                    log.warning("starting node %d again", node.id)
-                    cluster.start(node.id)
+                restarts.look(time.monotonic())
             log.info("stopping")
         return 0
     except KafkaError as error:

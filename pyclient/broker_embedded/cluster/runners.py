@@ -183,7 +183,7 @@ class ProcessRunner:
         self._ending = False
         self._paused = False
         self._stderr: IO[bytes] = tempfile.TemporaryFile(prefix="pyclient-broker-stderr-")  # noqa: SIM115
-        self._channel: SocketChannel = SocketChannel()
+        self._channel: SocketChannel = SocketChannel(lambda: self.alive)
         descriptor = self._channel.listener.fileno()
         self._process = subprocess.Popen(
             _command(config, control_port, descriptor, links or {}),

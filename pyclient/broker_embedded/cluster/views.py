@@ -144,9 +144,10 @@ class Views:
 
 def _is_down(broker: Broker, error: ClientError) -> bool:
     """Return True if a call failed because the broker has ended, by itself or by its own controls."""
+    from pyclient.broker_embedded.controls.channel import ProcessEnded
     from pyclient.broker_embedded.controls.endpoint import WrongState
 
-    return not broker.reachable or isinstance(error, WrongState)
+    return not broker.reachable or isinstance(error, WrongState | ProcessEnded)
 
 
 def until(look: Callable[[], dict[str, Any]], fits: Callable[[dict[str, Any]], bool], timeout: float) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyclient import errors
@@ -20,7 +21,7 @@ from pyclient.broker_embedded.controls.endpoint import MethodNotAllowed, NotFoun
 from pyclient.errors import ClientError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyclient.broker_embedded.controls.controls import Controls
     from pyclient.net.loop_thread import LoopThread
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 _MARGIN: Final = 15.0  # seconds in addition to the wait in the node
+_LOOK_SECONDS: Final = 0.5  # between two checks that the process still runs
+_PIECE: Final = 64 << 10
 _MAX_CALL: Final = 16 << 20  # bytes
 _LONGEST_PATH: Final = 100  # bytes of a Unix socket's name; the system's limit is 107 (Linux) or 103 (macOS)
 _KINDS: Final[dict[str, type[ClientError]]] = {
@@ -57,10 +60,19 @@ class ThreadChannel:
         return self._thread.run(self._controls.handle, method, path, values, timeout=timeout + _MARGIN)
 
 
-class SocketChannel:
-    """The channel to a node in another process, which inherits a listening Unix socket from this one."""
+class ProcessEnded(ClientError):
+    """The node's process has ended before it answered."""
 
-    def __init__(self) -> None:
+
+class SocketChannel:
+    """The channel to a node in another process, which inherits a listening Unix socket from this one.
+
+    The socket stays open here when that process ends, so that a call would wait for its answer in vain: `is_alive` is
+    asked meanwhile.
+    """
+
+    def __init__(self, is_alive: Callable[[], bool]) -> None:
+        self._is_alive = is_alive
         self._directory = _directory()
         self._path = os.path.join(self._directory, "control")
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -73,20 +85,39 @@ class SocketChannel:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def call(self, method: str, path: str, values: Mapping[str, Any], timeout: float) -> Any:
-        """Call the controls on a new connection."""
+        """Call the controls on a new connection. Raise `ProcessEnded` if the process has ended."""
+        end = time.monotonic() + timeout + _MARGIN
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(timeout + _MARGIN)
+                connection.settimeout(_LOOK_SECONDS)
                 connection.connect(self._path)
                 connection.sendall(json.dumps([method, path, values]).encode() + b"\n")
-                with connection.makefile("rb") as stream:
-                    answer = json.loads(stream.read())
+                received = self._receive(connection, end)
+            if not received:
+                raise ProcessEnded(f"{method} {path}: the broker's process has ended")
+            answer = json.loads(received)
         except (OSError, ValueError) as error:
             raise ClientError(f"{method} {path}: the broker's process did not answer: {error!r}") from error
         if "error" not in answer:
             return answer["answer"]
         problem = answer["error"]
         raise _KINDS.get(problem["type"], ClientError)(problem["message"])
+
+    def _receive(self, connection: socket.socket, end: float) -> bytes:
+        """Return all bytes until the other end closes the connection; none if its process has ended."""
+        received = bytearray()
+        while True:
+            try:
+                piece = connection.recv(_PIECE)
+            except TimeoutError:
+                if not self._is_alive():
+                    return b""
+                if time.monotonic() >= end:
+                    raise
+                continue
+            if not piece:
+                return bytes(received)
+            received += piece
 
 
 class SocketServer:
