@@ -12,6 +12,7 @@ import pytest
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests import waiting
 from tests.broker_embedded.groups.consumer.harness import ConsumerHarness
 from tests.broker_embedded.groups.consumer.scenarios import SETTINGS
 from tests.kafka import tools
@@ -93,7 +94,7 @@ def test_group_continues_where_it_was_when_its_data_directory_moves(tmp_path: Pa
         assert there.group_is() == here
         assert there.beat("a", 2, instance_id="one").error_code == 0
         there.enter("c", subscribed_topic_names=[], subscribed_topic_regex=f"{there.other[:-1]}.")
-        there.until(lambda: settled(there))
+        waiting.until(lambda: settled(there))
         assert sorted(there.held["a"][there.topic] + there.held["b"][there.topic]) == [0, 1, 2, 3]
         assert there.held["c"] == {there.other: [0, 1]}
         found = there.group_is()
@@ -125,8 +126,8 @@ def continued(harness: ConsumerHarness, servers: str) -> ConsumerHarness:
     for name in harness.clients:
         other.connection(name)
     find = FindCoordinatorRequest(key=harness.group)
-    other.until(lambda: other.connection("admin").ask(find, 1).error_code == 0)
+    waiting.until(lambda: other.connection("admin").ask(find, 1).error_code == 0)
     wanted = ConsumerGroupDescribeRequest(group_ids=[harness.group], include_authorized_operations=False)
-    other.until(lambda: other.connection("admin").ask(wanted, 1).groups[0].error_code == 0)
+    waiting.until(lambda: other.connection("admin").ask(wanted, 1).groups[0].error_code == 0)
     other.learn({harness.topic: 4, harness.other: 2})
     return other
