@@ -15,7 +15,7 @@ import pytest
 from tests.kafka.jars import VERSIONS
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import REPLICATED, RealKafka
-from tests.kafka.three import KINDS, OURS, Three, three_nodes_of
+from tests.kafka.three import KINDS, OURS, Three, takes_seconds_on_ours, three_nodes_of
 
 GIVEN = os.environ.get("PYCLIENT_TEST_BOOTSTRAP")
 HERE = Path(__file__).parent
@@ -32,13 +32,6 @@ OWN_KAFKA = {"test_parity_answers"}
 """Modules in which each test starts a Kafka of its own."""
 SEVERAL_NODES = {"test_consumer_cluster", "test_consumer_rolling", "test_faults", "test_producer_cluster"}
 """Modules with three nodes, whose sessions end when the machine is too busy: never two of them at a time."""
-SOME_SECONDS_ON_OURS = {
-    "test_records_are_neither_lost_nor_duplicated_when_a_leader_dies",
-    "test_group_continues_when_its_coordinator_dies",
-    "test_truncation_after_an_unclean_change_of_leader_is_never_silent",
-    "test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader",
-}
-"""Tests of three nodes that belong to the slow tests when they run on ours; the others take longer."""
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
@@ -55,12 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _is_slow_on_ours(item: pytest.Item) -> bool:
     """Return True if it is a test on three nodes of ours that takes some seconds, and needs nothing of Kafka."""
-    callspec = getattr(item, "callspec", None)
-    return callspec is not None and OURS in callspec.params.values() and _name(item) in SOME_SECONDS_ON_OURS
-
-
-def _name(item: pytest.Item) -> str:
-    return str(getattr(item, "originalname", item.name))
+    callspec, function = getattr(item, "callspec", None), getattr(item, "function", None)
+    return callspec is not None and OURS in callspec.params.values() and takes_seconds_on_ours(function)
 
 
 def _group(item: pytest.Item) -> str:

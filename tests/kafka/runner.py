@@ -49,10 +49,22 @@ AS_SHIPPED: Final = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingH
 
 
 class Quorum(NamedTuple):
-    """The controllers of a cluster that a node joins: the cluster's id, and `controller.quorum.voters`."""
+    """The controllers of a cluster that a node joins: the cluster's id, and `controller.quorum.voters`.
+
+    With `dynamic` the metadata log has the voters, which may change; `voters` are those that a node asks first.
+    """
 
     cluster_id: str
     voters: str
+    dynamic: bool = False
+
+    @property
+    def setting(self) -> dict[str, str]:
+        """The option of a node that joins."""
+        if not self.dynamic:
+            return {"controller.quorum.voters": self.voters}
+        addresses = ",".join(each.partition("@")[2] for each in self.voters.split(","))
+        return {"controller.quorum.bootstrap.servers": addresses}
 
 
 @dataclass
@@ -88,7 +100,7 @@ class RealKafka:
     `{node}` in a setting's value is the node's number: `{"broker.rack": "rack-{node}"}`; `{default}` is what it is
     without the setting: `{"listeners": "{default},SSL://127.0.0.1:9093"}`.
     The nodes are brokers and controllers with the ids from `first_id`; with `joins` they are brokers only, in the
-    cluster of these controllers.
+    cluster of these controllers. With `dynamic_quorum` the first node is the first voter, and voters can change.
     New data directories begin with the metadata.version of the release `metadata_of`, or the newest.
     `heap` is Java's size of a node's memory, and `jvm` are its other options. Node N keeps its data in `nodeN/data`
     under `directory`, which stays, and opens what is there already; without it, under a temporary one that goes with
@@ -107,6 +119,7 @@ class RealKafka:
         metadata_of: str | None = None,
         joins: Quorum | None = None,
         first_id: int = 1,
+        dynamic_quorum: bool = False,
     ) -> None:
         self.version = version
         self._joins = joins
@@ -122,7 +135,7 @@ class RealKafka:
         ]
 
         voters = ",".join(f"{node.number}@127.0.0.1:{node.controller_port}" for node in self._nodes)
-        self.quorum = Quorum(_new_cluster_id(), voters) if joins is None else joins
+        self.quorum = Quorum(_new_cluster_id(), voters, dynamic_quorum) if joins is None else joins
         """The controllers, for a node that joins this cluster. The id is that of new data directories."""
 
     @property
@@ -167,7 +180,8 @@ class RealKafka:
             self._wait_until_serving(node)
 
     def _format(self, node: _Node, cluster_id: str) -> subprocess.Popen[str]:
-        arguments = ("format", "-t", cluster_id, "-c", str(node.properties), *self._release)
+        standalone = ("--standalone",) if self.quorum.dynamic and self._joins is None else ()
+        arguments = ("format", "-t", cluster_id, "-c", str(node.properties), *self._release, *standalone)
         pipe = subprocess.PIPE
         return subprocess.Popen(
             command("storage", *arguments, version=self.version), stdin=pipe, stdout=pipe, stderr=pipe, text=True
@@ -181,7 +195,7 @@ class RealKafka:
         defaults = {
             "process.roles": "broker" if self._joins else "broker,controller",
             "node.id": str(node.number),
-            "controller.quorum.voters": self.quorum.voters,
+            **self.quorum.setting,
             "controller.listener.names": "CONTROLLER",
             "listeners": listeners,
             "advertised.listeners": address,

@@ -17,7 +17,7 @@ from tests.consumer.consumer_factory import ConsumerFactory, EventLog, poll_unti
 from tests.kafka import topics
 from tests.kafka.runner import REPLICATED
 from tests.kafka.test_consumer_rolling import Load
-from tests.kafka.three import KINDS, Three, three_nodes_of
+from tests.kafka.three import KINDS, Three, some_seconds_on_ours, three_nodes_of
 from tests.kafka.tools import run
 from tests.kafka.topics import PATIENCE, wait_until
 
@@ -91,6 +91,7 @@ class Reader:
         return served.get(node, 0)
 
 
+@some_seconds_on_ours
 def test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader(
     kafka: Three, topic: str, factories: dict[str, ConsumerFactory]
 ) -> None:
@@ -138,6 +139,7 @@ def test_consumer_fetches_from_follower_in_its_rack_or_else_the_leader(
         assert [reader.bytes_from(OTHER) for reader in readers] == [0, 0]
 
 
+@some_seconds_on_ours
 def test_truncation_after_an_unclean_change_of_leader_is_never_silent(
     kafka: Three, topic: str, group: str, factories: dict[str, ConsumerFactory]
 ) -> None:

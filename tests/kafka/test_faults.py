@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pyclient import Consumer, Producer, TopicPartition
 from pyclient.admin import NewTopic
 from pyclient.broker_embedded.groups.partitioning import partition_for_id
-from tests.kafka.three import Three
+from tests.kafka.three import Three, some_seconds_on_ours
 from tests.kafka.topics import PATIENCE, create, leaders_of, wait_until
 
 PARTITIONS = 3
@@ -55,6 +55,7 @@ def check(kafka: Three, topic: str, count: int) -> None:
         assert numbers == list(range(partition, count, PARTITIONS))
 
 
+@some_seconds_on_ours
 def test_records_are_neither_lost_nor_duplicated_when_a_leader_is_killed(three_nodes: Three, topic: str) -> None:
     def kill_the_leader() -> None:
         victim = leader_of(three_nodes, topic)
@@ -81,6 +82,7 @@ def _wait_for_another_leader(kafka: Three, topic: str, old: int) -> None:
     wait_until(lambda: leader_of(kafka, topic) not in (old, -1), f"node {old} still leads {topic}-0")
 
 
+@some_seconds_on_ours
 def test_group_continues_when_its_coordinator_is_killed(three_nodes: Three, topic: str, group: str) -> None:
     servers = three_nodes.bootstrap_servers
     create(servers, NewTopic(topic, 1, 3))

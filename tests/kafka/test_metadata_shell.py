@@ -85,6 +85,9 @@ def check_snapshot(file: Path, brokers: int) -> None:
         f"/image/topics/byName/t0/{name}" for name in ("0", "1", "id", "name")
     }
     assert {f"/image/cluster/brokers/{number}" for number in range(1, brokers + 1)} <= found
+    controllers = {path for path in found if re.fullmatch(r"/image/cluster/controllers/\d+", path)}
+    voters = range(1, brokers + 1) if brokers > 1 else ()  # a node alone has no listener for controllers
+    assert controllers == {f"/image/cluster/controllers/{number}" for number in voters}
     users = {path.rpartition("/")[2] for path in found if path.startswith("/image/scram/SCRAM-SHA-256/")}
     assert users == {"alice"}
     [acl] = (path for path in found if re.fullmatch(r"/image/acls/byId/.+", path))

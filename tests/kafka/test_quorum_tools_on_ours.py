@@ -16,11 +16,18 @@ from pyclient.broker_embedded.log.incremental_task import run_here
 from tests.broker_embedded.quorum.several_nodes import Nodes
 from tests.kafka import tools
 from tests.kafka.needs import skip_without_kafka
+from tests.kafka.topics import wait_until
 from tests.waiting import until_async
 
 pytestmark = pytest.mark.kafka
 
+ACLS = "org.apache.kafka.tools.AclCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 
 
 async def quorum_tool(node: BrokerNode, *arguments: str, check: bool = True) -> tools.Output:
@@ -46,6 +53,28 @@ def test_tools_ask_controllers_without_a_broker() -> None:
         at = ("--bootstrap-controller", next(iter(voters.values())))
         listed = tools.run(CLUSTER, "list-endpoints", *at).out
         assert {line.split()[0] for line in listed.splitlines()[1:]} == set(voters)
+        assert "No partition reassignments found." in tools.run(REASSIGN, *at, "--list").out
+
+
+def test_tools_configure_controllers_without_a_broker() -> None:
+    skip_without_kafka()
+    with EmbeddedCluster(1, controllers=3, config=AUTHORIZER) as cluster:
+        voters = dict(each.split("@") for each in cluster.controller_quorum_voters.split(","))
+        other = next(node for node in voters if int(node) != cluster.controller_id)
+        at = ("--bootstrap-controller", voters[other])
+        node = (*at, "--entity-type", "brokers", "--entity-name", other)
+        described = tools.run("configs", *node, "--describe", "--all").out
+        assert re.search(rf"\bnode\.id={other}\b", described)
+        assert re.search(r"\bprocess\.roles=controller\b", described)
+        tools.run("configs", *node, "--alter", "--add-config", "log.cleaner.threads=3")
+        wait_until(lambda: "log.cleaner.threads=3" in tools.run("configs", *node, "--describe").out, "it has 1 thread")
+        rule = ("--allow-principal", "User:alice", "--operation", "Read", "--topic", "t")
+        tools.run(ACLS, *at, "--add", *rule)
+        wait_until(lambda: "principal=User:alice" in tools.run(ACLS, *at, "--list").out, "the ACL is not listed")
+        [log] = (Path(cluster.nodes[-1].data_dir) / "__cluster_metadata-0").glob("*.log")
+        dumped = tools.run("dump-log", "--cluster-metadata-decoder", "--files", str(log)).out
+        registered = re.findall(r'"REGISTER_CONTROLLER_RECORD",.*"controllerId":(\d+),', dumped)
+        assert set(registered) == set(voters)
 
 
 def properties(nodes: Nodes, node_id: int) -> Path:

@@ -10,7 +10,7 @@ from tests.kafka.needs import skip_without_kafka
 from tests.kafka.runner import RealKafka
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 OURS: Final = "ours"
 KINDS: Final = ("kafka", OURS)
@@ -18,6 +18,20 @@ KINDS: Final = ("kafka", OURS)
 
 _NODES: Final = (1, 2, 3)
 _RACK: Final = "broker.rack"
+
+
+_QUICK: Final[set[object]] = set()
+
+
+def some_seconds_on_ours(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test of three nodes that belongs to the slow tests when they are ours; the others take longer."""
+    _QUICK.add(test)
+    return test
+
+
+def takes_seconds_on_ours(test: object) -> bool:
+    """Return True if a test is marked by `some_seconds_on_ours`."""
+    return test in _QUICK
 
 
 class OurThree:
