@@ -33,7 +33,7 @@ cdef class OpenBatches:
 
     cdef list _builders  # a BatchBuilder, or None
     cdef BatchBuilder _sticky
-    cdef readonly Py_ssize_t sticky_partition
+    cdef Py_ssize_t sticky_partition
     cdef readonly Py_ssize_t count
 
     def __cinit__(self):
