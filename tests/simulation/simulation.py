@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -76,9 +78,24 @@ def simulate(seed: int, *, faults: int = _FAULTS, kill_in_rebalances: bool = Fal
 
     With `kill_in_rebalances` there are copiers, one of which is killed whenever a rebalance begins.
     """
-    world = World(seed)
-    with errors_of_the_log(world):
-        return _Simulation(seed, world, kill_in_rebalances=kill_in_rebalances).run(faults)
+    with free_clients_of_dead_processes():
+        world = World(seed)
+        with errors_of_the_log(world):
+            outcome = _Simulation(seed, world, kill_in_rebalances=kill_in_rebalances).run(faults)
+        del world
+    return outcome
+
+
+@contextmanager
+def free_clients_of_dead_processes() -> Iterator[None]:
+    """Collect the garbage of a simulation when it is over: clients of dead processes were not closed, and warn then."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            gc.collect()
+        gc.unfreeze()
 
 
 class _Simulation:
