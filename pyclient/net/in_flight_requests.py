@@ -51,7 +51,7 @@ class InFlightRequests:
         self.timer_at: float | None = None
         """The loop's time of the next check of deadlines; None if there is none planned."""
         self.throttled_until = 0.0
-        """The loop's time until which the broker demands silence (KIP-219)."""
+        """The loop's time until which requests are held back, as the broker demanded (KIP-219)."""
         self.held: list[list[Part]] = []
         """Requests held back while the broker throttles, or while `on_hold`."""
         self.on_hold = False

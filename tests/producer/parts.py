@@ -31,10 +31,10 @@ def is_closing(producer: Any) -> bool:
 
 
 def waiters_of(waited_for: Delivery | DeliveryContext) -> Any:
-    """Return those who wait for records of a batch, or for the callbacks of any; a false value if nobody does."""
+    """Return the waiters for records of a batch, or for the callbacks of any batch; a false value if there are none."""
     return waited_for.waiters if isinstance(waited_for, Delivery) else waited_for._waiters
 
 
 def failures_lock_of(producer: Any) -> Any:
-    """Return the lock of the failures that nobody has observed yet."""
+    """Return the lock of the failures that are not observed yet."""
     return core_of(producer).context.failures._lock

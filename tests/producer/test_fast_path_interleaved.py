@@ -96,7 +96,7 @@ def test_finalizers_that_send_take_numbers_of_their_own(cluster: EmbeddedCluster
 
 
 def test_callback_thread_leaves_the_loops_work_to_the_loop(fixture: FastPathFixture) -> None:
-    """The loop is handling a response of another request, after which the fast path is aimed again."""
+    """The loop is handling a response of another request, after which the fast path is started again."""
     took: list[tuple[str, bool]] = []
 
     def hand_over(reader: Any, data: bytes, on_loop: bool) -> None:

@@ -272,7 +272,7 @@ class Restarts:
         self._cluster = cluster
         self._failed: dict[int, tuple[float, int]] = {}  # node id -> when it is tried again, and its failures so far
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Start the nodes that have ended; one that could not start again after a pause."""
         for node in [node for node in self._cluster.nodes if node.crashed]:
             due, failures = self._failed.get(node.id, (now, 0))
@@ -309,7 +309,7 @@ def serve_cluster(brokers: int, *, settings: Mapping[str, str], **options: Any) 
                 print(f"control.url={cluster.control_url}", flush=True)  # noqa: T201 - a parent waits for it, too
             restarts = Restarts(cluster)
             while not stopping.wait(_LOOK_SECONDS):
-                restarts.look(time.monotonic())
+                restarts.check(time.monotonic())
             log.info("stopping")
         return 0
     except KafkaError as error:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 _OFFSETS_WAIT: Final = 0.005
-"""Seconds that offsets which a follower does not know yet wait for records to go with (docs/measurements.md,
-"Replicated produce")."""
+"""Seconds for which a new high watermark or log start waits for records, to be sent to a follower together with them
+(docs/measurements.md, "Replicated produce")."""
 
 
 class Reading(Protocol):
