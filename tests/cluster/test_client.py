@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -241,43 +242,41 @@ def test_bootstrap_addresses_are_retried_when_no_node_answers():
     run(scenario())
 
 
+@asynccontextmanager
+async def knowing_a_former_leader():
+    """Yield a client whose first node names the leader of an earlier epoch than its second node does."""
+    behind, other = ScriptedBroker(), ScriptedBroker()
+    nodes = [broker(1, behind.port), broker(2, other.port)]
+    behind.answers[MetadataRequest] = metadata(nodes, [topic("a", [partition(0, 1, 4)])])
+    other.answers[MetadataRequest] = metadata(nodes, [topic("a", [partition(0, 2, 5)])])
+    client = await started(behind.address)
+    client.add_topics(["a"])
+    await client.wait_metadata(lambda snapshot: snapshot.leader("a", 0) == 1, 30)
+    yield client
+    await client.close()
+    behind.stop()
+    other.stop()
+
+
 def test_refreshes_without_news_go_to_other_nodes():
     async def scenario():
-        behind, other = ScriptedBroker(), ScriptedBroker()
-        nodes = [broker(1, behind.port), broker(2, other.port)]
-        behind.answers[MetadataRequest] = metadata(nodes, [topic("a", [partition(0, 1, 4)])])
-        other.answers[MetadataRequest] = metadata(nodes, [topic("a", [partition(0, 2, 5)])])
-        client = await started(behind.address)
-        client.add_topics(["a"])
-        await client.wait_metadata(lambda snapshot: snapshot.leader("a", 0) == 1, 30)
-        await client.wait_metadata(lambda snapshot: snapshot.leader("a", 0) == 2, 30)
-        await client.close()
-        behind.stop()
-        other.stop()
+        async with knowing_a_former_leader() as client:
+            await client.wait_metadata(lambda snapshot: snapshot.leader("a", 0) == 2, 30)
 
     run(scenario())
 
 
 def test_refresh_elsewhere_takes_newer_leaders_from_another_node():
     async def scenario():
-        behind, other = ScriptedBroker(), ScriptedBroker()
-        nodes = [broker(1, behind.port), broker(2, other.port)]
-        behind.answers[MetadataRequest] = metadata(nodes, [topic("a", [partition(0, 1, 4)])])
-        other.answers[MetadataRequest] = metadata(nodes, [topic("a", [partition(0, 2, 5)])])
-        client = await started(behind.address)
-        client.add_topics(["a"])
-        await client.wait_metadata(lambda snapshot: snapshot.leader("a", 0) == 1, 30)
-        await client.refresh_elsewhere(["a"], 2)
-        assert client.metadata.leader("a", 0) == 1
-        seen = []
-        client.listeners.append(lambda snapshot: seen.append(snapshot.leader("a", 0)))
-        await client.refresh_elsewhere(["a"], 1)
-        assert (seen[-1], client.metadata.leader("a", 0)) == (2, 2)
-        await client.refresh_elsewhere(["a"], 2)
-        assert client.metadata.leader("a", 0) == 2  # the other one is behind
-        await client.close()
-        behind.stop()
-        other.stop()
+        async with knowing_a_former_leader() as client:
+            await client.refresh_elsewhere(["a"], 2)
+            assert client.metadata.leader("a", 0) == 1
+            seen = []
+            client.listeners.append(lambda snapshot: seen.append(snapshot.leader("a", 0)))
+            await client.refresh_elsewhere(["a"], 1)
+            assert (seen[-1], client.metadata.leader("a", 0)) == (2, 2)
+            await client.refresh_elsewhere(["a"], 2)
+            assert client.metadata.leader("a", 0) == 2  # the other one is behind
 
     run(scenario())
 
