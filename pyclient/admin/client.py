@@ -35,6 +35,7 @@ from pyclient.cluster.metadata import EMPTY, TopicInfo, snapshot
 from pyclient.cluster.retry import RetryPolicy
 from pyclient.errors import LeaderNotAvailable, UnknownTopicOrPartition, for_code, from_code
 from pyclient.net.connect import Connector
+from pyclient.net.connection import Connection
 from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.protocol.messages.delete_topics import DeleteTopicsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -45,6 +46,7 @@ Condition = Callable[[TopicInfo | None], bool]
 
 _BY_NAME: Final = 5  # DeleteTopics 6 takes ids
 _POLL_SECONDS: Final = 0.02  # until the next check; changes are visible on all nodes within a few of these
+_SPREADING_SECONDS: Final = 10.0  # after which all nodes that take part in the cluster show a change
 
 
 class AdminClient:
@@ -62,6 +64,7 @@ class AdminClient:
         clock = clock or surroundings.clock
         rng = rng or surroundings.new_rng()
         self._config = config
+        self._clock = clock
         self._cluster = ClusterClient(
             config, clock=clock, rng=rng, connector=connector, allow_auto_topic_creation=False
         )
@@ -76,6 +79,8 @@ class AdminClient:
         self._acls = AclCalls(self._cluster)
         self._tokens = DelegationTokenCalls(self._cluster)
         self._started = False
+        self._shows_changes: Connection | None = None  # to a node that shows all changes this client made
+        self._shown_at = 0.0
 
     async def create_topics(
         self, topics: Sequence[NewTopic], validate_only: bool, timeout: float | None
@@ -275,9 +280,19 @@ class AdminClient:
         )
 
     async def _fetch(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
-        """Return topics as one node sees them now; all topics if `names` is None."""
+        """Return topics as one node sees them; all topics if `names` is None.
+
+        Nodes learn of a change one after another. For some time after a change of topics that this client has waited
+        for, the node is the one that showed it, so that what was created is also described and listed.
+        """
+        connection = self._shows_changes
+        if connection and (connection.closed or self._clock.monotonic() > self._shown_at + _SPREADING_SECONDS):
+            connection = self._shows_changes = None
+        return await self._fetch_from(connection or await self._cluster.any_connection(), names)
+
+    async def _fetch_from(self, connection: Connection, names: Iterable[str] | None) -> dict[str, TopicInfo]:
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        response = await self._cluster.request(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+        response = await connection.request(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
         if response.error_code:
             raise from_code(response.error_code, "Metadata was refused")
         return dict(snapshot(EMPTY, response, 0.0).topics)
@@ -288,10 +303,12 @@ class AdminClient:
         """Fetch the topics until each satisfies its condition."""
 
         async def attempt() -> dict[str, TopicInfo]:
-            found = await self._fetch(conditions)
+            connection = await self._cluster.any_connection()
+            found = await self._fetch_from(connection, conditions)
             for name, satisfied in conditions.items():
                 if not satisfied(found.get(name)):
                     raise LeaderNotAvailable(f"topic {name!r} was {done}, but not all nodes show it yet")
+            self._shows_changes, self._shown_at = connection, self._clock.monotonic()
             return found
 
         return await self._retry(attempt, f"waiting until topics are {done}", deadline)

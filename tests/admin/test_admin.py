@@ -90,6 +90,26 @@ def test_create_topics_waits_until_topics_have_leaders():
     with_broker(scenario)
 
 
+def test_created_topic_is_described_although_another_node_does_not_show_it():
+    async def scenario():
+        behind, ahead = ScriptedBroker(), ScriptedBroker()
+        nodes = [broker(1, behind.port), broker(2, ahead.port)]
+        for each, shown in ((behind, topic("t", error_code=3)), (ahead, topic("t", [partition(0, 2)]))):
+            each.answers[MetadataRequest] = lambda *_, shown=shown: metadata(nodes, [shown], controller=2)
+        ahead.answers[CreateTopicsRequest] = create_topics_response(("t", 0, None))
+        async with admin_of(behind) as admin:
+            await admin.create_topics([NewTopic("t")])
+            for _ in range(20):
+                assert (await admin.describe_topics(["t"]))["t"].partitions[0].leader == 2
+            ahead.drop()  # the node that is left does not know the topic
+            ahead.stop()
+            with pytest.raises(errors.UnknownTopicOrPartition):
+                await admin.describe_topics(["t"])
+        behind.stop()
+
+    run(scenario())
+
+
 def test_create_topics_sends_assignments_and_validate_only():
     async def scenario(only, admin):
         only.answers[CreateTopicsRequest] = create_topics_response(("t", 0, None))
