@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.network.node_channels import NodeChannels
+from pyclient.broker_embedded.network.node_channels import NodeChannels, Redirects
 from pyclient.errors import ConnectionFailed, KafkaTimeout, UnsupportedVersion
 from pyclient.protocol.messages.describe_cluster import DescribeClusterRequest
 from pyclient.protocol.messages.fetch import FetchRequest
@@ -132,12 +132,61 @@ def test_the_link_replaces_addresses() -> None:
             channels = NodeChannels(asyncio.get_running_loop(), "node-1", link)
             response = await channels.to(7, "elsewhere", 1).send(MetadataRequest(topics=[]), 5.0)
             assert response.brokers[0].node_id == 1
-            assert asked == [(7, "elsewhere", 1)]
+            assert set(asked) == {(7, "elsewhere", 1)}
             channels.close()
             with pytest.raises(ConnectionFailed, match="closed its connections"):
                 await channels.to(7, "elsewhere", 1).send(MetadataRequest(topics=[]), 0.5)
 
         asyncio.run(main())
+
+
+def test_changed_link_ends_the_connections_to_the_node_it_is_about() -> None:
+    with EmbeddedCluster() as cluster:
+        host, port = address_of(cluster)
+
+        async def main() -> None:
+            redirects = Redirects({"one.invalid:1": f"{host}:{port}", "two.invalid:2": f"{host}:{port}"})
+            channels = NodeChannels(asyncio.get_running_loop(), "node-1", redirects)
+            one, two = channels.to(1, "one.invalid", 1), channels.to(2, "two.invalid", 2)
+            for channel in (one, two):
+                await channel.send(describe(), 5.0)
+            redirects.change({"one.invalid:1": "127.0.0.1:1", "two.invalid:2": f"{host}:{port}"})
+            assert (one.connected, two.connected) == (False, True)
+            channels.close()
+
+        asyncio.run(main())
+
+
+def test_connection_being_opened_goes_to_the_changed_address() -> None:
+    with EmbeddedCluster() as cluster, socket.create_server(("127.0.0.1", 0)) as former:
+        host, port = address_of(cluster)
+
+        async def main() -> None:
+            redirects = Redirects({"one.invalid:1": f"127.0.0.1:{former.getsockname()[1]}"})
+            channels = NodeChannels(asyncio.get_running_loop(), "node-1", redirects)
+            answer = channels.to(1, "one.invalid", 1).send(describe(), 30.0)
+            loop = asyncio.get_running_loop()
+            former.setblocking(False)
+            accepted, _ = await loop.sock_accept(former)
+            with accepted:
+                request = await loop.sock_recv(accepted, 4096)
+                redirects.change({"one.invalid:1": f"{host}:{port}"})
+                await _answer_as(accepted, request, host, port)
+                assert (await answer).brokers[0].broker_id == 1
+                assert await loop.sock_recv(accepted, 4096) == b""  # DescribeCluster went to the other address
+            channels.close()
+
+        asyncio.run(main())
+
+
+async def _answer_as(sock: socket.socket, request: bytes, host: str, port: int) -> None:
+    """Pass a broker's answer to a request on."""
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(request)
+    size = await reader.readexactly(4)
+    await asyncio.get_running_loop().sock_sendall(sock, size + await reader.readexactly(int.from_bytes(size)))
+    writer.close()
+    await writer.wait_closed()
 
 
 def test_end_of_a_connection_is_reported_unless_this_node_ended_it() -> None:

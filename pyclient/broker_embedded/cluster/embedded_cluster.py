@@ -289,7 +289,6 @@ class EmbeddedCluster:
         except BaseException:
             self._forget(broker)
             raise
-        self._members.links.joined()
         return broker
 
     def remove_broker(self, node: int, timeout: float = 60.0) -> None:
@@ -331,7 +330,6 @@ class EmbeddedCluster:
             self._configs.forget(plan.node_id)
             raise
         self._change_voters(layout)
-        self._members.links.joined()
         return node
 
     def remove_controller(self, node: int, timeout: float = 60.0) -> None:

@@ -1,6 +1,7 @@
 """The network between the nodes of a cluster, for tests: links are cut, healed and slow.
 
-Nodes reach each other directly until the first call; from then on over proxies, whose addresses each node receives.
+Two nodes reach each other directly until the first call for them; from then on over proxies, whose addresses they
+receive. All other connections stay as they are: one that ends may cost a broker its session, or elect a controller.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class NodeLinks:
         self._brokers = brokers
         self._listeners = listeners
         self._links: Links | None = None
+        self._pairs: set[frozenset[int]] = set()
 
     def cut(self, a: int, b: int, *, one_way: bool) -> None:
         """Let no bytes pass from `a` to `b`, nor back unless `one_way`."""
@@ -50,20 +52,13 @@ class NodeLinks:
 
     def addresses(self, node_id: int) -> dict[str, str]:
         """Return the addresses that a node has to use in place of the listeners of others; empty without proxies."""
-        if self._links is None:
-            return {}
         found: dict[str, str] = {}
         for broker in self._brokers:
-            if broker.id != node_id:
+            if self._links is not None and {node_id, broker.id} in self._pairs:
                 for name, address in self._listeners(broker).items():
                     proxy = self._links.proxy(node_id, broker.id, name, parse_address(address))
                     found[address] = format_address(*proxy)
         return found
-
-    def joined(self) -> None:
-        """Send all nodes their addresses, after a node has joined."""
-        if self._links is not None:
-            self._send_addresses()
 
     def _opened(self, *nodes: int) -> Links:
         known = [broker.id for broker in self._brokers]
@@ -74,11 +69,9 @@ class NodeLinks:
             raise ConfigError(f"node {nodes[0]}: a link has two different ends")
         if self._links is None:
             self._links = Links()
-            self._send_addresses()
+        if set(nodes) not in self._pairs:
+            self._pairs.add(frozenset(nodes))
+            for broker in self._brokers:
+                if broker.id in nodes and broker.reachable:  # others receive the addresses at their start
+                    broker.call("POST", "/links", {"addresses": self.addresses(broker.id)})
         return self._links
-
-    def _send_addresses(self) -> None:
-        """Send the addresses to the running nodes; the others receive them at their start."""
-        for broker in self._brokers:
-            if broker.reachable:
-                broker.call("POST", "/links", {"addresses": self.addresses(broker.id)})

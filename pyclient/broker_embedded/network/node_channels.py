@@ -45,10 +45,10 @@ class Redirects:
         return (host, port) if redirected is None else parse_address(redirected)
 
     def change(self, addresses: Mapping[str, str]) -> None:
-        """Dial other addresses from now on, and end the connections to the former ones."""
+        """Dial other addresses from now on, and end the connections to former ones."""
         self.addresses = dict(addresses)
         for channels in list(self.users):
-            channels.disconnect()
+            channels.link_changed()
 
 
 def _direct(_node_id: int, host: str, port: int) -> tuple[str, int]:
@@ -79,6 +79,7 @@ class NodeChannel:
         self._channels = channels
         self._loop = channels.loop
         self._connection: Connection | None = None
+        self._dialled = host, port
         self._opening: Task[None] | None = None
         self._unsent: list[Unsent] = []
         self._versions: dict[type[Request[Any]], int] = {}
@@ -131,9 +132,9 @@ class NodeChannel:
         if self._connection is not None and isinstance(self._connection.stream, FrameStream):
             self._connection.stream.thaw()
 
-    def disconnect(self) -> None:
-        """End the connection, with its requests; the next request opens another one."""
-        if self._connection is not None:
+    def link_changed(self) -> None:
+        """End the connection, with its requests, if the node is dialled at another address now."""
+        if self._connection is not None and self._dialled != self._link:
             self._connection.end("the node has another address")
 
     def close(self) -> None:
@@ -146,16 +147,8 @@ class NodeChannel:
         self._fail_unsent(ConnectionFailed(f"{self._label}: this node has closed its connections"))
 
     async def _open(self) -> None:
-        host, port = self._channels.link(self.node_id, self.host, self.port)
         try:
-            connection = await Connection.open(
-                host,
-                port,
-                config=self._channels.config,
-                clock=SURROUNDINGS.get().clock,
-                node_id=self.node_id,
-                authenticator=self._channels.authenticator(),
-            )
+            connection = await self._dial()
         except (KafkaError, OSError) as error:
             self._backoff = min(max(self._backoff * 2, _FIRST_BACKOFF), _LONGEST_BACKOFF)
             self._not_before = self._loop.time() + self._backoff
@@ -179,6 +172,22 @@ class NodeChannel:
             each.timer.cancel()
             if not each.future.done():
                 self._submit(each.request, each.future, max(each.deadline - now, 0.001))
+
+    async def _dial(self) -> Connection:
+        """Return a new connection to the address to dial, which may change meanwhile."""
+        while True:
+            self._dialled = host, port = self._link
+            connection = await Connection.open(
+                host,
+                port,
+                config=self._channels.config,
+                clock=SURROUNDINGS.get().clock,
+                node_id=self.node_id,
+                authenticator=self._channels.authenticator(),
+            )
+            if self._dialled == self._link:
+                return connection
+            connection.end("the node has another address")
 
     def _lost(self) -> None:
         """Report that the connection ended, unless this node ended it."""
@@ -211,6 +220,11 @@ class NodeChannel:
             each.timer.cancel()
             if not each.future.done():
                 each.future.set_exception(ConnectionFailed(f"{self._label}: {error}"))
+
+    @property
+    def _link(self) -> tuple[str, int]:
+        """The address to dial."""
+        return self._channels.link(self.node_id, self.host, self.port)
 
     @property
     def _address(self) -> str:
@@ -305,10 +319,10 @@ class NodeChannels:
         for channel in self._channels.values():
             channel.resume()
 
-    def disconnect(self) -> None:
-        """End the connections, with their requests; the next requests open others."""
+    def link_changed(self) -> None:
+        """End the connections, with their requests, to nodes that are dialled at another address now."""
         for channel in self._channels.values():
-            channel.disconnect()
+            channel.link_changed()
 
     def close(self) -> None:
         """Close all channels, and those asked for later."""
