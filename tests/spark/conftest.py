@@ -42,6 +42,25 @@ def create(servers: str, topic: str, partitions: int) -> str:
     return topic
 
 
+def run_query(writer: Any) -> Any:
+    """Run a streaming query on the records there are. Return it when it has ended.
+
+    On a busy machine its first Python worker may take longer than the ten seconds that Spark waits for one: then the
+    query, which has done nothing, is started again.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    while True:
+        query = writer.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(240)
+        except StreamingQueryException as error:
+            if query.recentProgress or "Python worker failed to connect back" not in str(error):
+                raise
+        else:
+            return query
+
+
 def data_source(options: dict[str, str]) -> Any:
     """Return the data source as Spark's planner makes it."""
     from pyspark.sql.datasource import CaseInsensitiveDict

@@ -17,7 +17,7 @@ from pyclient.spark.options import source_options
 from pyclient.spark.reading import DataLoss, RangeReader
 from pyclient.spark.source import BatchReader
 from pyclient.spark.stream import StreamReader, stream_reader
-from tests.spark.conftest import create, delete_records, needs_java
+from tests.spark.conftest import create, delete_records, needs_java, run_query
 from tests.waiting import until
 
 FAR = {"kafka.allow.auto.create.topics": "false"}
@@ -209,7 +209,7 @@ class TestInSpark:
         with pytest.raises(
             PySparkException, match=f"records of {ten}-0 from offset 2 to 5 are lost: its log has 6 to 9"
         ):
-            query.trigger(availableNow=True).start().awaitTermination(120)
+            run_query(query)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(

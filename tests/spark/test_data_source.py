@@ -12,7 +12,7 @@ from pyclient import Admin, Producer, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.spark import offsets_behind_latest, write
 from tests.reading import read_all
-from tests.spark.conftest import create, data_source, needs_java, schema_of
+from tests.spark.conftest import create, data_source, needs_java, run_query, schema_of
 
 pytestmark = needs_java
 
@@ -196,9 +196,7 @@ class TestStreams:
             df = df.option("commitGroupId", "progress").load()
             query = df.selectExpr("value").writeStream.format("pyclient").option("kafka.bootstrap.servers", servers)
             query = query.option("topic", sink).option("checkpointLocation", str(tmp_path))
-            query = query.trigger(availableNow=True).start()
-            query.awaitTermination()
-            return query
+            return run_query(query)
 
         with Producer(servers) as producer:
             producer.send_many(source, [str(number).encode() for number in range(100)])
@@ -227,7 +225,7 @@ class TestStreams:
             df = df.option("subscribe", source).option("startingOffsets", "earliest").load()
             query = df.select("value").writeStream.format("pyclient").option("kafka.bootstrap.servers", servers)
             query = query.option("topic", sink).option("checkpointLocation", str(tmp_path))
-            query.trigger(availableNow=True).start().awaitTermination()
+            run_query(query)
 
         with Producer(servers) as producer:
             producer.send(source, b"a")

@@ -18,7 +18,7 @@ from pyclient.spark import foreach_batch
 from pyclient.spark.exactly_once import Checksum, ExactlyOnceWriter, Marker, ReplayDiffers
 from pyclient.spark.options import sink_options
 from tests.reading import read_all
-from tests.spark.conftest import create, needs_java
+from tests.spark.conftest import create, needs_java, run_query
 
 cells = st.none() | st.binary(max_size=5)
 rows_of = st.lists(st.tuples(cells, cells), max_size=12)
@@ -288,7 +288,7 @@ class TestInSpark:
             df = df.load().select("key", "value").mapInArrow(fail_once, "key binary, value binary")
             query = df.writeStream.format("pyclient").option("kafka.bootstrap.servers", servers).option("topic", sink)
             query = query.option("exactlyOnce", "true").option("checkpointLocation", str(tmp_path / "checkpoint"))
-            query.trigger(availableNow=True).start().awaitTermination()
+            run_query(query)
 
         for _attempt in range(20):  # local Spark does not repeat a task: the query is started again, as by a user
             try:
@@ -334,7 +334,7 @@ class TestInSpark:
             df = df.option("subscribe", source).option("startingOffsets", "earliest").option("includeHeaders", "true")
             df = df.load().select("key", "value", "timestamp", "headers")
             query = df.writeStream.foreachBatch(written).option("checkpointLocation", str(tmp_path))
-            assert query.trigger(availableNow=True).start().awaitTermination(120)
+            run_query(query)
 
         with Producer(servers) as producer:
             producer.send_many(source, [str(number).encode() for number in range(100)])

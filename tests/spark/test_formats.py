@@ -13,7 +13,7 @@ from fastavro import parse_schema, schemaless_writer
 
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.spark.conftest import create, needs_java
+from tests.spark.conftest import create, needs_java, run_query
 
 pytestmark = needs_java
 
@@ -66,7 +66,7 @@ def test_a_stream_decodes_and_malformed_values_are_null(spark: Any, servers: str
     options = {"valueFormat": "msgpack", "valueSchema": "id long, name string", "mode": "permissive"}
     df = source(spark.readStream, servers, topic, startingOffsets="earliest", **options).load()
     query = df.select("offset", "value.*").writeStream.format("memory").queryName("formats_stream")
-    query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    run_query(query.option("checkpointLocation", str(tmp_path)))
     rows = spark.sql("select * from formats_stream order by offset").collect()
     assert [tuple(row) for row in rows] == [(0, 1, "a"), (1, None, None), (2, None, None), (3, 2, None)]
 

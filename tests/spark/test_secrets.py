@@ -11,7 +11,7 @@ import pytest
 from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.spark import write
-from tests.spark.conftest import needs_java
+from tests.spark.conftest import needs_java, run_query
 
 pytestmark = needs_java
 
@@ -52,8 +52,7 @@ def test_passwords_are_in_no_plan(
     stream = spark.readStream.format("pyclient").options(**source).load().select("value")
     stream.explain(extended=True)
     query = stream.writeStream.format("pyclient").options(**sink, checkpointLocation=str(tmp_path))
-    query = query.trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    query = run_query(query)
     query.explain(extended=True)
     plans = [capsys.readouterr().out, *plans_of(spark)[before:]]
 

@@ -17,7 +17,7 @@ from pyclient.spark.offsets import OffsetRange
 from pyclient.spark.options import source_options
 from pyclient.spark.reading import DataLoss, RangeReader
 from pyclient.spark.stream import StreamReader, stream_reader
-from tests.spark.conftest import create, needs_java
+from tests.spark.conftest import create, needs_java, run_query
 from tests.waiting import until
 
 
@@ -277,7 +277,7 @@ class TestInSpark:
 
         def run(source: Any) -> None:
             query = source.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
-            query.trigger(availableNow=True).start().awaitTermination(120)
+            run_query(query)
 
         def read(servers: str, topic: str) -> Any:
             source = spark.readStream.format("pyclient").option("kafka.bootstrap.servers", servers)

@@ -88,11 +88,18 @@ def test_group_moves_with_the_leader_of_its_partition(tmp_path: Path) -> None:
     run(tmp_path, scenario, offsets_topic_replication_factor="3")
 
 
+async def commit_in_time(nodes: Nodes, offset: int) -> None:
+    """Commit until the replicas get it in time, which they may not on a busy machine."""
+    while (code := await commit(nodes, 1, offset)) == errors.CoordinatorNotAvailable.code:
+        pass
+    assert code == 0
+
+
 def test_commit_that_the_replicas_do_not_get_fails(tmp_path: Path) -> None:
     async def scenario(nodes: Nodes) -> None:
         nodes.create([1, 2, 3])
         await created(nodes, 1)
-        assert await commit(nodes, 1, 1) == 0
+        await commit_in_time(nodes, 1)
         nodes.freeze(2, 3)
         code = await commit(nodes, 1, 2)
         while code == 0:  # a fetch that was on its way
@@ -101,7 +108,7 @@ def test_commit_that_the_replicas_do_not_get_fails(tmp_path: Path) -> None:
         code, _offset = await committed(nodes, 1)
         assert code == errors.CoordinatorNotAvailable.code, "the answer would report what may be lost"
         nodes.thaw(2, 3)
-        assert await commit(nodes, 1, 3) == 0
+        await commit_in_time(nodes, 3)
         assert await committed(nodes, 1) == (0, 3)
 
     run(tmp_path, scenario, offsets_topic_replication_factor="3", offsets_commit_timeout_ms="100")
@@ -111,7 +118,7 @@ def test_commit_that_waits_fails_when_the_leader_changes(tmp_path: Path) -> None
     async def scenario(nodes: Nodes) -> None:
         nodes.create([1, 2, 3])
         await created(nodes, 1)
-        assert await commit(nodes, 1, 1) == 0
+        await commit_in_time(nodes, 1)
         nodes.freeze(2, 3)
         topic = nodes.nodes[1].image.topics[OFFSETS]
         index = nodes.nodes[1].groups.groups.partition_of(GROUP)
