@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyclient.broker_embedded.controller import records
@@ -335,6 +335,10 @@ def partitions_of(image: MetadataImage) -> dict[TopicPartition, PartitionImage]:
 
 
 @given(st.lists(changes, max_size=20), st.lists(changes, max_size=20))
+@example(
+    [ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="t_0", name="retention.ms", value="1")],
+    [TopicRecord(name="t_0", topic_id=uuid.UUID(int=2)), RemoveTopicRecord(topic_id=uuid.UUID(int=2))],
+)
 def test_a_delta_has_what_changed_and_a_copy_stays_as_it_was(first: list[Any], then: list[Any]) -> None:
     image = MetadataImage()
     for record in first:
@@ -361,4 +365,4 @@ def test_a_delta_has_what_changed_and_a_copy_stays_as_it_was(first: list[Any], t
     for name in (0, 1):
         key = TOPIC_RESOURCE, f"t_{name}"
         if image.topics.get(f"t_{name}") is before.topics.get(f"t_{name}") is None:
-            assert key in delta.configs or image.configs.get(key) == before.configs.get(key) or delta.deleted_topics
+            assert key in delta.configs or image.configs.get(key) == before.configs.get(key)

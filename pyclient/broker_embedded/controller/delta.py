@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pyclient.broker_embedded.controller.image import TOPIC_RESOURCE
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class MetadataDelta:
             return
         if kind == _REMOVE_TOPIC:
             topic = image.topics_by_id[record.topic_id]
+            if image.topic_configs(topic.name):
+                self.configs.add((TOPIC_RESOURCE, topic.name))
             image.apply(record)
             for index, partition in topic.partitions.items():
                 self._changed(TopicPartition(topic.name, index), partition)
