@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyclient.broker_embedded.cluster.links import Flow, Links
+from pyclient.broker_embedded.cluster.node_links import NodeLinks
 from pyclient.errors import ConfigError
 
 SILENT = 0.2  # seconds in which nothing must arrive
@@ -198,3 +199,38 @@ def test_closing_ends_the_connections(links: Links, echo: Echo) -> None:
     with connected(links, echo) as sock:
         links.close()
         assert ended(sock)
+
+
+class Member:
+    """A node that notes which addresses it is sent."""
+
+    def __init__(self, node_id: int) -> None:
+        self.id = node_id
+        self.reachable = True
+        self.sent: list[dict[str, str]] = []
+
+    def call(self, method: str, path: str, values: dict[str, dict[str, str]]) -> None:
+        assert (method, path) == ("POST", "/links")
+        self.sent.append(values["addresses"])
+
+
+def test_only_nodes_of_a_link_that_is_cut_get_other_addresses() -> None:
+    members = [Member(node) for node in (1, 2, 3)]
+    links = NodeLinks(members, lambda node: {"broker": f"127.0.0.1:{node.id}"})  # type: ignore[arg-type]
+    try:
+        assert links.addresses(1) == {}
+        links.cut(1, 2, one_way=False)
+        links.slow(2, 1, 5.0, None)
+        links.heal()
+        assert [[list(addresses) for addresses in each.sent] for each in members] == [
+            [["127.0.0.1:2"]],
+            [["127.0.0.1:1"]],
+            [],
+        ]
+        members[0].reachable = False
+        links.cut(1, 3, one_way=True)
+        assert list(links.addresses(1)) == ["127.0.0.1:2", "127.0.0.1:3"], "it gets them at its start"
+        assert [list(addresses) for addresses in members[2].sent] == [["127.0.0.1:1"]]
+        assert len(members[0].sent) == len(members[1].sent) == 1
+    finally:
+        links.close()
