@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final
 
+from tests.chaos.duplicates import EXACTLY_ONCE, duplicates, wrong_refusals
 from tests.chaos.history import (
     COMMITTED,
     FAIL,
@@ -29,7 +30,6 @@ from tests.chaos.history import (
     by_client,
 )
 
-EXACTLY_ONCE: Final = frozenset({IDEMPOTENT, TRANSACTIONAL})
 SAFE: Final = frozenset({IDEMPOTENT, TRANSACTIONAL, PLAIN})
 """Kinds of producers whose acknowledged records may not be lost: those with acks=all."""
 _LATEST_SECONDS: Final = 60.0  # no request arrives later than that after its client gave it up
@@ -107,18 +107,6 @@ def misrouted_or_damaged(history: History) -> Iterator[str]:
             yield f"{read.place}@{read.offset}: the value that {read.consumer} read is damaged"
         elif read.says != read.place:
             yield f"{read.place}@{read.offset}: {read.value} was sent to {read.says}"
-
-
-def duplicates(history: History, kinds: frozenset[str] = EXACTLY_ONCE) -> Iterator[str]:
-    """A value has several offsets, although its producer is idempotent and was never asked to send it twice."""
-    kind_of = {send.value: send.kind for send in history.sends}
-    places: dict[Value, set[tuple[Place, int]]] = defaultdict(set)
-    for read in history.reads:
-        if read.value is not None and kind_of.get(read.value) in kinds:
-            places[read.value].add((read.place, read.offset))
-    for value, found in places.items():
-        if len(found) > 1:
-            yield f"{value} is at {', '.join(f'{place}@{offset}' for place, offset in sorted(found))}"
 
 
 def unordered_sends(history: History) -> Iterator[str]:
@@ -407,6 +395,7 @@ def checkers(*, delivery_timeout: float, recovery: float) -> Mapping[str, Checke
         "inconsistent offsets": inconsistent_offsets,
         "misrouted or damaged": misrouted_or_damaged,
         "duplicated": duplicates,
+        "refusals": wrong_refusals,
         "unordered sends": unordered_sends,
         "skipping polls": skipping_polls,
         "unaccounted sends": lambda history: unaccounted_sends(history, delivery_timeout),

@@ -128,7 +128,7 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A record batch in the log of a replica at the end of a run, with its checksum."""
+    """A record batch in the log of a replica at the end of a run: its checksum, and who wrote it."""
 
     node: int
     place: Place
@@ -136,6 +136,34 @@ class Batch:
     last_offset: int
     crc: int
     below_high_watermark: bool = True
+    leader_epoch: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class EpochBump:
+    """An idempotent producer begins its sequences again in the epoch `epoch`, for a reason that it has logged."""
+
+    producer: str
+    producer_id: int
+    epoch: int
+    reason: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A leader refused a batch of an idempotent producer as out of order, by the producer's log line `text`."""
+
+    producer: str
+    place: Place
+    producer_id: int
+    epoch: int
+    base_sequence: int
+    text: str
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +253,8 @@ Event = (
     | Transaction
     | ReplicaState
     | Batch
+    | EpochBump
+    | Refusal
     | Commit
     | Committed
     | Ends
@@ -239,6 +269,8 @@ _LISTS: Final[dict[type, str]] = {
     Transaction: "transactions",
     ReplicaState: "states",
     Batch: "batches",
+    EpochBump: "epoch_bumps",
+    Refusal: "refusals",
     Commit: "commits",
     Committed: "committed",
     Ends: "ends",
@@ -259,6 +291,8 @@ class History:
     transactions: list[Transaction] = field(default_factory=list)
     states: list[ReplicaState] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
+    epoch_bumps: list[EpochBump] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
     ends: list[Ends] = field(default_factory=list)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import time
 from collections import Counter
@@ -14,10 +13,10 @@ from typing import Final
 
 from pyclient import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.errors import CorruptRecord, KafkaError
-from pyclient.records import check_crc, iter_batches
+from pyclient.errors import KafkaError
 from tests.chaos.checkers import check, harmless_faults, lost_by_one
 from tests.chaos.client_proxy import APART, CLIENTS, ClientProxies
+from tests.chaos.duplicates import duplicates_by_new_epochs
 from tests.chaos.history import (
     COMMITTED,
     FAIL,
@@ -26,12 +25,12 @@ from tests.chaos.history import (
     OK,
     ONE,
     PLAIN,
-    Batch,
     FoundTopic,
     History,
     Place,
     ReplicaState,
 )
+from tests.chaos.logs import batches_of
 from tests.chaos.nemeses import ALL_FAULTS, Nemesis, plan
 from tests.chaos.report import HEADER, figures
 from tests.chaos.their_wide_workload import TheirAltering, TheirMember, TheirTransacting
@@ -60,6 +59,7 @@ RECOVERY_SECONDS: Final = 20.0
 _DRAIN_SECONDS: Final = 200.0
 _LOOK_SECONDS: Final = 0.2
 _WORK_SECONDS: Final = 60.0
+_SHOWN: Final = 5  # of each list in the report
 
 
 @dataclass
@@ -90,15 +90,29 @@ class Result:
             f"acknowledged {self.acknowledged}, of {len(history.sends)} sends; reads {len(history.reads)}",
             f"lost {len(self.violations.get('lost', []))}, duplicated {len(self.violations.get('duplicated', []))}, "
             f"lost with acks=1 {self.lost_by_one}{' (expected: it is the control)' if self.control else ''}",
+            *_new_epochs(history),
             *_further(history),
             HEADER,
             *(each.row() for each in figures(history, RECOVERY_SECONDS)),
         ]
         for name, found in self.violations.items():
             lines.append(f"VIOLATED {name}: {len(found)}")
-            lines += [f"  {each}" for each in found[:5]]
+            lines += [f"  {each}" for each in found[:_SHOWN]]
         lines += [f"FAILED {each}" for each in self.failures[:10]]
         return "\n".join(lines)
+
+
+def _new_epochs(history: History) -> Iterator[str]:
+    """Yield what producers of confluent-kafka logged about new epochs, with the last fault that began before."""
+    if history.epoch_bumps:
+        by_design = len(list(duplicates_by_new_epochs(history)))
+        yield f"duplicated by a new epoch of librdkafka, by its design: {by_design}"
+        yield f"new epochs of librdkafka: {len(history.epoch_bumps)}, after {len(history.refusals)} refused batches"
+        for bump in history.epoch_bumps[:_SHOWN]:
+            before = [each for each in history.faults if each.began < bump.at]
+            when = f"{bump.at - before[-1].began:.1f} s after {before[-1].name}" if before else "before all faults"
+            yield f"  {bump.producer}: producer {bump.producer_id}, epoch {bump.epoch}, {when}: {bump.reason}"
+        yield from (f"  {each.producer}: {each.text}" for each in history.refusals[:_SHOWN])
 
 
 def _further(history: History) -> Iterator[str]:
@@ -216,7 +230,8 @@ def run(
                 _settle(notes, observer)
                 _note_topics(notes, servers)
             _drain(notes, servers)
-        notes.add(*_batches(Path(data_dir)))
+        for directory in Path(data_dir).glob("node-*"):
+            notes.add(*batches_of(directory, int(directory.name.removeprefix("node-")), (TOPIC, CONTROL)))
     violations = check(notes.history, delivery_timeout=DELIVERY_SECONDS, recovery=RECOVERY_SECONDS)
     if control is not None and (found := list(harmless_faults(notes.history))):
         violations["control"] = found
@@ -355,21 +370,3 @@ def _drain(notes: Notes, servers: str) -> None:
         OurReader("drain", notes, servers, {TOPIC: PARTITIONS, CONTROL: PARTITIONS}, COMMITTED).drain(_DRAIN_SECONDS)
     except Exception as error:  # a finding: not everything can be read
         notes.fail("drain", error)
-
-
-def _batches(data_dir: Path) -> Iterable[Batch]:
-    """Yield the batches in the logs of all nodes, which were stopped in order."""
-    for directory in sorted(data_dir.glob("node-*/*-*")):
-        match = re.fullmatch(rf"({TOPIC}|{CONTROL})-(\d+)", directory.name)
-        if match is None:
-            continue
-        place, node = Place(match[1], int(match[2])), int(directory.parent.name.removeprefix("node-"))
-        for path in sorted(directory.glob("*.log")):
-            content = path.read_bytes()
-            for position, header in iter_batches(content):
-                try:
-                    check_crc(content, position, header)
-                    crc = header.crc
-                except CorruptRecord:
-                    crc = -1 - node  # unlike that of any other replica
-                yield Batch(node, place, header.base_offset, header.next_offset - 1, crc)

@@ -32,6 +32,7 @@ from tests.chaos.history import (
     History,
     Place,
     Read,
+    Refusal,
     ReplicaState,
     Send,
     TopicChange,
@@ -162,6 +163,11 @@ def damage(history: History) -> None:
 
 def duplicate(history: History) -> None:
     history.add(Read("c1", 99, A, 35, Value("p1", 29), A))
+
+
+def refuse_what_follows(history: History) -> None:
+    history.batches[0] = replace(history.batches[0], producer_id=7, producer_epoch=0, base_sequence=100)
+    history.add(Refusal("p1", A, 7, 0, 110, "refused"))
 
 
 def swap_two_sends(history: History) -> None:
@@ -338,6 +344,7 @@ PLANTS: dict[Callable[[History], None], str] = {
     misroute: "misrouted or damaged",
     damage: "misrouted or damaged",
     duplicate: "duplicated",
+    refuse_what_follows: "refusals",
     swap_two_sends: "unordered sends",
     swap_an_unknown_one: "unordered sends",
     skip_across_polls: "skipping polls",

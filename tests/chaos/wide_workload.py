@@ -98,8 +98,9 @@ class GroupMember(Worker, RebalanceListener):
         self._jumped |= {(each.topic, each.partition) for each in partitions}
         if self._consumer is not None:
             places = tuple(Place(*each) for each in sorted(self._consumer.assignment()))
-            generation = self._consumer.group_metadata().generation_id
-            self.notes.add(Assignment(self.group, self.name, generation, places))
+            with suppress(KafkaError):  # it was put out of the group meanwhile
+                generation = self._consumer.group_metadata().generation_id
+                self.notes.add(Assignment(self.group, self.name, generation, places))
 
     def work(self) -> None:
         options: dict[str, Any] = {"group_protocol": self.protocol}

@@ -30,6 +30,7 @@ from tests.chaos.history import (
     parsed,
     payload,
 )
+from tests.chaos.their_log import ProducerLog
 
 DELIVERY_SECONDS: Final = 60.0
 RATE: Final = 60
@@ -170,7 +171,7 @@ class TheirSender(Sending):
             {
                 "bootstrap.servers": self.servers,
                 "client.id": self.name,
-                "log_level": 0,
+                **ProducerLog(self.name, self.notes.add).options(),
                 "acks": "all",
                 "enable.idempotence": self.kind == IDEMPOTENT,
                 "delivery.timeout.ms": round(DELIVERY_SECONDS * 1000),

@@ -169,5 +169,14 @@ def _batches(node_id: int, hosted: HostedPartition) -> Iterator[Batch]:
             whole = content[position : position + header.size]
             below = header.next_offset <= log.high_watermark
             yield Batch(
-                node_id, Place(*hosted.at), header.base_offset, header.next_offset - 1, zlib.crc32(whole), below
+                node_id,
+                Place(*hosted.at),
+                header.base_offset,
+                header.next_offset - 1,
+                zlib.crc32(whole),
+                below,
+                header.leader_epoch,
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
             )
