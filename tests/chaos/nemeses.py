@@ -7,12 +7,14 @@ import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from pyclient import Admin
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.groups.partitioning import partition_for_id
+from pyclient.errors import KafkaTimeout
 from tests.chaos.client_proxy import ANSWERS, APART, CLIENTS, REQUESTS, ClientProxies
 from tests.chaos.copy_faults import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.chaos.history import Fault
@@ -22,6 +24,7 @@ _LOG: Final = re.compile(r"\d{20}\.log")
 _HEALING_SECONDS: Final = 60.0
 _LONG_SECONDS: Final = 13.0  # more than the sessions of members, and than the time limit of a transaction
 _BEHIND_MS: Final = 100  # less than replica.lag.time.max.ms: the followers stay in sync
+_LATE_MS: Final = 900  # both ways too long to stay in sync; connections are made, as their setup may take 2 s
 
 
 class Nemesis:
@@ -76,6 +79,16 @@ class Nemesis:
             if other != leader:
                 self.cluster.slow(leader, other, latency_ms=_BEHIND_MS)
         time.sleep(5 * _BEHIND_MS / 1000)  # records are written meanwhile
+        self._down([leader], seconds)
+
+    def kill_leader_of_late_follower(self, seconds: float) -> None:
+        """Kill a leader while a follower is seconds behind: it has left the in-sync replicas, and may not lead."""
+        self.wait_in_sync()
+        partition, leader, follower = self._next_leader()
+        self.cluster.slow(leader, follower, latency_ms=_LATE_MS)
+        self.cluster.wait_isr(self.topic, partition, 2)
+        with suppress(KafkaTimeout):  # it fetches once more meanwhile, and may not join by that
+            self.cluster.wait_isr(self.topic, partition, 3, timeout=3 * _LATE_MS / 1000)
         self._down([leader], seconds)
 
     def kill_follower(self, seconds: float) -> None:
@@ -276,6 +289,21 @@ class Nemesis:
         leader = self.cluster.leader_of(self.topic, self.random.randrange(self.partitions))
         return self.random.choice(self.ids) if leader is None else leader
 
+    def _next_leader(self) -> tuple[int, int, int]:
+        """Return a partition, its leader, and the node that leads when that one fails; if possible no controller.
+
+        Then the link between the two can be slow, and both keep their sessions with the controller.
+        """
+        controller = self._controller()
+        with Admin(self.cluster.bootstrap_servers) as admin:
+            partitions = list(admin.describe_topics([self.topic])[self.topic].partitions)
+        self.random.shuffle(partitions)
+        found = []
+        for each in partitions:
+            follower = next(node for node in each.replicas if node != each.leader)
+            found.append((each.partition, each.leader, follower))
+        return min(found, key=lambda chosen: controller in chosen[1:])
+
     def _coordinator(self) -> int:
         """Return the coordinator of one of the groups."""
         return self._leader_for(OFFSETS_TOPIC, self.random.choice(self.groups))
@@ -319,6 +347,7 @@ FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
 }
 WIDE_FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
     "kill leader of slow followers": Nemesis.kill_leader_of_slow_followers,
+    "kill leader of a late follower": Nemesis.kill_leader_of_late_follower,
     "cut clients": Nemesis.cut_clients,
     "long cut of clients": Nemesis.long_cut_of_clients,
     "long cut of members": Nemesis.long_cut_of_members,
