@@ -370,7 +370,8 @@ class MetadataUpdater:
             connection = await broker.connection()
             response = await connection.request(request)
             if response.error_code:
-                raise from_code(response.error_code, f"{address}: Metadata was refused")
+                name = for_code(response.error_code).__name__
+                raise from_code(response.error_code, f"{address}: Metadata was refused ({name})")
             if not snapshot(EMPTY, response, 0.0).nodes:
                 raise ConnectionFailed(f"{address}: its metadata names no broker that could be connected to")
         except KafkaError as failure:

@@ -71,6 +71,8 @@ def _change(durable: Durable, handler: Handler, *, by_controller: bool) -> Handl
         services = context.services
         if durable is Durable.GROUPS and services.replicas is not None:
             return _replicated_change(handler(request, context), _groups_of(request), services)
+        if services.quorum is not None and not by_controller and durable is not Durable.GROUPS:
+            return handler(request, context)  # the active controller makes its changes, and holds the answers
         quorum = services.quorum if by_controller else None
         began = _Began(services.metadata_offset, None if quorum is None else quorum.active_epoch)
         answer = handler(request, context)

@@ -140,8 +140,9 @@ def state_of(node: BrokerNode) -> Any:
 
 def run(path: Path, scenario: Callable[[Nodes, BrokerNode, NodeChannels], Any]) -> None:
     async def main() -> None:
-        # on a busy machine sessions and in-sync replicas stay, too
-        async with Nodes(path, broker_session_timeout_ms=60_000, replica_lag_time_max_ms=60_000) as nodes:
+        # on a busy machine sessions, in-sync replicas and the active controller stay, too
+        options = ("broker_session_timeout_ms", "replica_lag_time_max_ms", "controller_quorum_fetch_timeout_ms")
+        async with Nodes(path, **dict.fromkeys(options, 60_000)) as nodes:
             active = await nodes.active()
             await nodes.all_have(lambda node: sum(each.active for each in node.image.brokers.values()) == 3, "brokers")
             await nodes.all_have(lambda node: len(node.image.controllers) == 3, "controllers")

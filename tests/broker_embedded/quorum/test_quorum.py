@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -23,9 +23,15 @@ from pyclient.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequestTopicData,
 )
 from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
+from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
+from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteRequestTopicData
 from tests.broker_embedded.quorum.several_nodes import Nodes
 from tests.waiting import until_async
+
+STEADY: Final = {"controller_quorum_fetch_timeout_ms": 60_000}
+"""On a busy machine, too, the leader stays."""
 
 
 async def create(node: BrokerNode, topic: str, partitions: int = 1) -> None:
@@ -157,6 +163,32 @@ def test_work_of_a_controller_fails_if_another_follows_before_its_end(tmp_path: 
     asyncio.run(scenario())
 
 
+def test_clients_are_answered_while_a_change_of_the_metadata_waits(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Nodes(tmp_path, **STEADY) as nodes:
+            active = await nodes.active()
+            await until_async(lambda: len(active.controller.brokers) == 3, "all brokers are unfenced")
+            channels = NodeChannels(asyncio.get_running_loop(), "client")
+            channel = channels.to(active.node_id, "127.0.0.1", active.port)
+            writer = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+            assert (await channel.send(writer, 20.0)).error_code == 0
+            for node_id in [node_id for node_id in nodes.running if node_id != active.node_id]:
+                await nodes.stop(node_id, clean=False)
+            quorum: Any = active.quorum
+            await create(active, "waits")
+            metadata = await channel.send(MetadataRequest(topics=[]), 20.0)
+            assert (metadata.error_code, metadata.controller_id) == (0, active.node_id)
+            [found] = (await channel.send(FindCoordinatorRequest(coordinator_keys=["g"]), 20.0)).coordinators
+            assert found.error_code == errors.CoordinatorNotAvailable.code
+            assert (await channel.send(writer, 20.0)).error_code == 0
+            assert quorum.is_active
+            assert quorum.applied < quorum.log.end_offset
+            channels.close()
+            await nodes.stop(active.node_id, clean=False)
+
+    asyncio.run(scenario())
+
+
 def test_a_paused_leader_is_replaced_and_follows_when_it_goes_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Nodes(tmp_path) as nodes:
@@ -187,7 +219,7 @@ def test_a_directory_of_another_quorum_is_refused(tmp_path: Path) -> None:
 
 def test_forged_requests_change_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with Nodes(tmp_path) as nodes:
+        async with Nodes(tmp_path, **STEADY) as nodes:
             active = await nodes.active()
             quorum: Any = active.quorum
             channels = NodeChannels(asyncio.get_running_loop(), "forger")
@@ -224,7 +256,7 @@ def test_any_voter_answers_with_the_address_of_the_leader(tmp_path: Path) -> Non
     """As a broker of Kafka asks that has `controller.quorum.bootstrap.servers`; without an address it ends itself."""
 
     async def scenario() -> None:
-        async with Nodes(tmp_path) as nodes:
+        async with Nodes(tmp_path, **STEADY) as nodes:
             leader = (await nodes.active()).node_id
             await nodes.all_have(lambda node: node.quorum is not None and node.quorum.leader_id == leader, "the leader")
             channels = NodeChannels(asyncio.get_running_loop(), "observer")
