@@ -272,11 +272,19 @@ ENDPOINTS: Final[tuple[ClusterEndpoint, ...]] = (
     ),
     ClusterEndpoint("POST", "/cluster/heal", "end cuts, delays and frozen followers", {}, _heal),
     ClusterEndpoint(
-        "POST", "/cluster/freeze-follower", "have an in-sync follower replicate nothing", _PARTITION, _freeze_follower
+        "POST",
+        "/cluster/freeze-follower",
+        "have an in-sync follower replicate nothing, once there is one",
+        _PARTITION,
+        _freeze_follower,
     ),
     ClusterEndpoint("GET", "/cluster/leader", "the leader of a partition", _PARTITION, _leader),
     ClusterEndpoint(
-        "POST", "/cluster/move-leader", "have another in-sync replica lead", {**_PARTITION, **_NODE}, _move_leader
+        "POST",
+        "/cluster/move-leader",
+        "have another replica lead, once it is in sync",
+        {**_PARTITION, **_NODE},
+        _move_leader,
     ),
     ClusterEndpoint(
         "GET",

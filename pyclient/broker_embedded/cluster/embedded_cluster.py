@@ -361,17 +361,14 @@ class EmbeddedCluster:
         self._check_several("slow")
         self._members.links.slow(a, b, latency_ms, bandwidth)
 
-    def freeze_follower(self, topic: str, partition: int) -> int:
-        """Have one in-sync follower of a partition replicate nothing until `heal()`. Return its node id.
+    def freeze_follower(self, topic: str, partition: int, timeout: float = 30.0) -> int:
+        """Have one in-sync follower of a partition, once there is one, replicate nothing until `heal()`.
 
-        It stays in the cluster, and leaves the in-sync replicas when `replica.lag.time.max.ms` is over.
+        Return its node id. It stays in the cluster, and leaves the in-sync replicas when it has missed records for
+        `replica.lag.time.max.ms`. Raise `ConfigError` if there is one replica, `KafkaTimeout` after `timeout` seconds.
         """
         self._check_several("freeze_follower")
-        known = self._members.views.partition(topic, partition)
-        followers = [each for each in known["isr"] if each != known["leader"]]
-        if not followers:
-            raise ConfigError(f"{topic}-{partition} has no in-sync follower: the in-sync replicas are {known['isr']}")
-        frozen = self.node(followers[-1])
+        frozen = self.node(self._members.views.in_sync_follower(topic, partition, timeout))
         frozen.call("POST", "/replication/freeze")
         return frozen.id
 
@@ -390,7 +387,7 @@ class EmbeddedCluster:
         return None if leader < 0 or self._members.is_down(leader) else leader
 
     def move_leader(self, topic: str, partition: int, node: int, timeout: float = 30.0) -> None:
-        """Make an in-sync replica the preferred leader of a partition, and wait until it leads."""
+        """Make a replica the preferred leader of a partition once it is in sync, and wait until it leads."""
         self._check_open()
         self._moves.move_leader(topic, partition, node, timeout)
 

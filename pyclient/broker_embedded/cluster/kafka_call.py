@@ -48,15 +48,15 @@ def call(broker: BrokerConfig, request: Request[R], timeout: float = 30.0) -> R:
         thread.stop(_END_SECONDS)
 
 
-def until_done(ask: Callable[[float], None], timeout: float) -> None:
-    """Call `ask` with the seconds that are left until it raises no error that can be retried."""
+def until_done(ask: Callable[[float], None], timeout: float, *, passing: tuple[type[KafkaError], ...] = ()) -> None:
+    """Call `ask` with the seconds that are left until it raises no error that can be retried, or that is `passing`."""
     end = time.monotonic() + timeout
     while True:
         try:
             ask(max(POLL_SECONDS, end - time.monotonic()))
             return
         except KafkaError as error:
-            if not error.retriable or time.monotonic() >= end:
+            if not (error.retriable or isinstance(error, passing)) or time.monotonic() >= end:
                 raise
         time.sleep(POLL_SECONDS)  # there is no event for a controller that has caught up, or was elected
 

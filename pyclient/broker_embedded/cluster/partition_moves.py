@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyclient.broker_embedded.cluster.kafka_call import call, check_code, until_done
 from pyclient.broker_embedded.cluster.views import until
-from pyclient.errors import BrokerIdNotRegistered, ConfigError, ElectionNotNeeded
+from pyclient.errors import BrokerIdNotRegistered, ConfigError, ElectionNotNeeded, PreferredLeaderNotAvailable
 from pyclient.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -38,29 +38,30 @@ class PartitionMoves:
         self._broker = broker
 
     def move_leader(self, topic: str, partition: int, node_id: int, timeout: float) -> None:
-        """Make an in-sync replica the preferred leader of a partition, elect it, and wait until it leads."""
+        """Make a replica the preferred leader of a partition once it is in sync, elect it, and wait until it leads.
+
+        Raise `ConfigError` if it is no replica, `KafkaTimeout` if it is not in sync, or does not lead, in time.
+        """
         known = self._views.partition(topic, partition)
-        if node_id not in known["isr"]:
-            raise ConfigError(
-                f"node {node_id} cannot lead {topic}-{partition}: the in-sync replicas are {known['isr']}, of the "
-                f"replicas {known['replicas']}"
-            )
+        if node_id not in known["replicas"]:
+            raise ConfigError(f"node {node_id} cannot lead {topic}-{partition}: the replicas are {known['replicas']}")
         if known["leader"] == node_id:
             return
-        replicas = [node_id, *(each for each in known["replicas"] if each != node_id)]
         end = time.monotonic() + timeout
-        self.reassign({(topic, partition): replicas}, timeout)
-        until(
-            lambda: self._views.partition(topic, partition),
-            lambda seen: list(seen["replicas"]) == replicas,
-            max(0.0, end - time.monotonic()),
+
+        def wait(fits: Callable[[dict[str, Any]], bool]) -> None:
+            until(lambda: self._views.partition(topic, partition), fits, max(0.0, end - time.monotonic()))
+
+        wait(lambda seen: node_id in seen["isr"])
+        replicas = [node_id, *(each for each in known["replicas"] if each != node_id)]
+        self.reassign({(topic, partition): replicas}, max(0.0, end - time.monotonic()))
+        wait(lambda seen: list(seen["replicas"]) == replicas)
+        until_done(
+            lambda _seconds: self._elect(topic, partition),
+            end - time.monotonic(),
+            passing=(PreferredLeaderNotAvailable,),  # it has just left the in-sync replicas, or been repaired
         )
-        until_done(lambda _seconds: self._elect(topic, partition), end - time.monotonic())
-        until(
-            lambda: self._views.partition(topic, partition),
-            lambda seen: bool(seen["leader"] == node_id),
-            max(0.0, end - time.monotonic()),
-        )
+        wait(lambda seen: bool(seen["leader"] == node_id))
 
     def drain(self, node_id: int, others: Sequence[int], timeout: float) -> None:
         """Move the replicas of a broker to `others`, and wait until it has none, also of topics created meanwhile."""

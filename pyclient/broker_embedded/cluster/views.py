@@ -80,6 +80,21 @@ class Views:
         seen = until(lambda: self.partition(topic, index), lambda partition: len(partition["isr"]) == size, timeout)
         return list(seen["isr"])
 
+    def in_sync_follower(self, topic: str, index: int, timeout: float) -> int:
+        """Wait until a partition has a leader and an in-sync follower. Return the id of one.
+
+        Raise `ConfigError` if it has one replica.
+        """
+        replicas = self.partition(topic, index)["replicas"]
+        if len(replicas) == 1:
+            raise ConfigError(f"{topic}-{index} has no follower: its only replica is {replicas[0]}")
+        seen = until(
+            lambda: self.partition(topic, index),
+            lambda partition: partition["leader"] in partition["isr"] and len(partition["isr"]) > 1,
+            timeout,
+        )
+        return int([each for each in seen["isr"] if each != seen["leader"]][-1])
+
     def controller(self) -> int | None:
         """Return the id of the active controller, in the newest epoch that a broker knows; None if it has none."""
         return controller_of(self.each("GET", "/broker").values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,15 @@ from tests.waiting import until
 SET, DELETE, BROKER = 0, 1, 4
 
 FAST = {"replica.lag.time.max.ms": 500, "replica.fetch.wait.max.ms": 100}
+PATIENT = {"broker.session.timeout.ms": 60_000}
+"""On a busy machine, too, brokers keep their sessions; that of a killed one ends with its connection."""
 
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[EmbeddedCluster]:
     """Three brokers for all tests of the file."""
-    with EmbeddedCluster(3, config=FAST, control_port=0) as cluster:
+    config = {**FAST, "broker.session.timeout.ms": 6000}  # some tests wait until it is over, others for none to end
+    with EmbeddedCluster(3, config=config, control_port=0) as cluster:
         yield cluster
 
 
@@ -51,14 +55,31 @@ def create(cluster: EmbeddedCluster, name: str, partitions: int = 1) -> None:
         cluster.wait_isr(name, partition, 3)
 
 
-def send(cluster: EmbeddedCluster, topic: str, *values: bytes) -> list[int]:
+def send(cluster: EmbeddedCluster, topic: str, *values: bytes, **options: Any) -> list[int]:
     servers = cluster.bootstrap_servers
-    with Producer(bootstrap_servers=servers, delivery_timeout_ms=60_000, request_timeout_ms=2_000) as producer:
+    timeouts = {"delivery_timeout_ms": 60_000, "request_timeout_ms": 2_000}
+    with Producer[Any, Any](bootstrap_servers=servers, **timeouts, **options) as producer:
         return [each.result(60).offset for each in [producer.send(topic, value, partition=0) for value in values]]
 
 
 def read(cluster: EmbeddedCluster, topic: str) -> list[bytes]:
     return [record.value for record in read_all(cluster.bootstrap_servers, topic)]
+
+
+def leader_of(cluster: EmbeddedCluster, topic: str, *, but: int | None = None) -> int:
+    """Return the leader of partition 0 as soon as it has one, which is not `but`."""
+    until(lambda: cluster.leader_of(topic, 0) not in (None, but), "no other broker leads")
+    leader = cluster.leader_of(topic, 0)
+    assert leader is not None
+    return leader
+
+
+def controller_of(cluster: EmbeddedCluster, *, but: int | None = None) -> int:
+    """Return the active controller as soon as there is one, which is not `but`."""
+    until(lambda: cluster.controller_id not in (None, but), "no other controller is active")
+    controller = cluster.controller_id
+    assert controller is not None
+    return controller
 
 
 def other_than(cluster: EmbeddedCluster, *nodes: int | None) -> int:
@@ -69,34 +90,34 @@ def test_a_topic_is_on_all_brokers_and_what_is_sent_is_read(three: EmbeddedClust
     assert three.bootstrap_servers.count(",") == 2
     assert send(three, topic, b"a", b"b", b"c") == [0, 1, 2]
     assert read(three, topic) == [b"a", b"b", b"c"]
-    assert three.controller_id in (1, 2, 3)
+    assert controller_of(three) in (1, 2, 3)
 
 
 def test_killed_leader_is_replaced_and_nothing_is_lost(three: EmbeddedCluster, topic: str) -> None:
     send(three, topic, b"before")
-    leader = three.leader_of(topic, 0)
+    leader = leader_of(three, topic)
     three.kill(leader)
     assert send(three, topic, b"after") == [1]
-    assert three.leader_of(topic, 0) not in (leader, None)
+    assert leader_of(three, topic, but=leader) != leader
     assert read(three, topic) == [b"before", b"after"]
     three.start()
     assert sorted(three.wait_isr(topic, 0, 3)) == [1, 2, 3]
 
 
 def test_killed_controller_is_replaced(three: EmbeddedCluster, topic: str) -> None:
-    controller = three.controller_id
+    controller = controller_of(three)
     three.kill(controller)
     create_while_down = f"{topic}-later"
     with Admin(three.bootstrap_servers) as admin:
         # for a moment the new controller takes the killed node for alive, and may give it a replica
         admin.create_topics([NewTopic(create_while_down, 1, 2, configs={"min.insync.replicas": "1"})])
-    assert three.controller_id not in (controller, None)
+    assert controller_of(three, but=controller) != controller
     assert send(three, create_while_down, b"x") == [0]
 
 
 def test_killed_nodes_neither_lead_nor_control() -> None:
     """Without a controller the metadata name the killed leader for ever."""
-    with EmbeddedCluster(3, controllers=1) as cluster:
+    with EmbeddedCluster(3, controllers=1, config=PATIENT) as cluster:
         create(cluster, "t")
         leader = cluster.leader_of("t", 0)
         assert leader in (1, 2, 3)
@@ -107,7 +128,7 @@ def test_killed_nodes_neither_lead_nor_control() -> None:
 
 
 def test_records_are_sent_and_read_while_most_controllers_are_down() -> None:
-    with EmbeddedCluster(3, controllers=3) as cluster:
+    with EmbeddedCluster(3, controllers=3, config=PATIENT) as cluster:
         create(cluster, "t")
         leader, (first, second, third) = cluster.leader_of("t", 0), [each.id for each in cluster.nodes[3:]]
         with Producer(cluster.bootstrap_servers, request_timeout_ms=2_000) as producer:
@@ -128,7 +149,7 @@ def test_records_are_sent_and_read_while_most_controllers_are_down() -> None:
 
 
 def test_with_two_brokers_down_nothing_is_acknowledged_until_one_is_back(three: EmbeddedCluster, topic: str) -> None:
-    leader = three.leader_of(topic, 0)
+    leader = leader_of(three, topic)
     followers = [each.id for each in three.brokers if each.id != leader]
     for node in followers:
         three.kill(node)
@@ -143,7 +164,7 @@ def test_with_two_brokers_down_nothing_is_acknowledged_until_one_is_back(three: 
 
 
 def test_a_leader_moves_to_an_in_sync_replica(three: EmbeddedCluster, topic: str) -> None:
-    target = other_than(three, three.leader_of(topic, 0))
+    target = other_than(three, leader_of(three, topic))
     three.move_leader(topic, 0, target)
     assert three.leader_of(topic, 0) == target
     assert send(three, topic, b"x") == [0]
@@ -151,9 +172,22 @@ def test_a_leader_moves_to_an_in_sync_replica(three: EmbeddedCluster, topic: str
         three.move_leader(topic, 0, 9)
 
 
+def test_leader_moves_to_a_replica_once_it_is_in_sync(three: EmbeddedCluster, topic: str) -> None:
+    frozen = three.freeze_follower(topic, 0)
+    send(three, topic, b"x")
+    until(lambda: frozen not in three.wait_isr(topic, 0, 2))
+    with pytest.raises(KafkaTimeout, match="after 0 s"):
+        three.move_leader(topic, 0, frozen, timeout=0)
+    with ThreadPoolExecutor(1) as pool:
+        moved = pool.submit(three.move_leader, topic, 0, frozen, 60)
+        three.heal()
+        moved.result()
+    assert three.leader_of(topic, 0) == frozen
+
+
 @pytest.mark.parametrize("api", ["AlterPartitionReassignments", "ElectLeaders"])
 def test_moving_a_leader_survives_a_lost_answer(three: EmbeddedCluster, topic: str, api: str) -> None:
-    target = other_than(three, three.leader_of(topic, 0))
+    target = other_than(three, leader_of(three, topic))
     with three.faults.disconnect(api, when="after") as lost:
         three.move_leader(topic, 0, target)
     assert lost.hits() == 1
@@ -161,7 +195,7 @@ def test_moving_a_leader_survives_a_lost_answer(three: EmbeddedCluster, topic: s
 
 
 def test_moving_a_leader_waits_for_another_controller(three: EmbeddedCluster, topic: str) -> None:
-    target = other_than(three, three.leader_of(topic, 0))
+    target = other_than(three, leader_of(three, topic))
     with three.faults.fail("ElectLeaders", NotController, times=2) as refused:
         three.move_leader(topic, 0, target)
     assert refused.hits() == 2
@@ -171,9 +205,27 @@ def test_moving_a_leader_waits_for_another_controller(three: EmbeddedCluster, to
 def test_a_frozen_follower_leaves_the_isr_and_returns(three: EmbeddedCluster, topic: str) -> None:
     frozen = three.freeze_follower(topic, 0)
     send(three, topic, b"x")
-    assert frozen not in three.wait_isr(topic, 0, 2)
+    until(lambda: frozen not in three.wait_isr(topic, 0, 2), "the frozen follower leaves alone")
     three.heal()
     assert frozen in three.wait_isr(topic, 0, 3)
+
+
+def test_follower_to_freeze_has_to_be_in_sync(three: EmbeddedCluster, topic: str) -> None:
+    frozen = {three.freeze_follower(topic, 0)}
+    send(three, topic, b"x")
+    until(lambda: not frozen.intersection(three.wait_isr(topic, 0, 2)), "the frozen follower leaves alone")
+    frozen.add(three.freeze_follower(topic, 0))
+    send(three, topic, b"x", acks=1)
+    three.wait_isr(topic, 0, 1)
+    assert frozen == {1, 2, 3} - {leader_of(three, topic)}
+    with pytest.raises(KafkaTimeout, match="after 0 s"):
+        three.freeze_follower(topic, 0, timeout=0)
+    three.heal()
+    assert three.freeze_follower(topic, 0) in frozen
+    with Admin(three.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("alone", assignments={0: [1]})])
+    with pytest.raises(ConfigError, match="alone-0 has no follower: its only replica is 1"):
+        three.freeze_follower("alone", 0)
 
 
 def test_heal_does_not_need_a_majority_of_the_controllers(three: EmbeddedCluster, topic: str) -> None:
@@ -187,8 +239,7 @@ def test_heal_does_not_need_a_majority_of_the_controllers(three: EmbeddedCluster
 
 
 def test_a_leader_that_is_cut_off_acknowledges_nothing_and_is_replaced(three: EmbeddedCluster, topic: str) -> None:
-    leader = three.leader_of(topic, 0)
-    assert leader is not None
+    leader = leader_of(three, topic)
     for broker in three.brokers:
         if broker.id != leader:
             three.cut(leader, broker.id)
@@ -198,9 +249,30 @@ def test_a_leader_that_is_cut_off_acknowledges_nothing_and_is_replaced(three: Em
     assert read(three, topic) == [b"x"]
 
 
+def test_first_cut_moves_neither_the_controller_nor_leaders() -> None:
+    """The two nodes reconnect over proxies, and keep their connections to the active controller."""
+    lasting = {"controller.quorum.fetch.timeout.ms": 60_000, "replica.lag.time.max.ms": 60_000}
+    config = {**PATIENT, **lasting, "internal.broker.closed.connection.grace.ms": 1}
+    with EmbeddedCluster(3, config=config) as cluster:
+        create(cluster, "t", 3)
+
+        def state() -> list[Any]:
+            known = [broker.call("GET", "/broker") for broker in cluster.brokers]
+            leaders = [(each["leader"], each["leader_epoch"]) for each in cluster.wait_topic("t")["partitions"]]
+            return [*((each["controller_id"], each["controller_epoch"]) for each in known), *leaders]
+
+        until(lambda: len(set(state()[:3])) == 1, state)
+        before = state()
+        cluster.cut(*(broker.id for broker in cluster.brokers if broker.id != cluster.controller_id))
+        cluster.heal()
+        with Producer(cluster.bootstrap_servers) as producer:
+            for number in range(9):
+                producer.send("t", b"x", partition=number % 3).result(60)
+        assert state() == before
+
+
 def test_a_paused_node_is_replaced_and_returns(three: EmbeddedCluster, topic: str) -> None:
-    leader = three.leader_of(topic, 0)
-    assert leader is not None
+    leader = leader_of(three, topic)
     three.pause(leader)
     assert send(three, topic, b"x") == [0]
     three.resume(leader)
@@ -232,8 +304,9 @@ def test_the_cluster_is_controlled_by_http(three: EmbeddedCluster, topic: str) -
     status, answer = control.ask("GET", "/cluster")
     assert status == 200
     assert [node["state"] for node in answer["nodes"]] == ["running"] * 3
+    leader = leader_of(three, topic)
     status, answer = control.ask("GET", f"/cluster/leader?topic={topic}&partition=0")
-    assert (status, answer["leader"]) == (200, three.leader_of(topic, 0))
+    assert (status, answer["leader"]) == (200, leader)
     assert control.ask("POST", "/cluster/kill", {"node": answer["leader"]})[0] == 200
     assert three.node(answer["leader"]).state == "down"
     assert control.ask("POST", "/cluster/start")[0] == 200
@@ -299,7 +372,7 @@ def test_cluster_comes_back_without_the_brokers_that_were_removed(tmp_path: Path
 def test_replicas_are_spread_over_racks() -> None:
     racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
     with (
-        EmbeddedCluster(4, racks=["a", "a", "b", "b"], replication_factor=2) as cluster,
+        EmbeddedCluster(4, racks=["a", "a", "b", "b"], replication_factor=2, config=PATIENT) as cluster,
         Admin(cluster.bootstrap_servers) as admin,
     ):
         admin.create_topics([NewTopic("two", 8)])
