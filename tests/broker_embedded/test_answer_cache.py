@@ -71,6 +71,7 @@ def test_an_answer_is_forgotten_when_the_controller_changes(request: pytest.Fixt
         paused = cluster.controller_id
         assert paused is not None
         other = next(broker for broker in cluster.brokers if broker.id != paused)
+        until(lambda: other.call("GET", "/broker")["controller_id"] == paused, "the broker knows another controller")
         asking = RawClient(other.address)
         request.addfinalizer(asking.close)
         everything = MetadataRequest(topics=None)

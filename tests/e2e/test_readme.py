@@ -61,7 +61,7 @@ MIXED = "Nodes of Apache Kafka in the same cluster"
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-W", "error", *command], capture_output=True, text=True, timeout=90, check=False, cwd=cwd
+        [sys.executable, "-W", "error", *command], capture_output=True, text=True, timeout=240, check=False, cwd=cwd
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done

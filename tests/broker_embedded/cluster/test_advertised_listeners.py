@@ -69,19 +69,24 @@ def check(cluster: EmbeddedCluster, name: str, node: int) -> None:
     wanted = expected(cluster, name)
     dialogue = Dialogue(bound(cluster, name, node))
     try:
-
-        def seen() -> Any:
-            return dialogue.request("Metadata", 13, topics=[])
-
-        until(lambda: len(seen().brokers) == len(IDS))
-        assert {each.node_id: place(each) for each in seen().brokers} == wanted
-        described = dialogue.request("DescribeCluster", 2, endpoint_type=1).brokers
-        assert {each.broker_id: place(each) for each in described} == wanted
+        until(lambda: _metadata(dialogue) == wanted, lambda: _metadata(dialogue))
+        until(lambda: _described(dialogue) == wanted, lambda: _described(dialogue))
         for key_type in (0, 1):
             keys = [f"key-{number}" for number in range(8)]
             until(lambda keys=keys, key_type=key_type: _coordinators(dialogue, keys, key_type, wanted))  # type: ignore[misc]
     finally:
         dialogue.close()
+
+
+def _metadata(dialogue: Dialogue) -> dict[int, tuple[str, int]]:
+    """Return the addresses of the brokers that are not fenced."""
+    return {each.node_id: place(each) for each in dialogue.request("Metadata", 13, topics=[]).brokers}
+
+
+def _described(dialogue: Dialogue) -> dict[int, tuple[str, int]]:
+    """Return the same by DescribeCluster."""
+    answer = dialogue.request("DescribeCluster", 2, endpoint_type=1)
+    return {each.broker_id: place(each) for each in answer.brokers}
 
 
 def _coordinators(dialogue: Dialogue, keys: list[str], key_type: int, wanted: dict[int, tuple[str, int]]) -> bool:

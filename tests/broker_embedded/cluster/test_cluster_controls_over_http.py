@@ -13,6 +13,8 @@ from tests.broker_embedded.faults.http_control import Http
 from tests.waiting import until
 
 FAST = {"replica.lag.time.max.ms": 500, "replica.fetch.wait.max.ms": 100}
+LASTING = {"broker.session.timeout.ms": 60_000, "controller.quorum.fetch.timeout.ms": 60_000}
+"""On a busy machine, too, leaders and the active controller stay where they are."""
 
 
 class Controls:
@@ -46,9 +48,14 @@ class Controls:
         answer = self.get(f"/cluster/wait-isr?topic={topic}&partition=0&size={size}&timeout=60")
         return sorted(answer["isr"])
 
+    def controller(self) -> int:
+        """Return the active controller as soon as there is one."""
+        found: int = until(lambda: self.get("/cluster")["controller_id"], "no controller is active")
+        return found
+
     def broker_epoch(self, node: int) -> int:
-        """Return the broker epoch, which a restart changes."""
-        epoch: int = self.get(f"/nodes/{node}/broker")["broker_epoch"]
+        """Return the broker epoch, which a restart changes, as soon as the node is not fenced."""
+        epoch: int = until(lambda: self.get(f"/nodes/{node}/broker")["broker_epoch"], f"node {node} is fenced")
         return epoch
 
     def create(self, topic: str, *replicas: int) -> None:
@@ -65,7 +72,7 @@ class Controls:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(3, config=FAST, control_port=0) as cluster:
+    with EmbeddedCluster(3, config={**FAST, **LASTING}, control_port=0) as cluster:
         yield cluster
 
 
@@ -79,7 +86,7 @@ def test_stop_hands_the_leadership_over_and_start_brings_the_node_back(controls:
     controls.create("stopped", 1, 2, 3)
     states = {each["node_id"]: each["state"] for each in controls.post("/cluster/stop", node=1)["nodes"]}
     assert states == {1: "down", 2: "running", 3: "running"}
-    assert controls.leader("stopped") in (2, 3)
+    until(lambda: controls.leader("stopped") in (2, 3), "another broker leads")
     controls.send("stopped")
     controls.post("/cluster/start", node=1)
     assert controls.isr("stopped", 3) == [1, 2, 3]
@@ -94,42 +101,40 @@ def test_restart_of_one_node_or_of_all_changes_broker_epochs(controls: Controls)
     assert [controls.broker_epoch(node) > epoch for node, epoch in zip((1, 2, 3), after, strict=True)] == [True] * 3
 
 
-def test_paused_leader_is_replaced_and_follows_when_it_is_resumed(controls: Controls) -> None:
-    controls.create("paused", 3, 1, 2)
-    controls.post("/cluster/pause", node=3)
-    assert controls.states() == {1: "running", 2: "running", 3: "paused"}
-    until(lambda: controls.leader("paused") in (1, 2), "another broker leads")
-    controls.send("paused")
-    controls.post("/cluster/resume", node=3)
-    assert controls.states()[3] == "running"
-    assert controls.isr("paused", 3) == [1, 2, 3]
-
-
-def test_follower_behind_a_slow_link_leaves_the_isr() -> None:
-    # On a busy machine, too, leader and controller stay where they are.
-    lasting = {"broker.session.timeout.ms": 60_000, "controller.quorum.fetch.timeout.ms": 60_000}
-    with EmbeddedCluster(3, config={**FAST, **lasting}, control_port=0) as cluster:
+def test_paused_leader_is_replaced_and_follows_when_it_is_resumed() -> None:
+    with EmbeddedCluster(3, config=FAST, control_port=0) as cluster:
         controls = Controls(cluster)
-        controller = controls.get("/cluster")["controller_id"]
-        leader, follower = (node for node in (1, 2, 3) if node != controller)
-        controls.create("slow", leader, follower, controller)
-        controls.post("/cluster/slow", a=leader, b=follower, latency_ms=3_000, bandwidth=1_000_000)
-        controls.send("slow")
-        until(lambda: controls.isr("slow", 2) == sorted([leader, controller]), "the follower leaves the ISR alone")
-        assert controls.leader("slow") == leader
-        controls.post("/cluster/heal")
-        assert controls.isr("slow", 3) == [1, 2, 3]
+        controls.create("paused", 3, 1, 2)
+        controls.post("/cluster/pause", node=3)
+        assert controls.states() == {1: "running", 2: "running", 3: "paused"}
+        until(lambda: controls.leader("paused") in (1, 2), "another broker leads")
+        controls.send("paused")
+        controls.post("/cluster/resume", node=3)
+        assert controls.states()[3] == "running"
+        assert controls.isr("paused", 3) == [1, 2, 3]
+
+
+def test_follower_behind_a_slow_link_leaves_the_isr(controls: Controls) -> None:
+    controller = controls.controller()
+    leader, follower = (node for node in (1, 2, 3) if node != controller)
+    controls.create("slow", leader, follower, controller)
+    controls.post("/cluster/slow", a=leader, b=follower, latency_ms=3_000, bandwidth=1_000_000)
+    controls.send("slow")
+    until(lambda: controls.isr("slow", 2) == sorted([leader, controller]), "the follower leaves the ISR alone")
+    assert controls.leader("slow") == leader
+    controls.post("/cluster/heal")
+    assert controls.isr("slow", 3) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("one_way", [False, True])
 def test_follower_behind_a_cut_leaves_the_isr_until_heal(controls: Controls, one_way: bool) -> None:
-    controller = controls.get("/cluster")["controller_id"]  # both ends of the link keep their sessions with it
+    controller = controls.controller()  # it reaches both ends of the link
     leader, follower = (node for node in (1, 2, 3) if node != controller)
     topic = f"cut-{one_way}"
     controls.create(topic, leader, follower, controller)
     controls.post("/cluster/cut", a=leader, b=follower, one_way=one_way)
     controls.send(topic)
-    assert controller in controls.isr(topic, 2)  # and one end of the link; which one leads is up to a busy machine
+    until(lambda: controls.isr(topic, 2) == sorted([leader, controller]), "the follower leaves the ISR alone")
     controls.post("/cluster/heal")
     assert controls.isr(topic, 3) == [1, 2, 3]
 
@@ -138,7 +143,7 @@ def test_frozen_follower_leaves_the_isr_until_heal(controls: Controls) -> None:
     controls.create("frozen", 1, 2, 3)
     frozen = controls.post("/cluster/freeze-follower", topic="frozen", partition=0)["node"]
     controls.send("frozen")
-    assert controls.isr("frozen", 2) == sorted({1, 2, 3} - {frozen})
+    until(lambda: controls.isr("frozen", 2) == sorted({1, 2, 3} - {frozen}), "the frozen follower leaves alone")
     controls.post("/cluster/heal")
     assert controls.isr("frozen", 3) == [1, 2, 3]
 
@@ -161,5 +166,9 @@ def test_added_broker_gets_partitions_and_a_removed_one_leaves_them(controls: Co
     states = {each["node_id"]: each["state"] for each in controls.post("/cluster/remove-broker", node=4)["nodes"]}
     assert states == dict.fromkeys((1, 2, 3), "running")
     assert controls.isr("added", 3) == [1, 2, 3]
-    [partition] = controls.get("/nodes/1/topics/added")["partitions"]
-    assert (sorted(partition["replicas"]), partition["end_offset"]) == ([1, 2, 3], 1)
+
+    def seen_by_node_1() -> tuple[list[int], int]:
+        [partition] = controls.get("/nodes/1/topics/added")["partitions"]
+        return sorted(partition["replicas"]), partition["end_offset"]
+
+    until(lambda: seen_by_node_1() == ([1, 2, 3], 1), seen_by_node_1)

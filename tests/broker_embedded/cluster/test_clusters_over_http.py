@@ -56,7 +56,7 @@ def test_a_cluster_of_three_brokers(http: Http) -> None:
     assert cluster["bootstrap_servers"].count(",") == 2
     with Producer(cluster["bootstrap_servers"]) as producer:
         assert producer.send("t", b"x").result(60).offset == 0
-    path = f"{cluster['controls']}/cluster/wait-isr?topic=t&partition=0&size=3"
+    path = f"{cluster['controls']}/cluster/wait-isr?topic=t&partition=0&size=3&timeout=60"
     assert sorted(http.ask("GET", path)[1]["isr"]) == [1, 2, 3]
     assert http.ask("DELETE", cluster["controls"])[0] == 200
 

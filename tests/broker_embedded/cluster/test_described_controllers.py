@@ -8,7 +8,7 @@ from typing import Any
 
 from pyclient import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.errors import DelegationTokenRequestNotAllowed, InvalidRequest, MismatchedEndpointType
+from pyclient.errors import DelegationTokenRequestNotAllowed, InvalidRequest, MismatchedEndpointType, NotController
 from tests.broker_embedded.parity.scenario import Dialogue
 from tests.waiting import until
 
@@ -48,13 +48,19 @@ def test_each_controller_describes_all_and_the_active_one() -> None:
             with at(address) as dialogue:
                 answer = dialogue.request("DescribeCluster", 2, endpoint_type=CONTROLLERS)
                 assert (answer.error_code, answer.endpoint_type) == (0, CONTROLLERS)
-                assert {str(each.broker_id): f"{each.host}:{each.port}" for each in answer.brokers} == voters
-                assert (answer.cluster_id, answer.controller_id) == (cluster.cluster_id, cluster.controller_id)
+                assert answer.cluster_id == cluster.cluster_id
+                until(lambda dialogue=dialogue: _described(dialogue) == (voters, cluster.controller_id))  # type: ignore[misc]
                 refused = dialogue.request("DescribeCluster", 2, endpoint_type=BROKERS)
                 assert refused.error_code == MismatchedEndpointType.code
                 assert "an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER" in str(
                     refused.error_message
                 )
+
+
+def _described(dialogue: Dialogue) -> tuple[dict[str, str], int]:
+    """Return the addresses of the controllers by their ids, and the active one, as a controller knows them."""
+    answer = dialogue.request("DescribeCluster", 2, endpoint_type=CONTROLLERS)
+    return {str(each.broker_id): f"{each.host}:{each.port}" for each in answer.brokers}, answer.controller_id
 
 
 def test_each_controller_describes_options_acls_and_users() -> None:
@@ -92,12 +98,13 @@ def _users(dialogue: Dialogue) -> list[str]:
 
 def test_active_controller_changes_options_of_each_controller() -> None:
     with EmbeddedCluster(1, controllers=3) as cluster:
-        voters, active = voters_of(cluster), str(cluster.controller_id)
+        voters = voters_of(cluster)
         change = {"configs": [{"name": "log.cleaner.threads", "config_operation": 0, "value": "3"}]}
 
         def changed(node: str) -> int:
             resource = {"resource_type": BROKER, "resource_name": node, **change}
-            with at(voters[active]) as dialogue:
+            active = until(lambda: cluster.controller_id, "no controller is active")
+            with at(voters[str(active)]) as dialogue:
                 answer = dialogue.request("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)
             code: int = answer.responses[0].error_code
             return code
@@ -106,6 +113,7 @@ def test_active_controller_changes_options_of_each_controller() -> None:
             until(lambda node_id=node_id: changed(node_id) == 0)  # type: ignore[misc]  # until it is registered
             with at(address) as dialogue:
                 until(lambda node=node_id, at=dialogue: _threads(at, node) == "3")  # type: ignore[misc]
+        until(lambda: changed("77") != NotController.code)
         assert changed("77") == InvalidRequest.code
 
 

@@ -229,6 +229,12 @@ class Nodes:
             assert replicas is not None
             replicas.fetchers.thaw()
 
+    def advance(self, node_id: int, seconds: float) -> None:
+        """Advance a node's time: its timers that are due by that are run."""
+        node = self.nodes[node_id]
+        node.clock.advance(seconds)
+        node.timers.advance(seconds)
+
     # The controller
 
     def send(self, request: Any, _timeout: float) -> asyncio.Future[Any]:

@@ -14,14 +14,13 @@ from tests.waiting import until
 TOPIC = "orders"
 
 
-def create(cluster: EmbeddedCluster, partitions: int = 1) -> None:
+def create(cluster: EmbeddedCluster) -> None:
     with Admin(cluster.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(TOPIC, partitions=partitions, replication_factor=3)])
+        admin.create_topics([NewTopic(TOPIC, partitions=1, replication_factor=3)])
 
 
-def leader_of(cluster: EmbeddedCluster, partition: int = 0) -> int:
-    until(lambda: cluster.leader_of(TOPIC, partition))
-    leader = cluster.leader_of(TOPIC, partition)
+def leader_of(cluster: EmbeddedCluster) -> int:
+    leader = until(lambda: cluster.leader_of(TOPIC, 0), "the partition has no leader")
     assert leader is not None
     return leader
 
@@ -44,10 +43,10 @@ def values(cluster: EmbeddedCluster, count: int) -> list[bytes]:
         return read(consumer, count)
 
 
-def batches(cluster: EmbeddedCluster, partition: int = 0) -> list[bytes]:
+def batches(cluster: EmbeddedCluster) -> list[bytes]:
     """Return the bytes of each replica's log."""
     logs: dict[str, bytes] = {}
-    for path in sorted(Path(cluster.data_dir).glob(f"**/{TOPIC}-{partition}/*.log")):
+    for path in sorted(Path(cluster.data_dir).glob(f"**/{TOPIC}-0/*.log")):
         logs[str(path.parent)] = logs.get(str(path.parent), b"") + path.read_bytes()
     return list(logs.values())
 
@@ -78,7 +77,8 @@ def test_leaders_are_killed_while_records_are_sent(processes: bool) -> None:
 
 
 def test_old_leader_drops_what_no_other_replica_has() -> None:
-    with EmbeddedCluster(brokers=3, config={"replica.lag.time.max.ms": 60_000}) as cluster:
+    config = {"replica.lag.time.max.ms": 60_000, "broker.session.timeout.ms": 6000}
+    with EmbeddedCluster(brokers=3, config=config) as cluster:
         create(cluster)
         with Producer(cluster.bootstrap_servers, acks=1, enable_idempotence=False) as producer:
             producer.send(TOPIC, b"committed").result(60)  # it knows the leader from now on
@@ -126,34 +126,34 @@ def test_group_starts_at_its_offset_although_a_replaced_leader_answers(protocol:
     # On a busy machine, too, each node keeps its leaderships until it is cut off.
     config = {"offsets.topic.num.partitions": 1, "broker.session.timeout.ms": 6000}
     with EmbeddedCluster(brokers=3, config=config) as cluster:
-        create(cluster, partitions=3)
+        create(cluster)
         options = {"group_id": "g", "auto_offset_reset": "earliest", "group_protocol": protocol}
         with Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, **options) as consumer:
             until(lambda: consumer.poll(0.1) or consumer.assignment())
             consumer.commit()
         with Admin(cluster.bootstrap_servers) as admin:
             coordinator = admin.describe_groups(["g"])["g"].coordinator
-        partition = next(number for number in range(3) if leader_of(cluster, number) != coordinator)
-        old = leader_of(cluster, partition)
+        old = next(node for node in (1, 2, 3) if node != coordinator)
+        cluster.move_leader(TOPIC, 0, old, timeout=60)
         others = [node for node in (1, 2, 3) if node != old]
         for node in others:
             cluster.cut(old, node)
         reachable = ",".join(cluster.node(node).address for node in others)
-        until(lambda: leader_in(reachable, partition) != old)
+        until(lambda: leader_in(reachable) != old)
         with Producer(reachable) as producer:
             for number in range(5):
-                producer.send(TOPIC, b"%d" % number, partition=partition).result(60)
+                producer.send(TOPIC, b"%d" % number).result(60)
             with Consumer(TOPIC, bootstrap_servers=reachable, **options) as consumer:
                 assert len(read(consumer, 5)) == 5
             if not epoch:  # as some clients commit
                 with Admin(reachable) as admin:
-                    admin.alter_group_offsets("g", {TopicPartition(TOPIC, partition): 5})
-            producer.send(TOPIC, b"next", partition=partition).result(60)
+                    admin.alter_group_offsets("g", {TopicPartition(TOPIC, 0): 5})
+            producer.send(TOPIC, b"next").result(60)
         with Consumer(TOPIC, bootstrap_servers=cluster.node(old).address, **options) as consumer:
             assert read(consumer, 1) == [b"next"]
 
 
-def leader_in(addresses: str, partition: int) -> int:
-    """Return a partition's leader in the metadata of the nodes at these addresses."""
+def leader_in(addresses: str) -> int:
+    """Return the partition's leader in the metadata of the nodes at these addresses."""
     with Admin(addresses) as admin:
-        return admin.describe_topics([TOPIC])[TOPIC].partitions[partition].leader
+        return admin.describe_topics([TOPIC])[TOPIC].partitions[0].leader

@@ -224,7 +224,10 @@ def test_lost_leader_fails_its_own_partition_only(tmp_path: Path) -> None:
 def test_timeout_fails_the_partitions_that_wait_only(tmp_path: Path) -> None:
     async def scenario(nodes: Nodes) -> None:
         create_with_slow(nodes)
-        first, second = await nodes.produce_to(1, b"value", TOPIC, "slow", timeout_ms=300)
+        answers = nodes.loop.create_task(nodes.produce_to(1, b"value", TOPIC, "slow"))
+        await until_async(lambda: nodes.high_watermark(1) == 1)
+        nodes.advance(1, 31)  # the request's timeout is 30 s
+        first, second = await answers
         assert (first.error_code, first.base_offset) == (0, 0)
         assert (second.error_code, second.base_offset) == (errors.RequestTimedOut.code, -1)
 

@@ -139,9 +139,7 @@ def watch_delays(nodes: Nodes, node_id: int) -> list[float]:
 
 def advance(nodes: Nodes, node_id: int) -> None:
     """Advance a node's time until the windows of its quotas are empty."""
-    node = nodes.nodes[node_id]
-    node.clock.advance(FAR + 1)
-    node.timers.advance(FAR + 1)
+    nodes.advance(node_id, FAR + 1)
 
 
 def test_leader_leaves_throttled_partitions_out_until_its_quota_has_room(tmp_path: Path) -> None:

@@ -217,7 +217,8 @@ def test_three_brokers_replicate_over_their_own_security(security: str, processe
 
 @pytest.mark.parametrize("security", ["SSL", "SASL_SSL"])
 def test_brokers_leave_and_leaders_move_with_security(security: str) -> None:
-    options = {"super.users": "User:alice"}
+    patient = {"broker.session.timeout.ms": 60_000}  # on a busy machine, too, only the test moves the leader
+    options = {"super.users": "User:alice", **patient}
     with EmbeddedCluster(3, security=security, users={"alice": "secret"}, acls=[], config=options) as cluster:
         with Admin(cluster.bootstrap_servers, **cluster.client_options("alice")) as admin:
             admin.create_topics([NewTopic("t", 1, 3)])

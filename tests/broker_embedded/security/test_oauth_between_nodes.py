@@ -12,6 +12,7 @@ from pyclient import Admin, Consumer, NewTopic, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from tests.identity_server import ISSUER, IdentityServer, Signer
+from tests.waiting import until
 
 PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 SIGNER: Final = Signer()
@@ -80,7 +81,7 @@ def test_three_nodes_replicate_with_tokens(server: IdentityServer, tmp_path: Pat
         cluster.wait_isr("t", 0, 3)
         with Producer(cluster.bootstrap_servers, **alice) as producer:
             producer.send("t", b"1").result(60)
-        leader = cluster.leader_of("t", 0)
+        leader = until(lambda: cluster.leader_of("t", 0), "no broker leads")
         cluster.kill(leader)
         with Consumer(
             "t", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", **alice

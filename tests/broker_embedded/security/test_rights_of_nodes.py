@@ -27,9 +27,8 @@ def controller() -> Iterator[RawClient]:
     """Alice, logged in at the active controller's listener."""
     options = {"super.users": "User:admin"}
     with EmbeddedCluster(3, security="SASL_PLAINTEXT", users=USERS, acls=[], config=options) as cluster:
-        until(lambda: cluster.controller_id is not None)
-        assert cluster.controller_id is not None
-        port = cluster.node(cluster.controller_id).config.listeners.controller.port
+        active = until(lambda: cluster.controller_id, "no controller is active")
+        port = cluster.node(active).config.listeners.controller.port
         client = logged_in(f"127.0.0.1:{port}", "alice")
         yield client
         client.close()
