@@ -316,6 +316,8 @@ def apply_valid(target: MetadataImage | MetadataDelta, image: MetadataImage, rec
         valid = record.name not in image.topics and known is None
     elif isinstance(record, PartitionChangeRecord):
         valid = known is not None and record.partition_id in known.partitions
+    elif isinstance(record, ConfigRecord):
+        valid = record.resource_name in image.topics
     else:
         valid = known is not None or not hasattr(record, "topic_id")
     if valid:
