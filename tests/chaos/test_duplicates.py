@@ -19,6 +19,7 @@ from tests.chaos.history import (
     OK,
     Batch,
     EpochBump,
+    Fault,
     History,
     Place,
     Read,
@@ -28,6 +29,7 @@ from tests.chaos.history import (
     payload,
 )
 from tests.chaos.logs import batches_of
+from tests.chaos.run import Result
 from tests.chaos.their_log import ProducerLog
 from tests.chaos.workload import Notes, OurReader
 from tests.waiting import until
@@ -109,6 +111,24 @@ def test_refusal_of_a_batch_that_follows_or_repeats_the_log_is_wrong(sequence: i
 def test_sequences_begin_again_with_zero_after_the_largest() -> None:
     last = replace(FIRST, base_sequence=2**31 - 3)
     assert len([*wrong_refusals(History().add(last, Refusal("theirs", A, 1000, 0, 0, "a line")))]) == 1
+
+
+def test_report_has_new_epochs_with_the_fault_before_them_and_refusals() -> None:
+    history = written_twice(FIRST, SECOND, replace(BUMP, at=7.5))
+    history.add(Fault("cut answers", 1.0, 2.0), Fault("kill leader", 5.0, 6.0), Fault("pause leader", 9.0, 10.0))
+    history.add(Refusal("theirs", Place("a", 1), 1000, 0, 99, "a line"))
+    report = Result(1, history, {}, [], [], 12.0).report().splitlines()
+    at = report.index("duplicated by a new epoch of librdkafka, by its design: 1")
+    assert report[at + 1 : at + 4] == [
+        "new epochs of librdkafka: 1, after 1 refused batches",
+        "  theirs: producer 1000, epoch 1, 2.5 s after kill leader: skipped sequence numbers",
+        "  theirs: a line",
+    ]
+
+
+def test_report_has_epochs_that_began_before_all_faults() -> None:
+    report = Result(1, History().add(BUMP, Fault("kill leader", 5.0, 6.0)), {}, [], [], 12.0).report().splitlines()
+    assert "  theirs: producer 1000, epoch 1, before all faults: skipped sequence numbers" in report
 
 
 def test_librdkafka_writes_a_batch_again_in_a_new_epoch(tmp_path: Path) -> None:
