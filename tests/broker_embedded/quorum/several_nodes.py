@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from pyclient.broker_embedded.broker import BrokerNode
@@ -18,6 +18,9 @@ from pyclient.broker_embedded.log.checkpoints import render_identity
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.network.listeners import NodeSockets
 from tests.waiting import until_async
+
+STEADY: Final = {"broker_session_timeout_ms": 60_000, "controller_quorum_fetch_timeout_ms": 60_000}
+"""On a busy machine, too, the active controller and the brokers' sessions stay."""
 
 
 class Nodes(AbstractAsyncContextManager["Nodes"]):

@@ -13,7 +13,7 @@ from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.broker_embedded.network.node_channels import NodeChannels
 from pyclient.protocol.messages.controller_registration import ControllerRegistrationRequest, Listener
 from pyclient.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.broker_embedded.quorum.several_nodes import Nodes
+from tests.broker_embedded.quorum.several_nodes import STEADY, Nodes
 from tests.waiting import until_async
 
 
@@ -70,7 +70,7 @@ def test_controller_that_joins_is_registered_and_a_snapshot_keeps_it(tmp_path: P
 
 def test_features_that_a_registered_controller_lacks_are_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with Nodes(tmp_path) as nodes:
+        async with Nodes(tmp_path, **STEADY) as nodes:
             await all_registered(nodes, 1, 2, 3)
             active = await nodes.active()
             channels = NodeChannels(asyncio.get_running_loop(), "test")

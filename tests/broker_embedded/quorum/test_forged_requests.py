@@ -25,7 +25,7 @@ from pyclient.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from pyclient.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from pyclient.protocol.messages.controller_registration import ControllerRegistrationRequest
 from pyclient.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from tests.broker_embedded.quorum.several_nodes import Nodes
+from tests.broker_embedded.quorum.several_nodes import STEADY, Nodes
 
 STRANGER = 9
 NO_TOPIC = UUID(int=999)
@@ -140,9 +140,8 @@ def state_of(node: BrokerNode) -> Any:
 
 def run(path: Path, scenario: Callable[[Nodes, BrokerNode, NodeChannels], Any]) -> None:
     async def main() -> None:
-        # on a busy machine sessions, in-sync replicas and the active controller stay, too
-        options = ("broker_session_timeout_ms", "replica_lag_time_max_ms", "controller_quorum_fetch_timeout_ms")
-        async with Nodes(path, **dict.fromkeys(options, 60_000)) as nodes:
+        # on a busy machine in-sync replicas stay, too
+        async with Nodes(path, replica_lag_time_max_ms=60_000, **STEADY) as nodes:
             active = await nodes.active()
             await nodes.all_have(lambda node: sum(each.active for each in node.image.brokers.values()) == 3, "brokers")
             await nodes.all_have(lambda node: len(node.image.controllers) == 3, "controllers")

@@ -27,13 +27,15 @@ from pyclient.protocol.messages.incremental_alter_configs import (
 )
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
-from tests.broker_embedded.quorum.several_nodes import Nodes
+from tests.broker_embedded.quorum.several_nodes import STEADY, Nodes
 from tests.waiting import until_async
 
 
-def run(path: Path, scenario: Callable[[Nodes, NodeChannels, BrokerNode], Coroutine[Any, Any, None]]) -> None:
+def run(
+    path: Path, scenario: Callable[[Nodes, NodeChannels, BrokerNode], Coroutine[Any, Any, None]], **settings: Any
+) -> None:
     async def main() -> None:
-        async with Nodes(path) as nodes:
+        async with Nodes(path, **settings) as nodes:
             active = await nodes.active()
             await nodes.all_have(lambda node: len(unfenced(node)) == 3, "all brokers are unfenced")
             channels = NodeChannels(asyncio.get_running_loop(), "client")
@@ -123,7 +125,7 @@ def test_every_node_describes_all_brokers_and_the_quorum(tmp_path: Path) -> None
                 voter: port for voter, (_host, port) in nodes.addresses.items()
             }
 
-    run(tmp_path, scenario)
+    run(tmp_path, scenario, **STEADY)
 
 
 def test_producer_ids_of_all_nodes_differ(tmp_path: Path) -> None:
@@ -161,4 +163,4 @@ def test_an_envelope_of_nonsense_is_refused(tmp_path: Path) -> None:
         quorum: Any = active.quorum
         await until_async(lambda: quorum.is_active, "it is still active")
 
-    run(tmp_path, scenario)
+    run(tmp_path, scenario, **STEADY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -27,11 +27,8 @@ from pyclient.protocol.messages.find_coordinator import FindCoordinatorRequest
 from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteRequestTopicData
-from tests.broker_embedded.quorum.several_nodes import Nodes
+from tests.broker_embedded.quorum.several_nodes import STEADY, Nodes
 from tests.waiting import until_async
-
-STEADY: Final = {"controller_quorum_fetch_timeout_ms": 60_000}
-"""On a busy machine, too, the leader stays."""
 
 
 async def create(node: BrokerNode, topic: str, partitions: int = 1) -> None:
