@@ -13,8 +13,11 @@ from tests.broker_embedded.faults.http_control import Http
 from tests.waiting import until
 
 FAST = {"replica.lag.time.max.ms": 500, "replica.fetch.wait.max.ms": 100}
-LASTING = {"broker.session.timeout.ms": 60_000, "controller.quorum.fetch.timeout.ms": 60_000}
-"""On a busy machine, too, leaders and the active controller stay where they are."""
+LASTING = {"broker.session.timeout.ms": 6000, "controller.quorum.fetch.timeout.ms": 60_000}
+"""On a busy machine, too, leaders and the active controller stay where they are.
+
+The sessions end soon enough for a restart of all nodes: brokers that could not hand over register when theirs are over.
+"""
 
 
 class Controls:

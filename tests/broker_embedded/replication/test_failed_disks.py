@@ -46,7 +46,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]
     properties = {node: {"log.dirs": str(more / f"second-{node}")} for node in (1, 2, 3)}
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(broker, "RealFileSystem", FailingFileSystem)
-        config = {"broker.session.timeout.ms": 60_000}  # on a busy machine, too, leaders change by faults only
+        config = {"broker.session.timeout.ms": 6000}  # on a busy machine, too, leaders change by faults only
         with EmbeddedCluster(3, config=config, node_properties=properties) as cluster:
             yield cluster
     FAILING.clear()
