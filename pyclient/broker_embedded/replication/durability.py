@@ -8,6 +8,7 @@ disk, and other requests read from memory; a response that reports a change is h
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 from inspect import isawaitable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.dispatch import Handler, RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.replication.replica_manager import HostedPartition
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 
@@ -70,7 +72,8 @@ def _change(durable: Durable, handler: Handler, *, by_controller: bool) -> Handl
     def handle(request: Any, context: RequestContext) -> Any:
         services = context.services
         if durable is Durable.GROUPS and services.replicas is not None:
-            return _replicated_change(handler(request, context), _groups_of(request), services)
+            partitions = _partitions_of(_groups_of(request), services)
+            return _replicated_change(handler(request, context), partitions, services)
         if services.quorum is not None and not by_controller and durable is not Durable.GROUPS:
             return handler(request, context)  # the active controller makes its changes, and holds the answers
         quorum = services.quorum if by_controller else None
@@ -177,40 +180,66 @@ def _why_lost(log: UnifiedLog) -> str:
 # Groups whose partition has several replicas
 
 
+class _GroupPartitions(NamedTuple):
+    """The partitions of `__consumer_offsets` that a request is about, and their leader epochs when it arrived."""
+
+    groups: set[str]
+    epochs: dict[int, int]
+
+
 def _groups_of(request: Any) -> set[str]:
     """Return the groups of a request."""
     groups = {group.group_id for group in getattr(request, "groups", ())}
     return groups | {*getattr(request, "groups_names", ())} | {getattr(request, "group_id", "")}
 
 
-def _replicated_change(answer: Any, groups: set[str], services: BrokerServices) -> Any:
+def _partitions_of(groups: set[str], services: BrokerServices) -> _GroupPartitions:
+    found = _hosted(groups, services)
+    epochs = {index: -1 if hosted is None else hosted.partition.leader_epoch for index, hosted in found.items()}
+    return _GroupPartitions(groups, epochs)
+
+
+def _hosted(groups: set[str], services: BrokerServices) -> dict[int, HostedPartition | None]:
+    """Return the groups' partitions; None for one without a replica on this node."""
+    replicas = services.replicas
+    if replicas is None or _OFFSETS_LOG not in services.image.topics:
+        return {}
+    indexes = {services.groups.groups.partition_of(group) for group in groups}
+    return {index: replicas.find(_OFFSETS_LOG, index) for index in indexes}
+
+
+def _replicated_change(answer: Any, began: _GroupPartitions, services: BrokerServices) -> Any:
     if type(answer) is GeneratorType:
-        return _stepped_group(answer, groups, services)
+        return _stepped_group(answer, began, services)
     if isawaitable(answer):
-        return _awaited_group(answer, groups, services)
-    waiting = _unreplicated(groups, services)
+        return _awaited_group(answer, began, services)
+    waiting = _unreplicated(began, services)
     return _when_replicated(answer, waiting, services) if waiting else answer
 
 
-def _stepped_group(steps: IncrementalTask[Any], groups: set[str], services: BrokerServices) -> IncrementalTask[Any]:
+def _stepped_group(
+    steps: IncrementalTask[Any], began: _GroupPartitions, services: BrokerServices
+) -> IncrementalTask[Any]:
     answer = yield from steps
-    return _replicated_change(answer, groups, services)
+    return _replicated_change(answer, began, services)
 
 
-async def _awaited_group(answer: Any, groups: set[str], services: BrokerServices) -> Any:
+async def _awaited_group(answer: Any, began: _GroupPartitions, services: BrokerServices) -> Any:
     given = await answer
-    waiting = _unreplicated(groups, services)
+    waiting = _unreplicated(began, services)
     return await _when_replicated(given, waiting, services) if waiting else given
 
 
-def _unreplicated(groups: set[str], services: BrokerServices) -> list[tuple[UnifiedLog, int]]:
-    """Return the partitions of `__consumer_offsets` that an answer about these groups waits for."""
-    replicas = services.replicas
-    if replicas is None or _OFFSETS_LOG not in services.image.topics:
-        return []
+def _unreplicated(began: _GroupPartitions, services: BrokerServices) -> list[tuple[UnifiedLog, int]]:
+    """Return the partitions of `__consumer_offsets` that an answer waits for.
+
+    Raise `NotCoordinator` if one has another leader epoch than when the request arrived: its leader may not have what
+    the request wrote or read.
+    """
+    if _partitions_of(began.groups, services) != began:
+        raise errors.NotCoordinator(f"another leader epoch of {_OFFSETS_LOG} has begun")
     waiting = []
-    for index in {services.groups.groups.partition_of(group) for group in groups}:
-        hosted = replicas.find(_OFFSETS_LOG, index)
+    for hosted in _hosted(began.groups, services).values():
         opened = None if hosted is None or not hosted.partition.leads else hosted.log
         if opened is not None and opened.high_watermark < opened.end_offset:
             waiting.append((opened, opened.end_offset - 1))
@@ -218,17 +247,22 @@ def _unreplicated(groups: set[str], services: BrokerServices) -> list[tuple[Unif
 
 
 def _when_replicated(answer: Any, waiting: list[tuple[UnifiedLog, int]], services: BrokerServices) -> Future[Any]:
-    """Return a future of the answer; it fails with `NotCoordinator` if this node stops leading the partition.
+    """Return a future of the answer; it fails with `NotCoordinator` if this node stops leading a partition.
 
     After `offsets.commit.timeout.ms` it fails with `CoordinatorNotAvailable`.
     """
+    done: Future[Any] = services.loop.create_future()
+    remaining = len(waiting)
 
-    def end(done: Future[Any]) -> None:
-        for opened, offset in waiting:
-            if opened.high_watermark <= offset:
-                done.set_exception(errors.NotCoordinator(f"this broker no longer leads {_name(opened)}"))
-                return
-        done.set_result(answer)
+    def decided(opened: UnifiedLog, offset: int) -> None:
+        nonlocal remaining
+        remaining -= 1
+        if done.done():
+            return
+        if opened.high_watermark <= offset:  # now: later the next leader's records may be there
+            done.set_exception(errors.NotCoordinator(f"this broker no longer leads {_name(opened)}"))
+        elif not remaining:
+            done.set_result(answer)
 
     def expire() -> None:
         if not done.done():
@@ -237,9 +271,10 @@ def _when_replicated(answer: Any, waiting: list[tuple[UnifiedLog, int]], service
                 errors.CoordinatorNotAvailable(f"the replicas of {names} did not get the records in time")
             )
 
-    done = _when_all_committed(waiting, services.loop, end)
     timer = services.timers.schedule(services.configs.current.seconds("offsets.commit.timeout.ms"), expire)
     done.add_done_callback(lambda _done: timer.cancel())
+    for opened, offset in waiting:
+        opened.when_committed(offset, partial(decided, opened, offset))
     return done
 
 

@@ -6,7 +6,12 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from pyclient import errors
+from pyclient.broker_embedded.dispatch import RequestContext, route
+from pyclient.broker_embedded.log.incremental_task import run_here
+from pyclient.broker_embedded.log.unified_log import UnifiedLog
 from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from pyclient.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -22,6 +27,7 @@ from tests.broker_embedded.replication.hand_controlled import TOPIC_ID, Nodes, r
 from tests.waiting import until_async
 
 GROUP = "g"
+OTHER_GROUP = "other"
 OFFSETS = "__consumer_offsets"
 COMMIT_SECONDS = 55
 """`offsets.commit.timeout.ms` of a test that lets it pass; no other timer of a node is as long."""
@@ -37,25 +43,50 @@ async def find_coordinator(nodes: Nodes, node_id: int) -> Coordinator:
     return found
 
 
-async def commit(nodes: Nodes, node_id: int, offset: int) -> int:
-    """Commit an offset of the group. Return the error code."""
+def committing(offset: int, group: str = GROUP) -> OffsetCommitRequest:
+    """Return a request to commit an offset of a group."""
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None)
     topic = OffsetCommitRequestTopic(topic_id=TOPIC_ID, partitions=[partition])
-    response = await nodes.client(node_id).send(OffsetCommitRequest(group_id=GROUP, topics=[topic]), 60.0)
+    return OffsetCommitRequest(group_id=group, topics=[topic])
+
+
+def fetching(*groups: str) -> OffsetFetchRequest:
+    """Return a request for the committed offsets of groups."""
+    topic = OffsetFetchRequestTopics(topic_id=TOPIC_ID, partition_indexes=[0])
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=[topic]) for group in groups])
+
+
+async def commit(nodes: Nodes, node_id: int, offset: int, group: str = GROUP) -> int:
+    """Commit an offset of a group. Return the error code."""
+    response = await nodes.client(node_id).send(committing(offset, group), 60.0)
     code: int = response.topics[0].partitions[0].error_code
     return code
 
 
 async def committed(nodes: Nodes, node_id: int) -> tuple[int, int]:
     """Return the error code and the group's committed offset as a node has them."""
-    topic = OffsetFetchRequestTopics(topic_id=TOPIC_ID, partition_indexes=[0])
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])])
-    response = await nodes.client(node_id).send(request, 60.0)
+    response = await nodes.client(node_id).send(fetching(GROUP), 60.0)
     group = response.groups[0]
     if group.error_code:
         return group.error_code, -1
     partition = group.topics[0].partitions[0]
     return partition.error_code, partition.committed_offset
+
+
+def handled(nodes: Nodes, node_id: int, request: Any) -> Any:
+    """Return the steps in which a node serves a request."""
+    found = route(type(request).api_key, 10)
+    assert found is not None
+    context = RequestContext(nodes.nodes[node_id].services, type(request).api_key, 10, "test", None)  # type: ignore[arg-type]
+    return found.handler(request, context)
+
+
+def log_of(nodes: Nodes, node_id: int, group: str = GROUP) -> tuple[int, UnifiedLog]:
+    """Return the partition of a group, and its log on a node."""
+    index = nodes.nodes[node_id].groups.groups.partition_of(group)
+    opened = nodes.nodes[node_id].logs.find(OFFSETS, index)
+    assert opened is not None
+    return index, opened
 
 
 async def expired(nodes: Nodes, asking: Coroutine[Any, Any, T]) -> T:
@@ -140,14 +171,78 @@ def test_commit_that_waits_fails_when_the_leader_changes(tmp_path: Path) -> None
         await created(nodes, 1)
         await commit_in_time(nodes, 1)
         nodes.freeze(2, 3)
-        topic = nodes.nodes[1].image.topics[OFFSETS]
-        index = nodes.nodes[1].groups.groups.partition_of(GROUP)
-        opened = nodes.nodes[1].logs.find(OFFSETS, index)
-        assert opened is not None
+        index, opened = log_of(nodes, 1)
         commits = [nodes.loop.create_task(commit(nodes, 1, 2)) for _ in range(5)]
         await until_async(lambda: opened.high_watermark < opened.end_offset)
-        nodes.change(topic.topic_id, index, leader=2)
+        nodes.change(nodes.topic_id(OFFSETS), index, leader=2)
         assert await commits[-1] == errors.NotCoordinator.code
         nodes.thaw(2, 3)
+
+    run(tmp_path, scenario, offsets_topic_replication_factor="3")
+
+
+def test_commit_fails_when_the_leader_changes_between_its_steps(tmp_path: Path) -> None:
+    """The record is in the log of a node that leads no more: the next leader does not have it."""
+
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3])
+        await created(nodes, 1)
+        await commit_in_time(nodes, 1)
+        index, opened = log_of(nodes, 1)
+        steps, end = handled(nodes, 1, committing(2)), opened.end_offset
+        while opened.end_offset == end:
+            next(steps)
+        nodes.change(nodes.topic_id(OFFSETS), index, leader=2)
+        with pytest.raises(errors.NotCoordinator):
+            run_here(steps)
+        assert await committed(nodes, 2) == (0, 1)
+
+    run(tmp_path, scenario, offsets_topic_replication_factor="3")
+
+
+def test_offsets_are_not_told_when_the_leader_changes_meanwhile(tmp_path: Path) -> None:
+    """They may be those of a commit that the next leader does not have."""
+
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3])
+        await created(nodes, 1)
+        await commit_in_time(nodes, 1)
+        index, _opened = log_of(nodes, 1)
+        waiting = run_here(handled(nodes, 1, committing(2)))
+        steps = handled(nodes, 1, fetching(GROUP))
+        next(steps)
+        nodes.change(nodes.topic_id(OFFSETS), index, leader=2)
+        with pytest.raises(errors.NotCoordinator):
+            run_here(steps)
+        with pytest.raises(errors.NotCoordinator):
+            await waiting
+
+    run(tmp_path, scenario, offsets_topic_replication_factor="3")
+
+
+def test_offsets_of_a_lost_commit_are_not_told_when_others_follow(tmp_path: Path) -> None:
+    """An answer waits for the commits of two groups. One is lost, and the next leader writes others in its place."""
+
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2, 3])
+        await created(nodes, 1)
+        (index, opened), (other_index, other) = log_of(nodes, 1), log_of(nodes, 1, OTHER_GROUP)
+        assert index != other_index
+        await commit_in_time(nodes, 1)
+        nodes.freeze(2, 3)
+        lost = opened.end_offset
+        waiting = [run_here(handled(nodes, 1, committing(2, group))) for group in (GROUP, OTHER_GROUP)]
+        asked = run_here(handled(nodes, 1, fetching(GROUP, OTHER_GROUP)))
+        nodes.change(nodes.topic_id(OFFSETS), index, leader=2, isr=[2])
+        while await commit(nodes, 2, 3) != 0:
+            pass
+        await until_async(lambda: opened.high_watermark > lost)
+        assert other.high_watermark < other.end_offset
+        nodes.thaw(2, 3)
+        with pytest.raises(errors.NotCoordinator):
+            await asked
+        with pytest.raises(errors.NotCoordinator):
+            await waiting[0]
+        await waiting[1]
 
     run(tmp_path, scenario, offsets_topic_replication_factor="3")
