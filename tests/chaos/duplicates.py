@@ -25,8 +25,8 @@ class Copies:
 
     def __str__(self) -> str:
         copies = zip(self.places, self.batches, strict=True)
-        told = (f"{place}@{offset} ({_described(batch)})" for (place, offset), batch in copies)
-        return f"{self.value} is at {', '.join(told)}"
+        shown = (f"{place}@{offset} ({_described(batch)})" for (place, offset), batch in copies)
+        return f"{self.value} is at {', '.join(shown)}"
 
     def are_of_new_epochs(self, reasons: Mapping[tuple[str, int, int], str]) -> bool:
         """Return True if each copy is of a later epoch than the one before, which its producer has begun by itself.

@@ -202,9 +202,8 @@ def run(
                 workers = _workers(notes, servers, cluster, seed)
             else:
                 addresses = {name: each.addresses for name, each in proxies.items()}
-                workers = [
-                    each for each in _workers(notes, addresses[CLIENTS], cluster, seed) if not isinstance(each, Member)
-                ]
+                plain = _workers(notes, addresses[CLIENTS], cluster, seed)
+                workers = [each for each in plain if not isinstance(each, Member)]
                 workers += [*_wide_workers(notes, addresses, seed), observer]
                 names = names or sorted(ALL_FAULTS)
             nemesis = Nemesis(cluster, notes, TOPIC if control is None else CONTROL, PARTITIONS, seed, proxies)
