@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.errors import KafkaError
 from tests.chaos.checkers import check, harmless_faults, lost_by_one
 from tests.chaos.client_proxy import APART, CLIENTS, ClientProxies
+from tests.chaos.cluster_state import state_of
 from tests.chaos.duplicates import duplicates_by_new_epochs
 from tests.chaos.history import (
     COMMITTED,
@@ -73,6 +74,8 @@ class Result:
     faults: list[str]
     seconds: float
     control: str | None = None
+    state: list[str] = field(default_factory=list)
+    """What the cluster said when it did not begin to work or did not heal."""
 
     @property
     def acknowledged(self) -> int:
@@ -99,6 +102,7 @@ class Result:
             lines.append(f"VIOLATED {name}: {len(found)}")
             lines += [f"  {each}" for each in found[:_SHOWN]]
         lines += [f"FAILED {each}" for each in self.failures[:10]]
+        lines += [f"STATE {each}" for each in self.state]
         return "\n".join(lines)
 
 
@@ -190,6 +194,7 @@ def run(
     """
     notes, began = Notes(), time.monotonic()
     struck: list[str] = []
+    state: list[str] = []
     with tempfile.TemporaryDirectory(prefix="pyclient-chaos-") as data_dir:
         with _cluster(data_dir, wide=wide) as (cluster, proxies):
             servers = cluster.bootstrap_servers
@@ -224,6 +229,7 @@ def run(
                 _wait_for_work(workers, notes, time.monotonic())  # the last records, after everything is healed
             except Exception as error:  # a finding: the cluster does not heal
                 notes.fail(f"the cluster in {struck[-1:]}", error)
+                state = list(state_of(cluster, (TOPIC, "__consumer_offsets"), GROUPS if wide else ("group",)))
             _end(workers, notes)
             if wide:
                 _settle(notes, observer)
@@ -234,7 +240,7 @@ def run(
     violations = check(notes.history, delivery_timeout=DELIVERY_SECONDS, recovery=RECOVERY_SECONDS)
     if control is not None and (found := list(harmless_faults(notes.history))):
         violations["control"] = found
-    return Result(seed, notes.history, violations, notes.failures, struck, time.monotonic() - began, control)
+    return Result(seed, notes.history, violations, notes.failures, struck, time.monotonic() - began, control, state)
 
 
 @contextmanager
