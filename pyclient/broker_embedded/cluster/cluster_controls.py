@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pyclient.broker_embedded.controls.endpoint import (
     TIMEOUT,
@@ -142,12 +142,12 @@ def _state(cluster: EmbeddedCluster, _values: Values) -> Any:
 
 
 def _start(cluster: EmbeddedCluster, values: Values) -> Any:
-    cluster.start(_optional(values, "node"))
+    cluster.start(_one_or_all(values))
     return _state(cluster, {})
 
 
 def _kill(cluster: EmbeddedCluster, values: Values) -> Any:
-    cluster.kill(_optional(values, "node"))
+    cluster.kill(_one_or_all(values))
     return _state(cluster, {})
 
 
@@ -157,7 +157,7 @@ def _stop(cluster: EmbeddedCluster, values: Values) -> Any:
 
 
 def _restart(cluster: EmbeddedCluster, values: Values) -> Any:
-    cluster.restart(_optional(values, "node"))
+    cluster.restart(_one_or_all(values))
     return _state(cluster, {})
 
 
@@ -239,6 +239,11 @@ def _needed(values: Values, name: str) -> int:
     if values.get(name) is None:
         raise ConfigError(f"{name} is missing: give it")
     return count_of(values, name, 0)
+
+
+def _one_or_all(values: Values) -> int | Literal["all"]:
+    """Return the node of a call, or "all" if the call has no such field. Raise `ConfigError` for null."""
+    return count_of(values, "node", 0) if "node" in values else "all"
 
 
 def _optional(values: Values, name: str) -> int | None:

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyclient.broker_embedded.cluster.controllers_file import read_controllers
 from pyclient.broker_embedded.cluster.layout import Layout, NodePlan, put_aside
@@ -223,7 +223,7 @@ class EmbeddedCluster:
         active = self._members.views.controller()
         return None if self._members.is_down(active) else active
 
-    def start(self, node: int | None = None, timeout: float = START_SECONDS) -> EmbeddedCluster:
+    def start(self, node: int | Literal["all"] = "all", timeout: float = START_SECONDS) -> EmbeddedCluster:
         """Start the nodes that do not run, or that one, also after `kill()` or a crash: on the same data and ports.
 
         Return when the brokers serve and take part in the cluster, if enough controllers run for that.
@@ -250,8 +250,11 @@ class EmbeddedCluster:
             raise
         return self
 
-    def kill(self, node: int | None = None) -> None:
-        """End all nodes, or one, as a crash would: SIGKILL with `processes=True`. `start()` starts them again."""
+    def kill(self, node: int | Literal["all"] = "all") -> None:
+        """End all nodes, or one, as a crash would: SIGKILL with `processes=True`. `start()` starts them again.
+
+        Raises `ConfigError` for None: `leader_of` and `controller_id` return it while there is none.
+        """
         self._check_open()
         in_parallel([each.kill for each in self._chosen(node)])
 
@@ -260,7 +263,7 @@ class EmbeddedCluster:
         self._check_open()
         self.node(node).stop()
 
-    def restart(self, node: int | None = None) -> None:
+    def restart(self, node: int | Literal["all"] = "all") -> None:
         """Stop all nodes, or one, cleanly, if they run, and start them again on the same data and ports."""
         self._check_process()
         stopping = [each for each in self._chosen(node) if each.alive]
@@ -502,8 +505,8 @@ class EmbeddedCluster:
 
         return VoterChanges(self._members.running_config, timeout)
 
-    def _chosen(self, node: int | None) -> list[Broker]:
-        return list(self._members.nodes) if node is None else [self.node(node)]
+    def _chosen(self, node: int | Literal["all"]) -> list[Broker]:
+        return list(self._members.nodes) if node == "all" else [self.node(node)]
 
     def _add(self, plan: NodePlan, config: BrokerConfig) -> Broker:
         """Add a node that has not started."""

@@ -50,7 +50,8 @@ class Members:
             if node.id == node_id:
                 return node
         known = ", ".join(str(each.id) for each in self.nodes)
-        raise ConfigError(f"there is no node {node_id!r}: the cluster has {known}")
+        hint = " (leader_of and controller_id are None while there is none)" if node_id is None else ""
+        raise ConfigError(f"there is no node {node_id!r}: the cluster has {known}{hint}")
 
     def is_down(self, node_id: int | None) -> bool:
         """Return True for a node of the cluster that does not run, even if other nodes have not noticed it yet."""

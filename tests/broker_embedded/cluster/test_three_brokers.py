@@ -283,6 +283,11 @@ def test_nodes_that_are_not_there_are_named(three: EmbeddedCluster, topic: str) 
     for call in (three.kill, three.pause, three.restart, three.stop, three.remove_broker):
         with pytest.raises(ConfigError, match="there is no node 7: the cluster has 1, 2, 3"):
             call(7)
+    nothing: Any = None  # what leader_of returns in a moment without a leader
+    for call in (three.kill, three.restart, three.start):
+        with pytest.raises(ConfigError, match=r"no node None: .* \(leader_of and controller_id are None"):
+            call(nothing)
+    assert all(node.alive for node in three.brokers)
     with pytest.raises(ConfigError, match="no node 7"):
         three.cut(1, 7)
     with pytest.raises(ConfigError, match="two different ends"):
@@ -319,6 +324,7 @@ def test_the_cluster_is_controlled_by_http(three: EmbeddedCluster, topic: str) -
     ("method", "path", "body", "status", "expected"),
     [
         ("POST", "/cluster/kill", {"node": 9}, 400, "there is no node 9"),
+        ("POST", "/cluster/kill", {"node": None}, 400, "node is None: it must be a whole number"),
         ("POST", "/cluster/pause", {}, 400, "node is missing: give it"),
         ("POST", "/cluster/cut", {"a": 1, "c": 2}, 400, "c: POST /cluster/cut has no such field"),
         ("GET", "/cluster/kill", None, 405, "only POST"),
