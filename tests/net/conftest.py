@@ -12,6 +12,6 @@ import uvloop
 def run(request):
     def run(scenario):
         with asyncio.Runner(loop_factory=request.param) as runner:
-            return runner.run(asyncio.wait_for(scenario, 30))
+            return runner.run(asyncio.wait_for(scenario, 120))
 
     return run

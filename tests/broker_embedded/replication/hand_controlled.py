@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -71,6 +71,8 @@ class Nodes:
     def __post_init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.clients = NodeChannels(self.loop, "test")
+        # all nodes share this loop with the test: on a busy machine it stands still for more than the 2 s of a node
+        self.clients.config = replace(self.clients.config, socket_connection_setup_timeout_ms=30_000)
 
     async def start(self, node_id: int, *, takes_up: bool = True) -> BrokerNode:
         """Start a node with the metadata that its log has; it leads and follows partitions at once if it `takes_up`."""
