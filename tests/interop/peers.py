@@ -283,10 +283,23 @@ class Aiokafka:
         messages: list[Message] = []
         while len(messages) < count:
             found = await consumer.getmany(timeout_ms=60_000, max_records=count - len(messages))
-            assert found, f"only {len(messages)} of {count} records came"
+            if not found:
+                raise AssertionError(f"only {len(messages)} of {count} records came; {await _state(consumer)}")
             for records in found.values():
                 messages += [Message(r.key, r.value, tuple(r.headers), r.timestamp) for r in records]
         return messages
+
+
+async def _state(consumer: Any) -> str:
+    """Return what a consumer of aiokafka knows of its partitions: whether ListOffsets and Fetch were answered."""
+    found = []
+    for partition in sorted(consumer.assignment()):
+        try:
+            position = await asyncio.wait_for(consumer.position(partition), 1)
+        except TimeoutError:
+            position = None
+        found.append(f"{partition}: position {position}, high watermark {consumer.highwater(partition)}")
+    return "; ".join(found) or "no partition is assigned"
 
 
 @contextmanager
