@@ -194,7 +194,6 @@ def run(
     """
     notes, began = Notes(), time.monotonic()
     struck: list[str] = []
-    state: list[str] = []
     with tempfile.TemporaryDirectory(prefix="pyclient-chaos-") as data_dir:
         with _cluster(data_dir, wide=wide) as (cluster, proxies):
             servers = cluster.bootstrap_servers
@@ -229,18 +228,24 @@ def run(
                 _wait_for_work(workers, notes, time.monotonic())  # the last records, after everything is healed
             except Exception as error:  # a finding: the cluster does not heal
                 notes.fail(f"the cluster in {struck[-1:]}", error)
-                state = list(state_of(cluster, (TOPIC, "__consumer_offsets"), GROUPS if wide else ("group",)))
+                notes.state = list(state_of(cluster, (TOPIC, "__consumer_offsets"), GROUPS if wide else ("group",)))
             _end(workers, notes)
             if wide:
-                _settle(notes, observer)
-                _note_topics(notes, servers)
+                _settle(notes, observer, servers)
             _drain(notes, servers)
         for directory in Path(data_dir).glob("node-*"):
             notes.add(*batches_of(directory, int(directory.name.removeprefix("node-")), (TOPIC, CONTROL)))
-    violations = check(notes.history, delivery_timeout=DELIVERY_SECONDS, recovery=RECOVERY_SECONDS)
-    if control is not None and (found := list(harmless_faults(notes.history))):
+    violations = _violations(notes.history, control)
+    lasted = time.monotonic() - began
+    return Result(seed, notes.history, violations, notes.failures, struck, lasted, control, notes.state)
+
+
+def _violations(history: History, control: str | None) -> dict[str, list[str]]:
+    """Return what the checkers find. A control in which nothing was lost is a violation, too."""
+    violations = check(history, delivery_timeout=DELIVERY_SECONDS, recovery=RECOVERY_SECONDS)
+    if control is not None and (found := list(harmless_faults(history))):
         violations["control"] = found
-    return Result(seed, notes.history, violations, notes.failures, struck, time.monotonic() - began, control, state)
+    return violations
 
 
 @contextmanager
@@ -286,12 +291,13 @@ def _wide_workers(notes: Notes, addresses: Mapping[str, str], seed: int) -> list
     return workers
 
 
-def _settle(notes: Notes, observer: Observer) -> None:
-    """Wait until no transaction is open; a checker finds one that stays so."""
+def _settle(notes: Notes, observer: Observer, servers: str) -> None:
+    """Wait until no transaction is open, which a checker finds if it stays so; then note the topics."""
     try:
         observer.settle(2 * TRANSACTION_SECONDS + 10)
     except Exception as error:  # a finding: the ends cannot be asked for
         notes.fail("the observer at the end", error)
+    _note_topics(notes, servers)
 
 
 def _note_topics(notes: Notes, servers: str) -> None:

@@ -50,6 +50,8 @@ class Notes:
     def __init__(self) -> None:
         self.history = History()
         self.failures: list[str] = []
+        self.state: list[str] = []
+        """What the cluster said when it did not begin to work or did not heal."""
         self._lock = threading.Lock()
 
     def add(self, *events: Any) -> None:
