@@ -100,6 +100,8 @@ class ConsumerGroups:
         group.topics_seen = topics.version
         group.rejoin_deadlines.pop(decision.answer.member_id, None)
         self.start_session(group, decision.answer.member_id, self._session_ms(group_id))
+        if decision.answer.assignment is not None:
+            group.informed_on[decision.answer.member_id] = event.connection_id
         if decision.must_resolve and not group.resolving:
             group.resolving = True
             self._runtime.schedule(0, lambda: self._resolve_regexes(entry, group))

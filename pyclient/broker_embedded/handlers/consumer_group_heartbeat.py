@@ -30,7 +30,10 @@ _MAKES_OWN_ID: Final = 1
 
 @handles(ConsumerGroupHeartbeatRequest, versions=(0, 1), durable=Durable.GROUPS)
 def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
-    """Answer with the member's epoch and a changed assignment; UNSUPPORTED_VERSION if the protocol is disabled."""
+    """Answer with the member's epoch and, if it was not sent to it before, its assignment.
+
+    UNSUPPORTED_VERSION if the protocol is disabled.
+    """
     groups = context.services.groups
     try:
         check_consumer_protocol(context.services)
@@ -73,6 +76,7 @@ def _event(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> C
         owned=None if owned is None else {topic.topic_id: frozenset(topic.partitions) for topic in owned},
         client_id=context.client_id,
         client_host=context.client_host,
+        connection_id=context.connection_id,
     )
 
 

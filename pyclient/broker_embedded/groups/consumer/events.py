@@ -24,6 +24,8 @@ class ConsumerHeartbeat:
     owned: Target | None = None
     client_id: str = ""
     client_host: str = ""
+    connection_id: int = 0
+    """The connection that the request came on, a different number for each."""
 
     @property
     def is_full(self) -> bool:
@@ -34,7 +36,7 @@ class ConsumerHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAnswer:
-    """The answer to a member; `assignment` is None if unchanged."""
+    """The answer to a member; `assignment` is None if it was sent to the member before."""
 
     member_id: str
     member_epoch: int

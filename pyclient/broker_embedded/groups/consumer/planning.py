@@ -204,8 +204,12 @@ def heartbeat(group: ConsumerGroup, event: ConsumerHeartbeat, topics: Topics, li
     plan.update_subscription()
     plan.update_target()
     current = plan.reconcile(event.owned)
+    # A request of a connection that the client gave up can be processed after a full one on its next connection, and
+    # nobody reads the answer. So the assignment is sent again on the next one; Kafka leaves such a member waiting.
+    is_uninformed = group.informed_on.get(member.member_id) != event.connection_id
+    has_changed = owned(current.assigned) != owned(before.current.assigned)
     assignment = None
-    if event.member_epoch == JOINING or event.is_full or owned(current.assigned) != owned(before.current.assigned):
+    if event.member_epoch == JOINING or event.is_full or is_uninformed or has_changed:
         assignment = owned(current.assigned)
     answer = ConsumerAnswer(member.member_id, current.epoch, assignment)
     return Decision(answer, records, must_resolve=plan.must_resolve)

@@ -33,7 +33,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """One group. Only `apply` changes the state that is in the log; the timers are not in the log."""
+    """One group. Only `apply` changes the state that is in the log; timers and connections are not in the log."""
 
     group_id: str
     epoch: int = 0
@@ -51,6 +51,8 @@ class ConsumerGroup:
     """The version of the cluster's topics at the last comparison of `metadata_hash`; None forces a comparison."""
     sessions: dict[str, float] = field(default_factory=dict)
     """The end (seconds) of each member's session."""
+    informed_on: dict[str, int] = field(default_factory=dict)
+    """The connection on which each member was last sent its assignment."""
     revocations: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Members that have to revoke partitions, with their epoch and deadline (seconds)."""
     rejoin_deadlines: dict[str, float] = field(default_factory=dict)
@@ -128,8 +130,8 @@ class ConsumerGroup:
             if known is not None:
                 self._release(known)
                 del self.members[member_id]
-            for timers in (self.sessions, self.revocations, self.rejoin_deadlines):
-                timers.pop(member_id, None)
+            for table in (self.sessions, self.informed_on, self.revocations, self.rejoin_deadlines):
+                table.pop(member_id, None)
             return
         self.members[member_id] = replace(known or Member(member_id), metadata=metadata)
         if metadata.instance_id is not None:

@@ -251,3 +251,19 @@ def test_classic_member_without_rejoin_is_removed() -> None:
         cluster.advance_time(2.5)  # it never sends SyncGroup
         assert sorted(member.member_id for member in harness.group_is().members) == ["a", "b"]
         harness.close()
+
+
+def test_assignment_sent_on_a_former_connection_is_sent_again() -> None:
+    with EmbeddedCluster() as cluster:
+        harness = on(cluster)
+        harness.enter("a")
+        everything = {harness.topic: [0, 1, 2, 3]}
+        again = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": [harness.topic], "owns": everything}
+        assert harness.beat("a on its next connection", 2, member_id="a", **again).error_code == 0
+        harness.enter("b")
+        late = harness.beat("a", 2)  # the client gave up this connection: it does not read the answer
+        assert harness.parts(late.assignment) == {"<topic>": [0, 1]}
+        told = harness.beat("a on its next connection", 2, member_id="a")
+        assert harness.parts(told.assignment) == {"<topic>": [0, 1]}
+        assert harness.beat("a on its next connection", 2, member_id="a").assignment is None
+        harness.close()
