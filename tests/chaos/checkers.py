@@ -129,14 +129,24 @@ def unordered_sends(history: History) -> Iterator[str]:
 
 
 def skipping_polls(history: History) -> Iterator[str]:
-    """A consumer went back, or passed over a value that is there, without having been moved."""
+    """A consumer went back, or passed over a value that is there, without having been moved.
+
+    A consumer of librdkafka may return to the beginning once for each time that it has logged a reset of its position.
+    """
     versions = {place: sorted(offsets) for place, offsets in _readable(history).items()}
+    resets = defaultdict(list)
+    for each in history.position_resets:
+        resets[each.consumer, each.place].append(each.at)
     for (consumer, place), reads in by_client(history.reads).items():
         known = versions.get(place, [])
+        logged = sorted(resets[consumer, place])
         for before, read in itertools.pairwise(reads):
             if read.jumped and read.poll != before.poll:
                 continue
             if read.offset <= before.offset:
+                if known[:1] == [read.offset] and read.poll != before.poll and logged and logged[0] <= read.at:
+                    del logged[0]
+                    continue
                 yield f"{place}: {consumer} read {read.offset} after {before.offset}"
                 continue
             at = bisect_right(known, before.offset)

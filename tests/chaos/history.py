@@ -167,6 +167,15 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class PositionReset:
+    """A consumer of librdkafka sets its position in a partition to the beginning while it reads, by its own log."""
+
+    consumer: str
+    place: Place
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """A commit of a group as its member saw it. `owned`: the member had the partition. `outcome` is OK or INFO.
 
@@ -255,6 +264,7 @@ Event = (
     | Batch
     | EpochBump
     | Refusal
+    | PositionReset
     | Commit
     | Committed
     | Ends
@@ -271,6 +281,7 @@ _LISTS: Final[dict[type, str]] = {
     Batch: "batches",
     EpochBump: "epoch_bumps",
     Refusal: "refusals",
+    PositionReset: "position_resets",
     Commit: "commits",
     Committed: "committed",
     Ends: "ends",
@@ -293,6 +304,7 @@ class History:
     batches: list[Batch] = field(default_factory=list)
     epoch_bumps: list[EpochBump] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    position_resets: list[PositionReset] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
     ends: list[Ends] = field(default_factory=list)

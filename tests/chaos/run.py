@@ -93,7 +93,7 @@ class Result:
             f"acknowledged {self.acknowledged}, of {len(history.sends)} sends; reads {len(history.reads)}",
             f"lost {len(self.violations.get('lost', []))}, duplicated {len(self.violations.get('duplicated', []))}, "
             f"lost with acks=1 {self.lost_by_one}{' (expected: it is the control)' if self.control else ''}",
-            *_new_epochs(history),
+            *_by_librdkafka(history),
             *_further(history),
             HEADER,
             *(each.row() for each in figures(history, RECOVERY_SECONDS)),
@@ -106,8 +106,11 @@ class Result:
         return "\n".join(lines)
 
 
-def _new_epochs(history: History) -> Iterator[str]:
-    """Yield what producers of confluent-kafka logged about new epochs, with the last fault that began before."""
+def _by_librdkafka(history: History) -> Iterator[str]:
+    """Yield what clients of confluent-kafka logged about resets of their positions, and about new epochs with the last
+    fault that began before."""
+    if history.position_resets:
+        yield f"positions set to the beginning by librdkafka itself: {len(history.position_resets)}"
     if history.epoch_bumps:
         by_design = len(list(duplicates_by_new_epochs(history)))
         yield f"duplicated by a new epoch of librdkafka, by its design: {by_design}"

@@ -1,7 +1,8 @@
-"""What an idempotent producer of confluent-kafka logs about its epochs, as events of the history.
+"""What clients of confluent-kafka log about what they do by themselves, as events of the history.
 
-librdkafka begins a new epoch by itself, and numbers again all records that it has not seen acknowledged, also those
-that a broker has written: https://github.com/confluentinc/librdkafka/issues/4953.
+An idempotent producer begins a new epoch, and numbers again all records that it has not seen acknowledged, also those
+that a broker has written: https://github.com/confluentinc/librdkafka/issues/4953. A consumer whose partition is paused
+and resumed while it asks for its first offset can ask a second time when it already reads, and goes back then.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.chaos.history import EpochBump, Place, Refusal
+from tests.chaos.history import EpochBump, Place, PositionReset, Refusal
 
 _BEGINS: Final = re.compile(r"Beginning partition drain .*? epoch bump for \d+ partition\(s\) .*?: (.*)", re.DOTALL)
 _BUMPED: Final = re.compile(r"bumped epoch to PID\{Id:(-?\d+),Epoch:(-?\d+)\}")
@@ -20,6 +21,14 @@ _REFUSED: Final = re.compile(
     r"ProduceRequest for (\S+) \[(\d+)\] with \d+ message\(s\) failed due to skipped sequence numbers "
     r"\(PID\{Id:(-?\d+),Epoch:(-?\d+)\}, base seq (-?\d+) "
 )
+_RESET: Final = re.compile(r"Topic (\S+) \[(\d+)\]: timed offset query for offset BEGINNING .*in state active")
+
+
+def _logged_to(handler: logging.Handler, name: str, debug: str) -> dict[str, Any]:
+    """Return the options of a client whose log goes to `handler` alone. The lines come in calls of its `poll`."""
+    logger = logging.Logger(f"chaos-{name}", logging.DEBUG)
+    logger.addHandler(handler)
+    return {"logger": logger, "debug": debug, "log_level": 7}
 
 
 class ProducerLog(logging.Handler):
@@ -32,10 +41,8 @@ class ProducerLog(logging.Handler):
         self._reasons: list[str] = []  # of the epoch that has not begun yet
 
     def options(self) -> dict[str, Any]:
-        """Return the options of the producer. Its lines come in calls of `poll`."""
-        logger = logging.Logger(f"chaos-{self.producer}", logging.DEBUG)  # by itself: none of its lines go elsewhere
-        logger.addHandler(self)
-        return {"logger": logger, "debug": "eos", "log_level": 7}
+        """Return the options of the producer."""
+        return _logged_to(self, self.producer, "eos")
 
     def emit(self, record: logging.LogRecord) -> None:
         line, at = record.getMessage(), time.monotonic()
@@ -48,3 +55,20 @@ class ProducerLog(logging.Handler):
         elif (found := _REFUSED.search(line)) is not None:
             place = Place(found[1], int(found[2]))
             self._add(Refusal(self.producer, place, int(found[3]), int(found[4]), int(found[5]), found.string, at))
+
+
+class ConsumerLog(logging.Handler):
+    """Turns the log lines of one consumer into events, which it gives to `add`; other lines are dropped."""
+
+    def __init__(self, consumer: str, add: Callable[[PositionReset], object]) -> None:
+        super().__init__()
+        self.consumer = consumer
+        self._add = add
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of the consumer."""
+        return _logged_to(self, self.consumer, "topic")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if (found := _RESET.search(record.getMessage())) is not None:
+            self._add(PositionReset(self.consumer, Place(found[1], int(found[2])), time.monotonic()))

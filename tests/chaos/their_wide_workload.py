@@ -26,6 +26,7 @@ from tests.chaos.history import (
     Transaction,
     parsed,
 )
+from tests.chaos.their_log import ConsumerLog
 from tests.chaos.wide_workload import ABORTED_SHARE
 from tests.chaos.workload import Notes, TheirSender, Worker
 
@@ -140,6 +141,7 @@ class TheirMember(Worker):
             | {
                 "bootstrap.servers": self.servers,
                 "client.id": self.name,
+                **ConsumerLog(self.name, self.notes.add).options(),
                 "group.id": self.group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
