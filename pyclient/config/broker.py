@@ -560,6 +560,7 @@ PROFILES: Final[dict[str, dict[str, str]]] = {
         "offsets.topic.num.partitions": "4",
         "replica.fetch.backoff.ms": "100",
         "replica.lag.time.max.ms": "3000",
+        "log.retention.check.interval.ms": "86400000",  # records of tests often have times of long ago
         "log.segment.delete.delay.ms": "1000",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
         "transaction.state.log.num.partitions": "4",

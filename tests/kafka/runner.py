@@ -209,6 +209,7 @@ class RealKafka:
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": in_sync,
             "group.initial.rebalance.delay.ms": "0",
+            "log.retention.check.interval.ms": "86400000",  # records of tests have times of long ago
         }
         return defaults | {
             name: value.replace("{node}", str(node.number)).replace("{default}", defaults.get(name, ""))

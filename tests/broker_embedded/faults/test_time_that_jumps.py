@@ -90,6 +90,20 @@ def test_records_grow_old_and_are_removed(
         assert cluster.wait_topic("orders", records=1)["partitions"][0]["end_offset"] == 2
 
 
+@pytest.mark.parametrize(("config", "start"), [({}, 0), ({"log.retention.check.interval.ms": "300000"}, 1)])
+def test_records_with_times_of_long_ago_stay_in_the_test_profile(
+    connect: Any, produce: Any, batch: Any, config: dict[str, str], start: int
+) -> None:
+    """As in Kafka they are removed after five minutes if its interval is set."""
+    with EmbeddedCluster(config=config) as cluster:
+        client = connect(cluster)
+        create(client, "orders")
+        produce(client, "orders", batch(b"old", timestamp_ms=1_700_000_000_000))
+        cluster.advance_time(600)
+        until(lambda: cluster.wait_topic("orders", partitions=1)["partitions"][0]["start_offset"] == start)
+        assert cluster.retention_now() == 1 - start
+
+
 def test_a_fetch_that_waits_is_answered(broker: Any, client: Any, topic: str, fetch_request: Any) -> None:
     sent = client.send(fetch_request(topic, {0: 0}, max_wait_ms=600_000), 11)
     until(lambda: len(node_of(broker).purgatory))
