@@ -176,6 +176,14 @@ class PositionReset:
 
 
 @dataclass(frozen=True, slots=True)
+class StuckMember:
+    """A consumer of librdkafka waits for committed offsets for ever, by its own log."""
+
+    consumer: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """A commit of a group as its member saw it. `owned`: the member had the partition. `outcome` is OK or INFO.
 
@@ -265,6 +273,7 @@ Event = (
     | EpochBump
     | Refusal
     | PositionReset
+    | StuckMember
     | Commit
     | Committed
     | Ends
@@ -282,6 +291,7 @@ _LISTS: Final[dict[type, str]] = {
     EpochBump: "epoch_bumps",
     Refusal: "refusals",
     PositionReset: "position_resets",
+    StuckMember: "stuck_members",
     Commit: "commits",
     Committed: "committed",
     Ends: "ends",
@@ -305,6 +315,7 @@ class History:
     epoch_bumps: list[EpochBump] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     position_resets: list[PositionReset] = field(default_factory=list)
+    stuck_members: list[StuckMember] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
     ends: list[Ends] = field(default_factory=list)

@@ -109,6 +109,8 @@ class Result:
 def _by_librdkafka(history: History) -> Iterator[str]:
     """Yield what clients of confluent-kafka logged about resets of their positions, and about new epochs with the last
     fault that began before."""
+    if history.stuck_members:
+        yield f"members of librdkafka that were stuck, and were replaced: {len(history.stuck_members)}"
     if history.position_resets:
         yield f"positions set to the beginning by librdkafka itself: {len(history.position_resets)}"
     if history.epoch_bumps:

@@ -8,11 +8,13 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from pyclient import Producer
+from pyclient import Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.chaos.checkers import skipping_polls
 from tests.chaos.history import COMMITTED, History, Place, PositionReset, Read, Value
 from tests.chaos.their_log import ConsumerLog
+from tests.chaos.their_wide_workload import TheirMember
+from tests.chaos.workload import Notes
 from tests.waiting import until
 
 TOPIC, PLACE, COUNT = "busy", Place("busy", 0), 20
@@ -110,3 +112,25 @@ def test_going_back_without_a_logged_reset_is_a_violation(consumer: str, at: flo
     history = History().add(*(read(number, number, number) for number in range(4)), read(4, offset, 4.0))
     history.add(PositionReset(consumer, PLACE, at))
     assert list(skipping_polls(history)) == [f"busy-0: theirs read {offset} after 3"]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_member_of_librdkafka_that_is_stuck_is_replaced(protocol: str) -> None:
+    """As a coordinator that has moved the broker answers the question for committed offsets without partitions."""
+    notes, group = Notes(), "readers"
+    with EmbeddedCluster() as cluster:
+        with Producer(cluster.bootstrap_servers) as producer:
+            for number in range(COUNT):
+                producer.send(TOPIC, b"%d" % number, partition=0)
+        refused = cluster.faults.fail("OffsetFetch", errors.NotCoordinator, group=group)
+        member = TheirMember("theirs", notes, cluster.bootstrap_servers, TOPIC, group, protocol)
+        member.start()
+        try:
+            until(lambda: len(notes.history.reads) >= COUNT)
+        finally:
+            member.stop()
+            member.join(60)
+        assert refused.hits() == 1
+    assert notes.failures == []
+    assert [each.consumer for each in notes.history.stuck_members] == ["theirs"]
+    assert [each.offset for each in notes.history.reads] == [*range(COUNT)]

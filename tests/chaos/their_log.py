@@ -2,7 +2,9 @@
 
 An idempotent producer begins a new epoch, and numbers again all records that it has not seen acknowledged, also those
 that a broker has written: https://github.com/confluentinc/librdkafka/issues/4953. A consumer whose partition is paused
-and resumed while it asks for its first offset can ask a second time when it already reads, and goes back then.
+and resumed while it asks for its first offset can ask a second time when it already reads, and goes back then. One
+whose question for committed offsets is refused as a whole (NOT_COORDINATOR: its coordinator has moved) does not ask
+again, reads nothing, and finishes no rebalance: https://github.com/confluentinc/librdkafka/issues/5586.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.chaos.history import EpochBump, Place, PositionReset, Refusal
+from tests.chaos.history import EpochBump, Place, PositionReset, Refusal, StuckMember
 
 _BEGINS: Final = re.compile(r"Beginning partition drain .*? epoch bump for \d+ partition\(s\) .*?: (.*)", re.DOTALL)
 _BUMPED: Final = re.compile(r"bumped epoch to PID\{Id:(-?\d+),Epoch:(-?\d+)\}")
@@ -22,6 +24,7 @@ _REFUSED: Final = re.compile(
     r"\(PID\{Id:(-?\d+),Epoch:(-?\d+)\}, base seq (-?\d+) "
 )
 _RESET: Final = re.compile(r"Topic (\S+) \[(\d+)\]: timed offset query for offset BEGINNING .*in state active")
+_STUCK: Final = "Offset fetch error for 0 partition(s): "
 
 
 def _logged_to(handler: logging.Handler, name: str, debug: str) -> dict[str, Any]:
@@ -60,15 +63,20 @@ class ProducerLog(logging.Handler):
 class ConsumerLog(logging.Handler):
     """Turns the log lines of one consumer into events, which it gives to `add`; other lines are dropped."""
 
-    def __init__(self, consumer: str, add: Callable[[PositionReset], object]) -> None:
+    def __init__(self, consumer: str, add: Callable[[PositionReset | StuckMember], object]) -> None:
         super().__init__()
         self.consumer = consumer
+        self.is_stuck = False
         self._add = add
 
     def options(self) -> dict[str, Any]:
         """Return the options of the consumer."""
-        return _logged_to(self, self.consumer, "topic")
+        return _logged_to(self, self.consumer, "topic,cgrp")
 
     def emit(self, record: logging.LogRecord) -> None:
-        if (found := _RESET.search(record.getMessage())) is not None:
-            self._add(PositionReset(self.consumer, Place(found[1], int(found[2])), time.monotonic()))
+        line, at = record.getMessage(), time.monotonic()
+        if (found := _RESET.search(line)) is not None:
+            self._add(PositionReset(self.consumer, Place(found[1], int(found[2])), at))
+        elif _STUCK in line and not self.is_stuck:
+            self.is_stuck = True
+            self._add(StuckMember(self.consumer, at))

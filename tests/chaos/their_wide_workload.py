@@ -113,7 +113,10 @@ class TheirTransacting(TheirSender):
 
 
 class TheirMember(Worker):
-    """A member of a group of either protocol; it commits after each poll, and notes what became of each commit."""
+    """A member of a group of either protocol; it commits after each poll, and notes what became of each commit.
+
+    A member that is stuck by its own log is replaced by a new one.
+    """
 
     def __init__(self, name: str, notes: Notes, servers: str, topic: str, group: str, protocol: str) -> None:
         super().__init__(name, notes)
@@ -132,29 +135,32 @@ class TheirMember(Worker):
             self._positions.pop(Place(each.topic, each.partition), None)
 
     def work(self) -> None:
+        while not self.stopping.is_set():
+            log = ConsumerLog(self.name, self.notes.add)
+            consumer = confluent_kafka.Consumer(self._options() | log.options())
+            consumer.subscribe([self.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+            while not (self.stopping.is_set() or log.is_stuck):
+                self._poll(consumer)
+                self._commit(consumer)
+            consumer.close()
+            self._positions.clear()
+
+    def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"group.protocol": self.protocol}
         if self.protocol == "classic":
             options["partition.assignment.strategy"] = "cooperative-sticky"
             options |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
-        consumer = confluent_kafka.Consumer(
-            _COMMON
-            | {
-                "bootstrap.servers": self.servers,
-                "client.id": self.name,
-                **ConsumerLog(self.name, self.notes.add).options(),
-                "group.id": self.group,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 50,
-                **options,
-            }
-        )
-        consumer.subscribe([self.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
-        while not self.stopping.is_set():
-            self._poll(consumer)
-            self._commit(consumer)
-        consumer.close()
+        return {
+            **_COMMON,
+            "bootstrap.servers": self.servers,
+            "client.id": self.name,
+            "group.id": self.group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 50,
+            **options,
+        }
 
     def _poll(self, consumer: Any) -> None:
         for at in range(_AT_ONCE):
