@@ -17,6 +17,7 @@ from tests.broker_embedded.conftest import RawClient
 needs_java = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(900),  # a test that is cut off takes the session of all others with it
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),  # pyspark 4.3's own
 ]
 if not (shutil.which("java") or os.environ.get("JAVA_HOME")) and os.environ.get("PYCLIENT_REQUIRE_ALL") != "1":

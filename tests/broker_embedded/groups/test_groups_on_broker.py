@@ -113,7 +113,8 @@ def test_offsets_are_deleted_with_their_topic() -> None:
 
 def test_silent_member_is_removed_by_running_broker() -> None:
     with EmbeddedCluster() as cluster, RawConnection(cluster.bootstrap_servers) as client:
-        join(client, "g", session=150)
+        join(client, "g", session=30_000)
+        cluster.advance_time(31)
         describe = DescribeGroupsRequest(groups=["g"])
         while client.ask(describe, 4).groups[0].group_state != "Empty":
             pass
