@@ -70,5 +70,5 @@ def test_errors_import_only_types():
         "import sys, pyclient.errors;"
         "print(*sorted(n for n in sys.modules if n.startswith('pyclient') and not n.startswith('pyclient.errors')))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.split() == ["pyclient", "pyclient.lazy_names", "pyclient.types"]

@@ -181,7 +181,7 @@ def test_the_foreground_broker_says_where_it_is_and_ends_on_a_signal(number: sig
         port = int(line.rpartition(":")[2])
         socket.create_connection(("127.0.0.1", port)).close()
         process.send_signal(number)
-        out, error = process.communicate(timeout=20)
+        out, error = process.communicate(timeout=120)
         assert (process.returncode, out) == (0, b""), error
 
 
@@ -191,7 +191,7 @@ def test_the_foreground_broker_ends_with_its_parent_when_asked_to() -> None:
         assert process.stdin is not None
         process.stdout.readline()
         process.stdin.close()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=120) == 0
         process.stdin = None
         process.communicate()
 
@@ -207,7 +207,7 @@ def test_the_foreground_broker_ends_with_its_parent_when_asked_to() -> None:
 )
 def test_the_foreground_broker_says_what_is_wrong_and_fails(arguments: tuple[str, ...], expected: bytes) -> None:
     with run_module("--port", "0", *arguments) as process:
-        out, error = process.communicate(timeout=20)
+        out, error = process.communicate(timeout=120)
     assert process.returncode != 0
     assert out == b""
     assert expected in error
@@ -221,7 +221,7 @@ def test_at_interpreter_exit_an_open_cluster_is_closed(tmp_path: Path) -> None:
         "    globals()[f'c{processes}'] = EmbeddedCluster(processes=processes).start()\n"
         "    print(globals()[f'c{processes}'].data_dir)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=True)
     directories = done.stdout.decode().split()
     assert len(directories) == 2
     assert not any(Path(directory).exists() for directory in directories)

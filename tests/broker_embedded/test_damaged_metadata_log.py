@@ -190,7 +190,7 @@ PYCLIENT = [sys.executable, "-c", "from pyclient.cli import main; main()"]
 
 def recover(root: Path) -> subprocess.CompletedProcess[str]:
     command = [*PYCLIENT, "recover-metadata", str(root)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_recover_metadata_truncates_log_and_keeps_removed_bytes(

@@ -124,14 +124,14 @@ def test_controllers_of_a_cluster_in_the_foreground_can_change(tmp_path: Path) -
 
 def test_dynamic_quorum_of_a_broker_alone_is_refused() -> None:
     command = [sys.executable, "-c", BROKER, "broker", "--dynamic-quorum", "--port", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert "a node that is alone has no voters" in done.stderr
 
 
 def test_several_brokers_are_refused_what_they_cannot_have() -> None:
     command = [sys.executable, "-c", BROKER, "broker", "--brokers", "3", "--replication-factor", "4", "--port", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert "replication_factor is 4" in done.stderr
     assert "Traceback" not in done.stderr

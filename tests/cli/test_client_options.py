@@ -132,7 +132,7 @@ def test_consume_commits_and_leaves_group_on_signal(number: signal.Signals) -> N
             assert process.stdout is not None
             assert [process.stdout.readline() for _ in range(10)] == [b"%d\n" % n for n in range(10)]
             process.send_signal(number)
-            rest, said = process.communicate(timeout=60)
+            rest, said = process.communicate(timeout=120)
         assert (process.returncode, rest, said) == (128 + number, b"", b"10 records read from orders\n")
         assert admin.list_group_offsets("g")[TopicPartition("orders", 0)].offset == 10
         assert admin.describe_groups(["g"])["g"].members == ()
@@ -150,7 +150,7 @@ def test_produce_delivers_lines_read_before_signal() -> None:
             process.stdin.flush()
             until(lambda: cluster.requests.query("Produce"))  # the second line did not fit into the batch of the first
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
+            process.communicate(timeout=120)
         assert process.returncode == 128 + signal.SIGTERM
         with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
             assert consumer.end_offsets([TopicPartition("orders", 0)]) == {TopicPartition("orders", 0): 2}

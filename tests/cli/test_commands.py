@@ -18,7 +18,7 @@ PYCLIENT = [sys.executable, "-c", "from pyclient.cli import main; main()"]
 
 
 def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*PYCLIENT, *arguments], input=stdin, capture_output=True, timeout=90, check=False)
+    return subprocess.run([*PYCLIENT, *arguments], input=stdin, capture_output=True, timeout=120, check=False)
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def test_broker_prints_its_address_first_and_ends_cleanly(ending: signal.Signals
         described = run("topics", "describe", "-b", servers, "orders").stdout.decode()
         assert [f" {number} " in described for number in range(4)] == [True, True, True, False]
         process.send_signal(ending)
-        rest, _ = process.communicate(timeout=30)
+        rest, _ = process.communicate(timeout=120)
         assert (process.returncode, rest) == (0, b"")
     with broker("--data-dir", str(tmp_path)) as (_, servers):
         assert run("topics", "list", "-b", servers).stdout == b"orders\n"

@@ -249,7 +249,7 @@ def test_program_without_close_ends_soon_and_its_member_leaves(
         "while not c.poll(30, max_records=1): pass\n"
         "while not c.poll(30, max_records=1): pass\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", program], timeout=120, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     consumer = consumers(topic, group_id=group)
     assert values(read(consumer, 1)) == [b"1"]  # the last poll may not have been dealt with, so it was not committed

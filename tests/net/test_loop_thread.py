@@ -238,7 +238,7 @@ async def stubborn():
 
 thread.call_soon(lambda: setattr(thread, "task", thread.loop.create_task(stubborn())))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.stdout == "hook ran\n"
     assert done.returncode == 0, done.stderr
 
@@ -259,7 +259,7 @@ del resource
 thread = LoopThread("exiting", at_exit=lambda: print("client"))
 thread.start()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.stdout == "client\nclosed\nclosed\n"
     assert done.stderr.count("OSError: it cannot be closed") == 2
     assert done.returncode == 0

@@ -72,4 +72,4 @@ versions.request_class(versions.API_KEYS["Fetch"])
 loaded = {name for name in sys.modules if ".messages." in name}
 assert loaded == {"pyclient.protocol.messages.fetch"}, loaded
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

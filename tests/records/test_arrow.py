@@ -142,4 +142,4 @@ def test_pyarrow_is_imported_only_when_used() -> None:
         "except ImportError as error: assert 'pyclient-kafka[arrow]' in str(error)\n"
         "else: raise SystemExit('no error')"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
