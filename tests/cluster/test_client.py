@@ -43,9 +43,9 @@ def test_timeout_reports_failure_of_each_address():
         dead = free_port()
         client = await started(f"127.0.0.1:{dead}", "no-such-host.invalid:1")
         with pytest.raises(KafkaTimeout) as error:
-            await client.wait_metadata(has_nodes, 0.3)
+            await client.wait_metadata(has_nodes, 3.0)
         text = str(error.value)
-        assert "no suitable metadata within 0.3 s" in text
+        assert "no suitable metadata within 3 s" in text
         assert "check bootstrap_servers" in text
         assert f"127.0.0.1:{dead}: connection refused" in text
         assert "DNS does not know the name 'no-such-host.invalid'" in text

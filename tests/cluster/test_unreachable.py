@@ -185,7 +185,7 @@ def test_cluster_that_answered_once_is_waited_for() -> None:
         broker.answers[MetadataRequest] = CLOSE
         broker.answers[SaslHandshakeRequest] = SaslHandshakeResponse(error_code=33, mechanisms=["PLAIN"])
         with pytest.raises(errors.KafkaTimeout, match="demands SASL"):
-            await client.wait_metadata(lambda metadata: False, 1.0)
+            await client.wait_metadata(lambda metadata: False, 4.0)
         assert client.unreachable is None
         await client.close()
         broker.stop()

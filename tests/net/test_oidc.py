@@ -144,11 +144,11 @@ def test_server_that_does_not_answer_is_named(run: Any) -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}/token"
-            options = oidc(url, socket_connection_setup_timeout_ms=200)
+            options = oidc(url, socket_connection_setup_timeout_ms=1_000)
             error = await refused(SaslServer().broker(), "OAUTHBEARER", **options)
         assert not error.lasting
         assert url in str(error)
-        assert "gave no token within 0." in str(error) or "timed out" in str(error)
+        assert "gave no token within " in str(error) or "timed out" in str(error)
 
     run(scenario())
 
