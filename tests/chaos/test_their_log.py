@@ -116,7 +116,7 @@ def test_going_back_without_a_logged_reset_is_a_violation(consumer: str, at: flo
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_member_of_librdkafka_that_is_stuck_is_replaced(protocol: str) -> None:
-    """As a coordinator that has moved the broker answers the question for committed offsets without partitions."""
+    """As a coordinator that has moved the broker answers OffsetFetch without partitions."""
     notes, group = Notes(), "readers"
     with EmbeddedCluster() as cluster:
         with Producer(cluster.bootstrap_servers) as producer:

@@ -3,7 +3,7 @@
 An idempotent producer begins a new epoch, and numbers again all records that it has not seen acknowledged, also those
 that a broker has written: https://github.com/confluentinc/librdkafka/issues/4953. A consumer whose partition is paused
 and resumed while it asks for its first offset can ask a second time when it already reads, and goes back then. One
-whose question for committed offsets is refused as a whole (NOT_COORDINATOR: its coordinator has moved) does not ask
+whose OffsetFetch request is refused for the whole group (NOT_COORDINATOR: the coordinator has moved) does not send it
 again, reads nothing, and finishes no rebalance: https://github.com/confluentinc/librdkafka/issues/5586.
 """
 

@@ -148,7 +148,7 @@ def test_server_that_does_not_answer_is_named(run: Any) -> None:
             error = await refused(SaslServer().broker(), "OAUTHBEARER", **options)
         assert not error.lasting
         assert url in str(error)
-        assert "gave no token within " in str(error) or "timed out" in str(error)
+        assert any(said in str(error) for said in ("gave no token within 0.", "gave no token within 1 s", "timed out"))
 
     run(scenario())
 

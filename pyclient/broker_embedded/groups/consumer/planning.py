@@ -204,8 +204,8 @@ def heartbeat(group: ConsumerGroup, event: ConsumerHeartbeat, topics: Topics, li
     plan.update_subscription()
     plan.update_target()
     current = plan.reconcile(event.owned)
-    # A request of a connection that the client gave up can be processed after a full one on its next connection, and
-    # nobody reads the answer. So the assignment is sent again on the next one; Kafka leaves such a member waiting.
+    # A heartbeat of a connection that the client has closed can be processed after a full heartbeat on its next
+    # connection; the client never sees the response. The next one has the assignment again (in Kafka it has not).
     is_uninformed = group.informed_on.get(member.member_id) != event.connection_id
     has_changed = owned(current.assigned) != owned(before.current.assigned)
     assignment = None
