@@ -1,4 +1,4 @@
-"""What librdkafka does by itself is known by its log, and is not held against the broker."""
+"""librdkafka's own faults are recognised in its log; the checkers do not report them as faults of the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients of confluent-kafka log about what they do by themselves, as events of the history.
+"""Events of the history from the log lines of confluent-kafka's clients: new epochs, reset positions, stuck members.
 
 An idempotent producer begins a new epoch, and numbers again all records that it has not seen acknowledged, also those
 that a broker has written: https://github.com/confluentinc/librdkafka/issues/4953. A consumer whose partition is paused

@@ -51,7 +51,7 @@ class Notes:
         self.history = History()
         self.failures: list[str] = []
         self.state: list[str] = []
-        """What the cluster said when it did not begin to work or did not heal."""
+        """The state of the cluster, as its nodes report it, if it did not begin to work or did not heal."""
         self._lock = threading.Lock()
 
     def add(self, *events: Any) -> None:
