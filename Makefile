@@ -55,7 +55,7 @@ test: $(STAMP)
 	$(PYTEST) -n 4 --dist loadgroup -m "not kafka and not slow"
 
 test-pure: $(STAMP)
-	PYCLIENT_PURE=1 $(PYTEST) -n 2 -m "not kafka and not slow and not spark and not compiled" tests/records tests/producer tests/consumer tests/e2e
+	PYCLIENT_PURE=1 $(PYTEST) -n 4 -m "not kafka and not slow and not spark and not compiled" tests/records tests/producer tests/consumer tests/e2e
 
 # A virtual environment of its own: the compiled codec is built for that interpreter.
 test-free-threaded:
@@ -70,13 +70,13 @@ test-python:
 
 test-subset: $(STAMP)
 	$(BIN)/python -W error -c 'from pyclient import *; import sys, pyclient.records as r; print(sys.version, r.IMPLEMENTATION); assert r.IMPLEMENTATION == "cython"'
-	$(PYTEST) -n 2 -m "not kafka and not slow and not spark" $(SUBSET)
+	$(PYTEST) -n 4 -m "not kafka and not slow and not spark" $(SUBSET)
 
 test-slow: $(STAMP)
 	$(PYTEST) -n 2 --dist loadgroup -m "slow and not kafka"
 
 test-kafka: $(STAMP) kerberos
-	$(PYTEST) -n 2 --dist loadgroup -m kafka
+	$(PYTEST) -n 3 --dist loadgroup -m kafka
 
 kerberos: $(STAMP)
 	tools/kerberos.sh $(BIN)/python

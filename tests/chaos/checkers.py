@@ -6,33 +6,32 @@ They follow Jepsen's analysis of queues: offsets are the versions of a partition
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
+from tests.chaos.acknowledgement_checkers import unsafe_acknowledgements
 from tests.chaos.duplicates import EXACTLY_ONCE, duplicates, wrong_refusals
+from tests.chaos.group_checkers import broken_groups, group_skips, lost_commits, unread_commits
 from tests.chaos.history import (
     COMMITTED,
     FAIL,
-    IDEMPOTENT,
     INFO,
     OK,
     ONE,
-    PLAIN,
-    TRANSACTIONAL,
-    Commit,
+    SAFE,
     Ends,
     History,
     Place,
     Send,
     Value,
     by_client,
+    readable,
 )
+from tests.chaos.progress_checkers import growing_processes, idle_faults, stalls, unrecovered_rates
 
-SAFE: Final = frozenset({IDEMPOTENT, TRANSACTIONAL, PLAIN})
-"""Kinds of producers whose acknowledged records may not be lost: those with acks=all."""
-_LATEST_SECONDS: Final = 60.0  # no request arrives later than that after its client gave it up
 _OPEN_SECONDS: Final = 20.0  # the time limit of a transaction, and time to abort it
 
 
@@ -77,6 +76,18 @@ def failed_sends_that_were_written(history: History) -> Iterator[str]:
     for read in history.reads:
         if read.value in never:
             yield f"{read.place}@{read.offset}: {read.value} was reported as not written, and {read.consumer} read it"
+
+
+def precommitted_reads(history: History) -> Iterator[str]:
+    """A value of a transaction was read with read_committed before its commit was requested.
+
+    Where this holds, a transaction that has read of another one began to commit later: reads make no cycles (G1c).
+    """
+    began = {each.name: each.began for each in history.transactions if each.began is not None}
+    requested = {send.value: began[send.transaction] for send in history.sends if send.transaction in began}
+    for read in history.reads:
+        if read.isolation == COMMITTED and read.value in requested and read.at < requested[read.value]:
+            yield f"{read.place}@{read.offset}: {read.consumer} read {read.value} before its transaction was to commit"
 
 
 def torn_transactions(history: History) -> Iterator[str]:
@@ -133,7 +144,7 @@ def skipping_polls(history: History) -> Iterator[str]:
 
     A consumer of librdkafka may return to the beginning once for each time that it has logged a reset of its position.
     """
-    versions = {place: sorted(offsets) for place, offsets in _readable(history).items()}
+    versions = {place: sorted(offsets) for place, offsets in readable(history).items()}
     resets = defaultdict(list)
     for each in history.position_resets:
         resets[each.consumer, each.place].append(each.at)
@@ -154,25 +165,17 @@ def skipping_polls(history: History) -> Iterator[str]:
                 yield f"{place}: {consumer} read {read.offset} after {before.offset} and skipped {known[at]}"
 
 
-def _readable(history: History) -> dict[Place, dict[int, Value]]:
-    """Return the values that every consumer has to see: acknowledged ones outside of transactions, and all reads with
-    read_committed."""
-    found: dict[Place, dict[int, Value]] = defaultdict(dict)
-    for send in history.sends:
-        if send.transaction is None and send.outcome == OK and send.offset is not None and send.kind in SAFE:
-            found[send.place][send.offset] = send.value
-    for read in history.reads:
-        if read.isolation == COMMITTED and read.value is not None:
-            found[read.place][read.offset] = read.value
-    return found
-
-
 def unaccounted_sends(history: History, longest: float) -> Iterator[str]:
     """A send had no outcome or several, took longer than its time limit plus a second, or is OK at no offset."""
+    outcomes = Counter(send.value for send in history.sends)
+    called = {call.value for call in history.calls}
+    for call in history.calls:
+        if outcomes[call.value] != 1:
+            yield f"{call.place}: {call.value} has {outcomes[call.value]} outcomes"
     for send in history.sends:
-        if send.completions != 1:
-            yield f"{send.place}: {send.value} has {send.completions} outcomes"
-        elif send.ended - send.began > longest + 1:
+        if send.value not in called:
+            yield f"{send.place}: {send.value} has an outcome, and was never sent"
+        if send.ended - send.began > longest + 1:
             yield f"{send.place}: {send.value} took {send.ended - send.began:.1f} s, its limit is {longest:g} s"
         if send.outcome == OK and (send.offset is None or send.offset < 0) and send.kind not in EXACTLY_ONCE:
             yield f"{send.place}: {send.value} is acknowledged at offset {send.offset}"
@@ -235,120 +238,6 @@ def _batches(history: History) -> Iterator[str]:
                     break
 
 
-def broken_groups(history: History) -> Iterator[str]:
-    """A partition had two members in a generation, or a commit was ahead of its position, went back, or was made by a
-    member without the partition."""
-    owners: dict[tuple[str, int, Place], str] = {}
-    for each in history.assignments:
-        for place in each.places:
-            owner = owners.setdefault((each.group, each.generation, place), each.member)
-            if owner != each.member:
-                yield f"group {each.group}, generation {each.generation}: {owner} and {each.member} have {place}"
-    acknowledged: dict[tuple[str, Place], _Commits] = defaultdict(_Commits)
-    for commit in history.commits:
-        where = f"group {commit.group}, {commit.place}: {commit.member} committed {commit.offset}"
-        commits = acknowledged[commit.group, commit.place]
-        if commit.offset > commit.position:
-            yield f"{where} at position {commit.position}"
-        if commit.outcome != OK:
-            commits.unknown.append(commit)
-            continue
-        if not commit.owned:
-            yield f"{where} without owning the partition"
-        before = commits.highest(commit.began)
-        if commit.offset < before and not commits.was_set_back(range(commit.offset + 1), commit.began, commit.at):
-            yield f"{where} after {before}"
-        commits.add(commit)
-
-
-class _Commits:
-    """The commits of a group for a partition."""
-
-    def __init__(self) -> None:
-        self.unknown: list[Commit] = []
-        """Those that the coordinator may have got, and as late as some time after the next ones."""
-        self._acknowledged: list[Commit] = []
-        self._times: list[float] = []
-        self._highest: list[int] = []
-
-    def add(self, commit: Commit) -> None:
-        """Note an acknowledged commit."""
-        self._acknowledged.append(commit)
-        self._times.append(max(commit.at, self._times[-1] if self._times else commit.at))
-        self._highest.append(max(commit.offset, self._highest[-1] if self._highest else -1))
-
-    def highest(self, until: float | None) -> int:
-        """Return the highest offset that was acknowledged by then, -1 for none; with None that of all."""
-        count = len(self._times) if until is None else bisect_right(self._times, until)
-        return self._highest[count - 1] if count else -1
-
-    def was_set_back(self, offsets: Container[int], until: float | None, at: float) -> bool:
-        """Return True if a commit to one of `offsets` may have come late, but before `at`.
-
-        It is refused after another member has committed in a later generation: here a higher offset, before `until`.
-        """
-        late = [each for each in self.unknown if each.offset in offsets and each.at > at - _LATEST_SECONDS]
-        return any(not any(_supersedes(each, commit, until) for each in self._acknowledged) for commit in late)
-
-
-def _supersedes(later: Commit, commit: Commit, until: float | None) -> bool:
-    """Return True if a commit that was acknowledged by then proves that the generation of the other one was over."""
-    return (
-        later.member != commit.member
-        and later.generation > commit.generation >= 0
-        and later.offset > commit.offset
-        and (until is None or later.at <= until)
-    )
-
-
-def lost_commits(history: History) -> Iterator[str]:
-    """A committed offset was read that is lower than one acknowledged before, or that no member has committed."""
-    commits: dict[tuple[str, Place], _Commits] = defaultdict(_Commits)
-    offsets: dict[tuple[str, Place], set[int]] = defaultdict(lambda: {-1})
-    for commit in history.commits:
-        found = commits[commit.group, commit.place]
-        offsets[commit.group, commit.place].add(commit.offset)
-        if commit.outcome == OK:
-            found.add(commit)
-        else:
-            found.unknown.append(commit)
-    for seen in history.committed:
-        where = f"group {seen.group}, {seen.place}: the committed offset is {seen.offset}"
-        found = commits[seen.group, seen.place]
-        if seen.offset not in offsets[seen.group, seen.place]:
-            yield f"{where}, which no member has committed"
-        acknowledged = found.highest(seen.began)
-        if seen.offset < acknowledged and not found.was_set_back((seen.offset,), seen.began, seen.at):
-            yield f"{where} after {acknowledged} was acknowledged"
-
-
-def group_skips(history: History) -> Iterator[str]:
-    """A member that got a partition began after a record that no member of its group had committed.
-
-    This needs all attempts to commit, with their times: groups without these are left out.
-    """
-    groups = {commit.member: commit.group for commit in history.commits if commit.began is not None}
-    attempts: dict[tuple[str, Place], list[tuple[float, int]]] = defaultdict(list)
-    for commit in history.commits:
-        if commit.began is not None:
-            attempts[commit.group, commit.place].append((commit.began, commit.offset))
-    highest = {
-        key: (sorted(each), list(itertools.accumulate((offset for _, offset in sorted(each)), max)))
-        for key, each in attempts.items()
-    }
-    versions = {place: sorted(offsets) for place, offsets in _readable(history).items()}
-    for read in history.reads:
-        if not read.jumped or read.consumer not in groups:
-            continue
-        times, tops = highest.get((groups[read.consumer], read.place), ([], []))
-        count = bisect_left(times, (read.at, 0))
-        first = tops[count - 1] if count else 0
-        known = versions.get(read.place, [])
-        at = bisect_left(known, first)
-        if at < len(known) and known[at] < read.offset:
-            yield f"{read.place}: {read.consumer} began at {read.offset}; {known[at]} was never committed as read"
-
-
 def stuck_transactions(history: History, longest: float) -> Iterator[str]:
     """The last stable offset stood below the high watermark for too long, not counting the time of faults."""
     since: dict[Place, Ends] = {}
@@ -379,27 +268,29 @@ def lost_topic_changes(history: History) -> Iterator[str]:
             yield f"{topic}: it has {found.get(topic, 0)} partitions, after changes to {wanted} were acknowledged"
 
 
-def stalls(history: History, longest: float) -> Iterator[str]:
-    """Producers made no progress during a fault that left a majority connected, or for too long after it was healed."""
-    times = sorted(send.ended for send in history.sends if send.outcome == OK)
-    last = max((send.ended for send in history.sends), default=0.0)
-    for fault in history.faults:
-        at = bisect_right(times, fault.ended)
-        if last > fault.ended + longest and (at == len(times) or times[at] - fault.ended > longest):
-            yield f"{fault.name}: no send succeeded within {longest:g} s after it was healed"
-        if fault.majority and fault.ended - fault.began > longest and at == bisect_right(times, fault.began):
-            yield f"{fault.name}: no send succeeded in its {fault.ended - fault.began:.1f} s"
-
-
 Checker = Callable[[History], Iterable[str]]
 
 
-def checkers(*, delivery_timeout: float, recovery: float) -> Mapping[str, Checker]:
-    """Return all checkers by name, for clients with that time limit (seconds) for a send, and a cluster that must
-    take records again `recovery` seconds after a fault was healed."""
+@dataclass(frozen=True)
+class Limits:
+    """What a cluster and its clients have to keep to; times are in seconds."""
+
+    delivery_timeout: float
+    """The time limit of a send."""
+    recovery: float
+    """How long after a fault was healed a record must be acknowledged."""
+    min_isr: int = 2
+    progress: int = 1
+    """How many sends must succeed in a fault that left a majority connected and was no shorter than the next one."""
+    progress_seconds: float = 20.0
+
+
+def checkers(limits: Limits) -> Mapping[str, Checker]:
+    """Return all checkers by name."""
     return {
         "lost": lost_writes,
         "aborted reads": aborted_reads,
+        "precommitted reads": precommitted_reads,
         "failed but written": failed_sends_that_were_written,
         "torn transactions": torn_transactions,
         "inconsistent offsets": inconsistent_offsets,
@@ -408,21 +299,25 @@ def checkers(*, delivery_timeout: float, recovery: float) -> Mapping[str, Checke
         "refusals": wrong_refusals,
         "unordered sends": unordered_sends,
         "skipping polls": skipping_polls,
-        "unaccounted sends": lambda history: unaccounted_sends(history, delivery_timeout),
+        "unaccounted sends": lambda history: unaccounted_sends(history, limits.delivery_timeout),
+        "unsafe acknowledgements": lambda history: unsafe_acknowledgements(history, limits.min_isr),
         "replicas": broken_replicas,
         "groups": broken_groups,
+        "unread commits": unread_commits,
         "lost commits": lost_commits,
         "group skips": group_skips,
         "stuck transactions": lambda history: stuck_transactions(history, _OPEN_SECONDS),
         "topics": lost_topic_changes,
-        "stalls": lambda history: stalls(history, recovery),
+        "stalls": lambda history: stalls(history, limits.recovery),
+        "idle faults": lambda history: idle_faults(history, limits.progress, limits.progress_seconds),
+        "unrecovered rates": unrecovered_rates,
+        "growing processes": growing_processes,
     }
 
 
-def check(history: History, *, delivery_timeout: float, recovery: float) -> dict[str, list[str]]:
+def check(history: History, limits: Limits) -> dict[str, list[str]]:
     """Return the violations by checker; checkers without any are left out."""
-    made = checkers(delivery_timeout=delivery_timeout, recovery=recovery)
-    found = {name: list(checker(history)) for name, checker in made.items()}
+    found = {name: list(checker(history)) for name, checker in checkers(limits).items()}
     return {name: each for name, each in found.items() if each}
 
 

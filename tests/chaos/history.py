@@ -24,6 +24,9 @@ TRANSACTIONAL: Final = "transactional"
 COMMITTED: Final = "read_committed"
 UNCOMMITTED: Final = "read_uncommitted"
 
+SAFE: Final = frozenset({IDEMPOTENT, TRANSACTIONAL, PLAIN})
+"""Kinds of producers whose acknowledged records may not be lost: those with acks=all."""
+
 
 class Place(NamedTuple):
     """A partition."""
@@ -65,8 +68,17 @@ def parsed(content: bytes | None) -> tuple[Value, Place] | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A call of `send`, noted when it begins. It must have one outcome: a `Send` with its value."""
+
+    value: Value
+    place: Place
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Send:
-    """One call of `send`. Times are in seconds of one clock; `completions` counts its outcomes, which must be one.
+    """The outcome of a call of `send`. Times are in seconds of one clock.
 
     `offset` is None where the answer had none, and for a send that is not OK.
     """
@@ -78,7 +90,6 @@ class Send:
     offset: int | None = None
     began: float = 0.0
     ended: float = 0.0
-    completions: int = 1
     transaction: str | None = None
     error: str = ""
 
@@ -88,6 +99,7 @@ class Read:
     """One record that a consumer got in its `poll`-th call. `value` is None if the record's value is damaged.
 
     `jumped`: the position was set, or the partition newly assigned, since the consumer's last record of it.
+    `assigned` is False if the partition was not assigned to the consumer.
     """
 
     consumer: str
@@ -99,14 +111,19 @@ class Read:
     isolation: str = UNCOMMITTED
     jumped: bool = False
     at: float = 0.0
+    assigned: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """The end of a transaction as its producer saw it: OK (committed), FAIL (aborted) or INFO."""
+    """The end of a transaction as its producer saw it: OK (committed), FAIL (aborted) or INFO.
+
+    `began` is the time at which the commit was requested, None for a transaction that was aborted before.
+    """
 
     name: str
     outcome: str
+    began: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +141,28 @@ class ReplicaState:
     high_watermark: int
     end_offset: int
     stable_offset: int
+    partition_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """A node was cut off from all others, and from nobody else, all the time from `began` to `ended`."""
+
+    node: int
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """What a process uses: open files, threads, and bytes of memory. `node` is 0 for that of the clients."""
+
+    node: int
+    life: int
+    at: float
+    files: int
+    threads: int
+    memory: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +224,7 @@ class StuckMember:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit of a group as its member saw it. `owned`: the member had the partition. `outcome` is OK or INFO.
+    """A commit of a group as its member saw it. `outcome` is OK or INFO.
 
     `generation` is -1 if it is unknown: the lowest that it may have been if the commit is OK, else the highest.
     `began` is None if all commits of the group are listed in the order in which the coordinator got them.
@@ -196,8 +235,6 @@ class Commit:
     generation: int
     place: Place
     offset: int
-    position: int
-    owned: bool = True
     at: float = 0.0
     began: float | None = None
     outcome: str = OK
@@ -265,10 +302,13 @@ class Fault:
 
 
 Event = (
-    Send
+    Call
+    | Send
     | Read
     | Transaction
     | ReplicaState
+    | Isolation
+    | ProcessState
     | Batch
     | EpochBump
     | Refusal
@@ -283,10 +323,13 @@ Event = (
     | Fault
 )
 _LISTS: Final[dict[type, str]] = {
+    Call: "calls",
     Send: "sends",
     Read: "reads",
     Transaction: "transactions",
     ReplicaState: "states",
+    Isolation: "isolations",
+    ProcessState: "processes",
     Batch: "batches",
     EpochBump: "epoch_bumps",
     Refusal: "refusals",
@@ -307,10 +350,13 @@ _KINDS: Final = {kind.__name__: kind for kind in _LISTS}
 class History:
     """Everything that happened, by kind. Reads and sends of one client are in the order of its calls."""
 
+    calls: list[Call] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
     states: list[ReplicaState] = field(default_factory=list)
+    isolations: list[Isolation] = field(default_factory=list)
+    processes: list[ProcessState] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
     epoch_bumps: list[EpochBump] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
@@ -379,4 +425,17 @@ def by_client(reads: Iterable[Read]) -> dict[tuple[str, Place], list[Read]]:
     found: dict[tuple[str, Place], list[Read]] = defaultdict(list)
     for read in reads:
         found[read.consumer, read.place].append(read)
+    return found
+
+
+def readable(history: History) -> dict[Place, dict[int, Value]]:
+    """Return the values that every consumer has to see: acknowledged ones outside of transactions, and all reads with
+    read_committed."""
+    found: dict[Place, dict[int, Value]] = defaultdict(dict)
+    for send in history.sends:
+        if send.transaction is None and send.outcome == OK and send.offset is not None and send.kind in SAFE:
+            found[send.place][send.offset] = send.value
+    for read in history.reads:
+        if read.isolation == COMMITTED and read.value is not None:
+            found[read.place][read.offset] = read.value
     return found

@@ -17,7 +17,7 @@ from pyclient.broker_embedded.groups.partitioning import partition_for_id
 from pyclient.errors import KafkaTimeout
 from tests.chaos.client_proxy import ANSWERS, APART, CLIENTS, REQUESTS, ClientProxies
 from tests.chaos.copy_faults import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from tests.chaos.history import Fault
+from tests.chaos.history import Fault, Isolation
 from tests.chaos.workload import Notes
 
 _LOG: Final = re.compile(r"\d{20}\.log")
@@ -138,7 +138,9 @@ class Nemesis:
         for other in self.ids:
             if other != node_id:
                 self.cluster.cut(node_id, other)
+        began = time.monotonic()
         time.sleep(seconds)  # how long the fault lasts
+        self.notes.add(Isolation(node_id, began, time.monotonic()))
 
     def one_way_cut(self, seconds: float) -> None:
         a, b = self.random.sample(self.ids, 2)
@@ -232,6 +234,14 @@ class Nemesis:
 
     def frozen_follower(self, seconds: float) -> None:
         self.cluster.freeze_follower(self.topic, self.random.randrange(self.partitions))
+        time.sleep(seconds)  # how long the fault lasts
+
+    def frozen_followers(self, seconds: float) -> None:
+        """No follower of a partition replicates: its leader is alone in sync, and may acknowledge nothing."""
+        partition = self.random.randrange(self.partitions)
+        for in_sync in (2, 1):
+            self.cluster.freeze_follower(self.topic, partition)
+            self.cluster.wait_isr(self.topic, partition, in_sync)
         time.sleep(seconds)  # how long the fault lasts
 
     def frozen_follower_dead_leader(self, seconds: float) -> None:
@@ -338,6 +348,7 @@ FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
     "majority ring": Nemesis.majority_ring,
     "slow follower": Nemesis.slow_follower,
     "frozen follower": Nemesis.frozen_follower,
+    "frozen followers": Nemesis.frozen_followers,
     "dead leader with a frozen follower": Nemesis.frozen_follower_dead_leader,
     "lose unsynced": Nemesis.lose_unsynced,
     "torn tail": Nemesis.torn_tail,
@@ -372,6 +383,7 @@ WITHOUT_MAJORITY: Final = frozenset(
         "kill majority",
         "kill all",
         "pause majority",
+        "frozen followers",
         "dead leader with a frozen follower",
         "long pause of majority",
         "cut all clients",

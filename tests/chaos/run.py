@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +13,7 @@ from typing import Final
 
 from pyclient import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.errors import KafkaError
-from tests.chaos.checkers import check, harmless_faults, lost_by_one
+from tests.chaos.checkers import Limits, check, harmless_faults, lost_by_one
 from tests.chaos.client_proxy import APART, CLIENTS, ClientProxies
 from tests.chaos.cluster_state import state_of
 from tests.chaos.duplicates import duplicates_by_new_epochs
@@ -26,20 +25,20 @@ from tests.chaos.history import (
     OK,
     ONE,
     PLAIN,
+    UNCOMMITTED,
     FoundTopic,
     History,
-    Place,
-    ReplicaState,
 )
 from tests.chaos.logs import batches_of
 from tests.chaos.nemeses import ALL_FAULTS, Nemesis, plan
+from tests.chaos.progress_checkers import QUIET_SECONDS, usage
 from tests.chaos.report import HEADER, figures
 from tests.chaos.their_wide_workload import TheirAltering, TheirMember, TheirTransacting
+from tests.chaos.watching import Watching
 from tests.chaos.wide_workload import TRANSACTION_SECONDS, GroupMember, Observer, Transacting
 from tests.chaos.workload import (
     DELIVERY_SECONDS,
     RATE,
-    Member,
     Notes,
     OurReader,
     OurSender,
@@ -57,8 +56,10 @@ CONTROLS: Final = (ACKS_1,)
 CONTROL_FAULTS: Final = ("kill leader of slow followers",)
 PARTITIONS: Final = 4
 RECOVERY_SECONDS: Final = 20.0
+LIMITS: Final = Limits(DELIVERY_SECONDS, RECOVERY_SECONDS, min_isr=2, progress=100, progress_seconds=4.0)
 _DRAIN_SECONDS: Final = 200.0
-_LOOK_SECONDS: Final = 0.2
+_BEFORE_SECONDS: Final = 4.0  # without faults, at first: what comes in then is to be reached again
+_QUIET_AFTER: Final = 8  # faults, a longer time without one comes
 _WORK_SECONDS: Final = 60.0
 _SHOWN: Final = 5  # of each list in the report
 
@@ -95,6 +96,7 @@ class Result:
             f"lost with acks=1 {self.lost_by_one}{' (expected: it is the control)' if self.control else ''}",
             *_by_librdkafka(history),
             *_further(history),
+            *usage(history),
             HEADER,
             *(each.row() for each in figures(history, RECOVERY_SECONDS)),
         ]
@@ -139,50 +141,6 @@ def _further(history: History) -> Iterator[str]:
         yield f"{group}: {ends[OK]} offsets committed, {ends[INFO]} unknown; committed offsets read {looks} times"
 
 
-class Watching(Worker):
-    """Notes what each node says of the partitions of some topics, several times a second."""
-
-    def __init__(self, notes: Notes, cluster: EmbeddedCluster, topics: Iterable[str]) -> None:
-        super().__init__("watching", notes)
-        self.cluster, self.topics = cluster, list(topics)
-        self._lives: dict[int, int] = {}
-        self._pids: dict[int, int | None] = {}
-
-    def work(self) -> None:
-        while not self.stopping.wait(_LOOK_SECONDS):
-            for node in self.cluster.brokers:
-                for topic in self.topics:
-                    pid = node.pid
-                    try:
-                        seen = node.call("GET", f"/topics/{topic}")["partitions"] if node.reachable else []
-                    except KafkaError:
-                        continue  # it was killed or frozen meanwhile
-                    if node.pid == pid:  # else it is unknown which process has answered
-                        self._note(node.id, pid, topic, seen)
-
-    def _note(self, node_id: int, pid: int | None, topic: str, partitions: list[dict[str, object]]) -> None:
-        if self._pids.get(node_id) != pid:
-            self._pids[node_id] = pid
-            self._lives[node_id] = self._lives.get(node_id, 0) + 1
-        at = time.monotonic()
-        self.notes.add(*(_state(node_id, self._lives[node_id], topic, at, each) for each in partitions))
-
-
-def _state(node_id: int, life: int, topic: str, at: float, seen: dict[str, object]) -> ReplicaState:
-    numbers = {name: int(str(seen[name])) for name in ("leader", "leader_epoch", "high_watermark", "end_offset")}
-    isr, replicas = (tuple(seen[name]) for name in ("isr", "replicas"))  # type: ignore[arg-type]
-    return ReplicaState(
-        node=node_id,
-        life=life,
-        place=Place(topic, int(str(seen["partition"]))),
-        at=at,
-        isr=isr,
-        replicas=replicas,
-        stable_offset=numbers["high_watermark"],
-        **numbers,
-    )
-
-
 def run(
     seed: int,
     seconds: float,
@@ -194,46 +152,46 @@ def run(
 ) -> Result:
     """Run a cluster with faults for about that long, then let it heal, read everything, and check the history.
 
-    A wide run has transactions and more groups, and clients connect through proxies, which some faults cut.
+    Clients connect through proxies, which some faults of a wide run cut. A wide run has transactions and more groups.
     With the control `ACKS_1` the leaders of a producer with acks=1 are killed, whose records must be lost then.
     """
     notes, began = Notes(), time.monotonic()
     struck: list[str] = []
     with tempfile.TemporaryDirectory(prefix="pyclient-chaos-") as data_dir:
-        with _cluster(data_dir, wide=wide) as (cluster, proxies):
+        with _cluster(data_dir) as (cluster, proxies):
             servers = cluster.bootstrap_servers
             with Admin(servers) as admin:
                 admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3), NewTopic(CONTROL, PARTITIONS, 3)])
             observer = Observer(notes, servers, TOPIC, PARTITIONS, GROUPS)
+            addresses = {name: each.addresses for name, each in proxies.items()}
             if control is not None:
-                workers, names = _control_workers(notes, servers, cluster, seed), [*CONTROL_FAULTS]
+                workers, names = _control_workers(notes, addresses[CLIENTS], cluster, seed), [*CONTROL_FAULTS]
             elif not wide:
-                workers = _workers(notes, servers, cluster, seed)
+                workers = _plain_workers(notes, addresses[CLIENTS], cluster, seed)
             else:
-                addresses = {name: each.addresses for name, each in proxies.items()}
-                plain = _workers(notes, addresses[CLIENTS], cluster, seed)
-                workers = [each for each in plain if not isinstance(each, Member)]
-                workers += [*_wide_workers(notes, addresses, seed), observer]
+                workers = [*_wide_workers(notes, addresses, cluster, seed), observer]
                 names = names or sorted(ALL_FAULTS)
             nemesis = Nemesis(cluster, notes, TOPIC if control is None else CONTROL, PARTITIONS, seed, proxies)
-            if wide:
-                nemesis.groups, nemesis.transactional_ids = GROUPS, [TRANSACTIONAL_ID]
+            nemesis.groups, nemesis.transactional_ids = GROUPS, [TRANSACTIONAL_ID]
             nemesis.wait_in_sync()
             for worker in workers:
                 worker.start()
             try:
                 _wait_for_work(workers, notes, began)  # faults must meet a cluster at work
+                time.sleep(_BEFORE_SECONDS)  # what is sent now is compared with what is sent after faults
                 for name in plan(seed, 10_000, names):
                     if time.monotonic() - began > seconds:
                         break
                     struck.append(name)
                     nemesis.strike(name, fault_seconds)
-                    time.sleep(nemesis.random.random() * 3)  # without faults, also while replicas catch up
+                    is_quiet = not len(struck) % _QUIET_AFTER
+                    # without faults, also while replicas catch up
+                    time.sleep(QUIET_SECONDS + 0.5 if is_quiet else nemesis.random.random() * 3)
                 nemesis.wait_in_sync()
                 _wait_for_work(workers, notes, time.monotonic())  # the last records, after everything is healed
             except Exception as error:  # a finding: the cluster does not heal
                 notes.fail(f"the cluster in {struck[-1:]}", error)
-                notes.state = list(state_of(cluster, (TOPIC, "__consumer_offsets"), GROUPS if wide else ("group",)))
+                notes.state = list(state_of(cluster, (TOPIC, "__consumer_offsets"), GROUPS))
             _end(workers, notes)
             if wide:
                 _settle(notes, observer, servers)
@@ -247,19 +205,15 @@ def run(
 
 def _violations(history: History, control: str | None) -> dict[str, list[str]]:
     """Return what the checkers find. A control in which nothing was lost is a violation, too."""
-    violations = check(history, delivery_timeout=DELIVERY_SECONDS, recovery=RECOVERY_SECONDS)
+    violations = check(history, LIMITS)
     if control is not None and (found := list(harmless_faults(history))):
         violations["control"] = found
     return violations
 
 
 @contextmanager
-def _cluster(data_dir: str, *, wide: bool) -> Iterator[tuple[EmbeddedCluster, dict[str, ClientProxies]]]:
-    """Start the cluster of a run. That of a wide one has further listeners, which clients reach through proxies."""
-    if not wide:
-        with EmbeddedCluster(3, processes=True, data_dir=data_dir, config=SETTINGS) as cluster:
-            yield cluster, {}
-        return
+def _cluster(data_dir: str) -> Iterator[tuple[EmbeddedCluster, dict[str, ClientProxies]]]:
+    """Start the cluster of a run. It has further listeners, which clients reach through proxies."""
     ids = (1, 2, 3)
     proxies = {name: ClientProxies(ids) for name in (CLIENTS, APART)}
     try:
@@ -268,7 +222,7 @@ def _cluster(data_dir: str, *, wide: bool) -> Iterator[tuple[EmbeddedCluster, di
             places = [f"{name}://{each.of[node_id].address}" for name, each in proxies.items()]
             advertised[node_id] = {"advertised.listeners": ",".join(places)}
         with EmbeddedCluster(
-            3, processes=True, data_dir=data_dir, config=SETTINGS | WIDE_SETTINGS, node_properties=advertised
+            3, processes=True, data_dir=data_dir, config=SETTINGS, node_properties=advertised
         ) as cluster:
             for node_id in ids:
                 for listener in cluster.node(node_id).config.listeners.clients:
@@ -280,20 +234,31 @@ def _cluster(data_dir: str, *, wide: bool) -> Iterator[tuple[EmbeddedCluster, di
             each.close()
 
 
-def _wide_workers(notes: Notes, addresses: Mapping[str, str], seed: int) -> list[Worker]:
+def _wide_workers(notes: Notes, addresses: Mapping[str, str], cluster: EmbeddedCluster, seed: int) -> list[Worker]:
     servers = addresses[CLIENTS]
-    workers: list[Worker] = [
+    return [
+        *_workers(notes, servers, cluster, seed),
+        OurReader("ours-uncommitted", notes, servers, {TOPIC: PARTITIONS}, UNCOMMITTED),
+        OurReader("ours-returning", notes, servers, {TOPIC: PARTITIONS}, COMMITTED, seed + 6),
         Transacting(TRANSACTIONAL_ID, notes, servers, TOPIC, PARTITIONS, seed + 4),
         TheirTransacting("theirs-transactional", notes, servers, TOPIC, PARTITIONS, seed + 5),
         TheirAltering("theirs-altering", notes, servers),
+        *(
+            worker
+            for name, protocol in zip(GROUPS, ("classic", "consumer"), strict=True)
+            for worker in _members(notes, addresses, name, protocol, seed)
+        ),
     ]
-    for group, protocol in zip(GROUPS, ("classic", "consumer"), strict=True):
-        workers += [
-            GroupMember(f"{protocol}-1", notes, servers, TOPIC, group, protocol),
-            GroupMember(f"{protocol}-apart", notes, addresses[APART], TOPIC, group, protocol),
-            TheirMember(f"theirs-{protocol}", notes, servers, TOPIC, group, protocol),
-        ]
-    return workers
+
+
+def _members(notes: Notes, addresses: Mapping[str, str], group: str, protocol: str, seed: int) -> list[Worker]:
+    """Return the members of a group: one of ours is static, and one leaves and comes again."""
+    servers = addresses[CLIENTS]
+    return [
+        GroupMember(f"{protocol}-static", notes, servers, TOPIC, group, protocol, instance="static"),
+        GroupMember(f"{protocol}-apart", notes, addresses[APART], TOPIC, group, protocol, seed=seed + 7),
+        TheirMember(f"theirs-{protocol}", notes, servers, TOPIC, group, protocol),
+    ]
 
 
 def _settle(notes: Notes, observer: Observer, servers: str) -> None:
@@ -314,10 +279,11 @@ def _note_topics(notes: Notes, servers: str) -> None:
         notes.fail("the topics at the end", error)
 
 
-SETTINGS: Final = {"offsets.topic.num.partitions": 2, "replica.lag.time.max.ms": 2_000}
-WIDE_SETTINGS: Final = {
+SETTINGS: Final = {
     "listeners": f"PLAINTEXT://127.0.0.1:0,{CLIENTS}://127.0.0.1:0,{APART}://127.0.0.1:0",
     "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{CLIENTS}:PLAINTEXT,{APART}:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "offsets.topic.num.partitions": 2,
+    "replica.lag.time.max.ms": 2_000,
     "group.consumer.heartbeat.interval.ms": 500,
     "group.consumer.min.heartbeat.interval.ms": 500,
     "group.consumer.min.session.timeout.ms": 6_000,
@@ -336,10 +302,14 @@ def _workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed: int) ->
         OurSender("ours-one", notes, servers, CONTROL, PARTITIONS, ONE, seed + 3),
         OurReader("ours-reading", notes, servers, topics, COMMITTED),
         TheirReader("theirs-reading", notes, servers, topics),
-        Member("member-1", notes, servers, TOPIC, "group"),
-        Member("member-2", notes, servers, TOPIC, "group"),
         Watching(notes, cluster, topics),
     ]
+
+
+def _plain_workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed: int) -> list[Worker]:
+    names = ("member-1", "member-2")
+    members = [GroupMember(name, notes, servers, TOPIC, GROUPS[0], "classic") for name in names]
+    return [*_workers(notes, servers, cluster, seed), *members]
 
 
 def _control_workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed: int) -> list[Worker]:

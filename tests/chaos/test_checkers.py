@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chaos.checkers import check, checkers, harmless_faults, lost_by_one
+from tests.chaos.checkers import Limits, check, checkers, harmless_faults, lost_by_one
 from tests.chaos.history import (
     COMMITTED,
     FAIL,
@@ -24,13 +24,16 @@ from tests.chaos.history import (
     UNCOMMITTED,
     Assignment,
     Batch,
+    Call,
     Commit,
     Committed,
     Ends,
     Fault,
     FoundTopic,
     History,
+    Isolation,
     Place,
+    ProcessState,
     Read,
     Refusal,
     ReplicaState,
@@ -43,7 +46,8 @@ from tests.chaos.history import (
 )
 
 A, B = Place("a", 0), Place("b", 0)
-TIMEOUT, RECOVERY = 30.0, 10.0
+TIMEOUT = 30.0
+LIMITS = Limits(delivery_timeout=TIMEOUT, recovery=10.0, progress=2, progress_seconds=10.0)
 TOPIC_CHANGES = {
     "kept": [(1, OK), (2, OK)],
     "deleted": [(1, OK), (0, OK)],
@@ -59,6 +63,11 @@ def send(number: int, place: Place = A, producer: str = "p1", kind: str = IDEMPO
     return Send(Value(producer, number), place, kind, outcome, offset, began=number, ended=number + 0.01)
 
 
+def called(*sends: Send) -> list[Call | Send]:
+    """Return sends with their calls."""
+    return [*(Call(each.value, each.place, each.began) for each in sends), *sends]
+
+
 def reads(*sends: Send, consumer: str = "c1", isolation: str = COMMITTED) -> list[Read]:
     return [
         Read(consumer, at // 3, each.place, each.value.number, each.value, each.place, isolation)
@@ -67,13 +76,13 @@ def reads(*sends: Send, consumer: str = "c1", isolation: str = COMMITTED) -> lis
 
 
 def state(node: int = 1, at: float = 0.0, **changes: object) -> ReplicaState:
-    plain = ReplicaState(node, 1, A, at, 1, 5, (1, 2, 3), (1, 2, 3), 10, 12, 10)
+    plain = ReplicaState(node, 1, A, at, 1, 5, (1, 2, 3), (1, 2, 3), 10, 12, 10, 20)
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
 def commit(member: str, at: float, offset: int, outcome: str = OK) -> Commit:
     """A commit of a member of the group h."""
-    return Commit("h", member, 1, A, offset, offset, at=at + 0.1, began=at, outcome=outcome)
+    return Commit("h", member, 1, A, offset, at=at + 0.1, began=at, outcome=outcome)
 
 
 def commits(member: str, *times_and_offsets: tuple[float, int]) -> list[Commit]:
@@ -85,30 +94,35 @@ def clean() -> History:
     sends = [send(number) for number in range(30)]
     sends[7] = send(7, outcome=INFO)
     sends[20] = send(20, outcome=FAIL)
-    own = [send(number, B, "p2", PLAIN) for number in range(5)]
+    own = [replace(send(number, B, "p2", PLAIN), began=0.0, ended=0.02) for number in range(5)]
     twice = replace(own[2], value=Value("p2", 2))
     in_transaction = [
         replace(send(number, B, "t1", TRANSACTIONAL), transaction=name)
         for number, name in ((5, "t1-1"), (6, "t1-1"), (7, "t1-2"), (8, "t1-3"), (9, "t1-3"))
     ]
-    history = History().add(*sends, *own, *in_transaction)
-    history.add(Transaction("t1-1", OK), Transaction("t1-2", FAIL), Transaction("t1-3", INFO))
+    history = History().add(*called(*sends, *own, *in_transaction))
+    history.add(Transaction("t1-1", OK, 7.0), Transaction("t1-2", FAIL), Transaction("t1-3", INFO, 10.0))
     written = [each for each in sends if each.outcome != FAIL]
     for consumer in ("c1", "c2"):
         history.add(*reads(*written, consumer=consumer))
         visible = [each for each in in_transaction if each.transaction != "t1-2"]
-        history.add(*reads(*own, *visible, consumer=consumer))
+        history.add(*(replace(each, at=11.0) for each in reads(*own, *visible, consumer=consumer)))
     history.add(Read("c1", 9, B, 20, twice.value, B, COMMITTED))  # a producer that is not idempotent may write twice
     history.add(*reads(*own, *in_transaction, consumer="c3", isolation=UNCOMMITTED))
     history.add(*(state(node, at=at) for node in (1, 2, 3) for at in (0.0, 1.0)))
-    history.add(*(Batch(node, A, at * 10, at * 10 + 9, 7 + at) for node in (1, 2, 3) for at in range(3)))
+    for node, at in itertools.product((1, 2, 3), range(3)):
+        history.add(Batch(node, A, at * 10, at * 10 + 9, 7 + at, leader_epoch=5))
     history.add(Assignment("g", "m1", 1, (A,)), Assignment("g", "m2", 1, (B,)), Assignment("g", "m2", 2, (A, B)))
-    history.add(Commit("g", "m1", 1, A, 4, 4), Commit("g", "m2", 2, A, 6, 8))
+    history.add(*reads(*written[:4], consumer="m1"))
+    history.add(*(replace(each, at=2.0) for each in reads(*written[4:7], consumer="m2")))
+    history.add(Commit("g", "m1", 1, A, 4), Commit("g", "m2", 2, A, 6, at=2.0))
     history.add(*commits("m8", (1.0, 4), (2.0, 8)), commit("m8", 3.0, 6, INFO), *commits("m9", (5.0, 8), (6.0, 15)))
     history.add(
         *(Committed("h", A, offset, at, at) for offset, at in ((-1, 0.5), (4, 1.5), (8, 2.5), (6, 3.5), (15, 7)))
     )
-    history.add(Read("m9", 0, A, 8, Value("p1", 8), A, COMMITTED, jumped=True, at=5.5))
+    history.add(*(replace(each, at=0.9) for each in reads(*written[:8], consumer="m8")))
+    again = [replace(each, at=4.8) for each in reads(*written[8:24], consumer="m9")]
+    history.add(replace(again[0], jumped=True), *again[1:])
     history.add(*(Ends(B, stable, 10, at) for stable, at in ((4, 1.0), (7, 15.0), (7, 30.0), (10, 34.0), (10, 90.0))))
     for topic, changes in TOPIC_CHANGES.items():
         history.add(*(TopicChange(topic, *each) for each in changes))
@@ -117,7 +131,7 @@ def clean() -> History:
 
 
 def violations(history: History) -> dict[str, list[str]]:
-    return check(history, delivery_timeout=TIMEOUT, recovery=RECOVERY)
+    return check(history, LIMITS)
 
 
 def test_checkers_find_nothing_in_a_clean_history() -> None:
@@ -195,11 +209,15 @@ def go_back_in_a_poll(history: History) -> None:
 
 
 def forget_a_send(history: History) -> None:
-    history.sends[3] = replace(history.sends[3], completions=0)
+    history.add(Call(Value("p1", 77), A, 77.0))
 
 
 def complete_a_send_twice(history: History) -> None:
-    history.sends[3] = replace(history.sends[3], completions=2)
+    history.add(history.sends[3])
+
+
+def complete_what_was_not_sent(history: History) -> None:
+    history.add(send(77, outcome=FAIL))
 
 
 def answer_late(history: History) -> None:
@@ -247,15 +265,23 @@ def share_a_partition(history: History) -> None:
 
 
 def commit_what_was_not_read(history: History) -> None:
-    history.add(Commit("g", "m2", 2, A, 9, 8))
+    history.add(Commit("g", "m2", 2, A, 9, at=3.0))
+
+
+def commit_what_is_read_later(history: History) -> None:
+    history.add(commit("m9", 7.0, 26), Read("m9", 9, A, 25, Value("p1", 25), A, COMMITTED, at=7.5))
 
 
 def commit_backwards(history: History) -> None:
-    history.add(Commit("g", "m1", 1, A, 5, 5))
+    history.add(Commit("g", "m1", 1, A, 5, at=3.0))
 
 
 def commit_as_a_zombie(history: History) -> None:
-    history.add(Commit("g", "m1", 1, A, 7, 8, owned=False))
+    history.add(Commit("g", "m1", 2, A, 7, at=3.0))
+
+
+def read_without_the_partition(history: History) -> None:
+    history.add(Read("m1", 9, A, 4, Value("p1", 4), A, COMMITTED, at=3.0, assigned=False))
 
 
 def commit_backwards_after_an_answer(history: History) -> None:
@@ -329,8 +355,34 @@ def stand_still_after_a_fault(history: History) -> None:
 
 
 def stand_still_during_a_fault(history: History) -> None:
-    history.add(Fault("cut a follower", 40.0, 55.0)).add(send(60))
-    history.add(*reads(send(60), consumer="c9"))
+    history.add(Fault("cut a follower", 40.0, 55.0))
+
+
+def read_before_the_commit(history: History) -> None:
+    history.add(replace(reads(history.sends[-1], consumer="c9")[0], at=9.5))
+
+
+def acknowledge_alone(history: History) -> None:
+    """The leader of epoch 5 is cut off from the others."""
+    history.add(Isolation(1, 2.5, 4.5))
+
+
+def acknowledge_without_followers(history: History) -> None:
+    alone = [state(1, at=at, isr=(1,), partition_epoch=21) for at in (9.0, 10.0, 11.5, 12.5)]
+    history.add(*alone)
+
+
+def stay_slow(history: History) -> None:
+    """After the fault there is one record in two seconds, where there were two."""
+    history.sends = [each for each in history.sends if each.ended < 6 or each.value.number % 2]
+
+
+def leak_files(history: History) -> None:
+    history.add(*(ProcessState(2, 1, at, 40 + 10 * at, 9, 1 << 20) for at in range(60)))
+
+
+def leak_threads(history: History) -> None:
+    history.add(*(ProcessState(0, 1, at, 40, 9 + at, 1 << 20) for at in range(60)))
 
 
 PLANTS: dict[Callable[[History], None], str] = {
@@ -352,6 +404,7 @@ PLANTS: dict[Callable[[History], None], str] = {
     go_back_in_a_poll: "skipping polls",
     forget_a_send: "unaccounted sends",
     complete_a_send_twice: "unaccounted sends",
+    complete_what_was_not_sent: "unaccounted sends",
     answer_late: "unaccounted sends",
     acknowledge_at_no_offset: "unaccounted sends",
     elect_two_leaders: "replicas",
@@ -363,7 +416,9 @@ PLANTS: dict[Callable[[History], None], str] = {
     diverge: "replicas",
     lose_a_batch: "replicas",
     share_a_partition: "groups",
-    commit_what_was_not_read: "groups",
+    commit_what_was_not_read: "unread commits",
+    commit_what_is_read_later: "unread commits",
+    read_without_the_partition: "groups",
     commit_backwards: "groups",
     commit_as_a_zombie: "groups",
     commit_backwards_after_an_answer: "groups",
@@ -382,7 +437,13 @@ PLANTS: dict[Callable[[History], None], str] = {
     keep_a_deleted_topic: "topics",
     delete_a_topic_that_may_have_grown: "topics",
     stand_still_after_a_fault: "stalls",
-    stand_still_during_a_fault: "stalls",
+    stand_still_during_a_fault: "idle faults",
+    stay_slow: "unrecovered rates",
+    leak_files: "growing processes",
+    leak_threads: "growing processes",
+    read_before_the_commit: "precommitted reads",
+    acknowledge_alone: "unsafe acknowledgements",
+    acknowledge_without_followers: "unsafe acknowledgements",
 }
 
 
@@ -394,7 +455,7 @@ def test_checker_finds_the_planted_violation(plant: Callable[[History], None]) -
 
 
 def test_every_checker_has_a_planted_violation() -> None:
-    assert {*PLANTS.values()} == {*checkers(delivery_timeout=TIMEOUT, recovery=RECOVERY)}
+    assert {*PLANTS.values()} == {*checkers(LIMITS)}
 
 
 def test_jumps_between_polls_are_allowed() -> None:
@@ -405,14 +466,13 @@ def test_jumps_between_polls_are_allowed() -> None:
 
 def test_open_transactions_do_not_count_the_time_of_faults() -> None:
     history = clean().add(*(Ends(A, 4, 10, at) for at in (40.0, 65.0)), Fault("pause a coordinator", 45.0, 60.0))
-    history.add(send(50))
-    history.add(*reads(send(50), consumer="c9"))
+    history.add(*called(send(50), send(51)), *reads(send(50), send(51), consumer="c9"))
     assert violations(history) == {}
 
 
 def test_a_commit_of_another_member_at_the_same_time_may_be_lower() -> None:
     """Which one came first is not known."""
-    history = clean().add(Commit("h", "m9", 1, A, 12, 12, at=6.05, began=4.9))
+    history = clean().add(Commit("h", "m9", 1, A, 12, at=6.05, began=4.9))
     assert violations(history) == {}
 
 
@@ -425,7 +485,7 @@ def test_a_late_commit_is_allowed_while_its_generation_may_last(member: str, gen
 
 
 def test_the_control_loses_records_without_a_violation() -> None:
-    history = clean().add(send(0, Place("c", 0), "p5", ONE))
+    history = clean().add(*called(send(0, Place("c", 0), "p5", ONE)))
     assert violations(history) == {}
     assert len(lost_by_one(history)) == 1
 
@@ -471,4 +531,4 @@ def test_payload_cut_short_is_damaged(size: int) -> None:
 def test_interleaved_consumers_are_checked_by_themselves() -> None:
     sends = [send(number) for number in range(10)]
     both = zip(reads(*sends, consumer="c1"), reads(*sends, consumer="c2"), strict=True)
-    assert violations(History().add(*sends, *itertools.chain.from_iterable(both))) == {}
+    assert violations(History().add(*called(*sends), *itertools.chain.from_iterable(both))) == {}

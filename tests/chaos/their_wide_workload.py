@@ -82,14 +82,16 @@ class TheirTransacting(TheirSender):
                     self._transact(producer)
                 self._transact(producer, leave=True)
             with suppress(KafkaException):  # it was fenced
-                producer.flush(_CALL_SECONDS)  # each send has an outcome then
+                producer.flush(_CALL_SECONDS)
+            producer.purge()
+            producer.flush(_CALL_SECONDS)  # each send has an outcome then
             self.stopping.wait(_PAUSE_SECONDS)
 
     def _transact(self, producer: Any, *, leave: bool = False) -> None:
         producer.begin_transaction()
         self._count += 1
         self.transaction = f"{self.name}-{self._count}"
-        outcome = FAIL  # as long as its commit was not requested
+        outcome, requested = FAIL, None  # as long as its commit was not requested
         try:
             for _ in range(1 if leave else self.random.randint(1, 4)):
                 found = next(self._source, None)
@@ -101,7 +103,7 @@ class TheirTransacting(TheirSender):
                 producer.abort_transaction(_CALL_SECONDS)
                 return
             producer.flush(_CALL_SECONDS)
-            outcome = INFO
+            outcome, requested = INFO, time.monotonic()
             producer.commit_transaction(_CALL_SECONDS)
             outcome = OK
         except KafkaException as error:
@@ -109,7 +111,7 @@ class TheirTransacting(TheirSender):
                 raise
             producer.abort_transaction(_CALL_SECONDS)
         finally:
-            self.notes.add(Transaction(self.transaction, outcome))
+            self.notes.add(Transaction(self.transaction, outcome, requested))
 
 
 class TheirMember(Worker):
@@ -124,15 +126,20 @@ class TheirMember(Worker):
         self._polls = 0
         self._positions: dict[Place, int] = {}
         self._jumped: set[Place] = set()
+        self._owned: set[Place] = set()
 
     def _assigned(self, _consumer: Any, partitions: Iterable[Any]) -> None:
         for each in partitions:
-            self._jumped.add(Place(each.topic, each.partition))
-            self._positions.pop(Place(each.topic, each.partition), None)
+            place = Place(each.topic, each.partition)
+            self._owned.add(place)
+            self._jumped.add(place)
+            self._positions.pop(place, None)
 
     def _revoked(self, _consumer: Any, partitions: Iterable[Any]) -> None:
         for each in partitions:
-            self._positions.pop(Place(each.topic, each.partition), None)
+            place = Place(each.topic, each.partition)
+            self._owned.discard(place)
+            self._positions.pop(place, None)
 
     def work(self) -> None:
         while not self.stopping.is_set():
@@ -144,6 +151,7 @@ class TheirMember(Worker):
                 self._commit(consumer)
             consumer.close()
             self._positions.clear()
+            self._owned.clear()
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"group.protocol": self.protocol}
@@ -180,7 +188,20 @@ class TheirMember(Worker):
         jumped = place in self._jumped
         self._jumped.discard(place)
         self._positions[place] = offset + 1
-        self.notes.add(Read(self.name, self._polls, place, offset, value, says, COMMITTED, jumped, time.monotonic()))
+        self.notes.add(
+            Read(
+                self.name,
+                self._polls,
+                place,
+                offset,
+                value,
+                says,
+                COMMITTED,
+                jumped,
+                time.monotonic(),
+                place in self._owned,
+            )
+        )
 
     def _commit(self, consumer: Any) -> None:
         positions = dict(self._positions)
@@ -197,7 +218,7 @@ class TheirMember(Worker):
             generation = max(generation, _generation(consumer))  # it was sent in one of these
         self.notes.add(
             *(
-                Commit(self.group, self.name, generation, place, offset, offset, True, at, began, outcome)
+                Commit(self.group, self.name, generation, place, offset, at, began, outcome)
                 for place, offset in positions.items()
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from tests.chaos.workload import DELIVERY_SECONDS, Notes, OurSender, Worker
 
 TRANSACTION_SECONDS: Final = 10.0
 ABORTED_SHARE: Final = 0.15
+_RESUBSCRIBED_SHARE: Final = 1 / 500  # of the polls of a member
 _LOOK_SECONDS: Final = 0.3
 _CALL_SECONDS: Final = 5.0
 
@@ -64,7 +66,7 @@ class Transacting(OurSender):
         producer.begin_transaction()
         self._count += 1
         self.transaction = f"{self.name}-{self._count}"
-        outcome = FAIL  # as long as its commit was not requested
+        outcome, requested = FAIL, None  # as long as its commit was not requested
         try:
             for _ in range(self.random.randint(1, 4)):
                 found = next(self._source, None)
@@ -74,7 +76,7 @@ class Transacting(OurSender):
                 producer.abort_transaction(DELIVERY_SECONDS)
                 return
             producer.flush(DELIVERY_SECONDS)
-            outcome = INFO
+            outcome, requested = INFO, time.monotonic()
             producer.commit_transaction(DELIVERY_SECONDS)
             outcome = OK
         except KafkaError as error:
@@ -82,15 +84,31 @@ class Transacting(OurSender):
                 raise
             producer.abort_transaction(DELIVERY_SECONDS)
         finally:
-            self.notes.add(Transaction(self.transaction, outcome))
+            self.notes.add(Transaction(self.transaction, outcome, requested))
 
 
 class GroupMember(Worker, RebalanceListener):
-    """A member of a group of either protocol; it commits after each poll, and notes what became of each commit."""
+    """A member of a group of either protocol; it commits after each poll, and notes what became of each commit.
 
-    def __init__(self, name: str, notes: Notes, servers: str, topic: str, group: str, protocol: str) -> None:
+    One with a seed leaves the group at times and subscribes again. One with an instance id is a static member.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        notes: Notes,
+        servers: str,
+        topic: str,
+        group: str,
+        protocol: str,
+        *,
+        seed: int | None = None,
+        instance: str | None = None,
+    ) -> None:
         super().__init__(name, notes)
         self.servers, self.topic, self.group, self.protocol = servers, topic, group, protocol
+        self._instance = instance
+        self._random = None if seed is None else random.Random(seed)
         self._jumped: set[tuple[str, int]] = set()
         self._consumer: Consumer[Any, Any] | None = None
 
@@ -107,6 +125,8 @@ class GroupMember(Worker, RebalanceListener):
         if self.protocol == "classic":
             options["partition_assignment_strategy"] = "cooperative-sticky"
             options |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500}
+        if self._instance is not None:
+            options["group_instance_id"] = self._instance
         with Consumer[Any, Any](
             bootstrap_servers=self.servers,
             client_id=self.name,
@@ -123,18 +143,33 @@ class GroupMember(Worker, RebalanceListener):
             polls = 0
             while not self.stopping.is_set():
                 polls += 1
-                self._note(consumer.poll(0.2), polls)
+                self._note(consumer.poll(0.2), polls, consumer)
                 self._commit(consumer)
+                if self._random is not None and self._random.random() < _RESUBSCRIBED_SHARE:
+                    with suppress(KafkaError):  # the coordinator is away: the group expels the member in time
+                        consumer.unsubscribe()
+                    consumer.subscribe([self.topic], listener=self)
 
-    def _note(self, records: Iterable[Any], poll: int) -> None:
-        found = []
+    def _note(self, records: Iterable[Any], poll: int, consumer: Consumer[Any, Any]) -> None:
+        found, assigned = [], consumer.assignment()
         for record in records:
             value, says = parsed(record.value) or (None, None)
             at = (record.topic, record.partition)
             jumped = at in self._jumped
             self._jumped.discard(at)
             found.append(
-                Read(self.name, poll, Place(*at), record.offset, value, says, COMMITTED, jumped, time.monotonic())
+                Read(
+                    self.name,
+                    poll,
+                    Place(*at),
+                    record.offset,
+                    value,
+                    says,
+                    COMMITTED,
+                    jumped,
+                    time.monotonic(),
+                    at in assigned,
+                )
             )
         self.notes.add(*found)
 
@@ -156,7 +191,7 @@ class GroupMember(Worker, RebalanceListener):
                 generation = max(generation, consumer.group_metadata().generation_id)  # it was sent in one of these
         self.notes.add(
             *(
-                Commit(self.group, self.name, generation, Place(*each), offset, offset, True, at, began, outcome)
+                Commit(self.group, self.name, generation, Place(*each), offset, at, began, outcome)
                 for each, offset in positions.items()
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 import confluent_kafka
 
-from pyclient import Consumer, Producer, RebalanceListener, TopicPartition
+from pyclient import Consumer, Producer, TopicPartition
 from pyclient.errors import KafkaError
 from tests.chaos.history import (
     COMMITTED,
@@ -21,7 +22,7 @@ from tests.chaos.history import (
     ONE,
     PLAIN,
     UNCOMMITTED,
-    Commit,
+    Call,
     History,
     Place,
     Read,
@@ -36,6 +37,7 @@ DELIVERY_SECONDS: Final = 60.0
 RATE: Final = 60
 """Records a second of a producer, unless it has a rate of its own."""
 SIZE: Final = 200
+_RETURN_SECONDS: Final = 60.0  # on average, between two returns of a reader to the beginning
 ISOLATION: Final = {COMMITTED: "read_committed", UNCOMMITTED: "read_uncommitted"}
 _KINDS: Final[dict[str, dict[str, Any]]] = {
     IDEMPOTENT: {"acks": "all", "enable_idempotence": True},
@@ -115,6 +117,12 @@ class Sending(Worker):
             number += 1
             self.stopping.wait(max(0.0, began + number / self.rate - time.monotonic()))
 
+    def call(self, value: Value, place: Place) -> float:
+        """Note that a value is being sent, and return the time."""
+        began = time.monotonic()
+        self.notes.add(Call(value, place, began))
+        return began
+
     def note(
         self,
         value: Value,
@@ -126,7 +134,7 @@ class Sending(Worker):
         transaction: str | None = None,
     ) -> None:
         ended = time.monotonic()
-        self.notes.add(Send(value, place, self.kind, outcome, offset, began, ended, 1, transaction, error))
+        self.notes.add(Send(value, place, self.kind, outcome, offset, began, ended, transaction, error))
 
 
 class OurSender(Sending):
@@ -146,7 +154,7 @@ class OurSender(Sending):
                 self._send(producer, value, place)
 
     def _send(self, producer: Producer, value: Value, place: Place) -> None:
-        began, transaction = time.monotonic(), self.transaction
+        began, transaction = self.call(value, place), self.transaction
 
         def done(future: Any) -> None:
             error = future.exception(0)
@@ -189,7 +197,7 @@ class TheirSender(Sending):
         producer.flush(DELIVERY_SECONDS + 5)
 
     def _send(self, producer: Any, value: Value, place: Place) -> None:
-        began, transaction = time.monotonic(), self.transaction
+        began, transaction = self.call(value, place), self.transaction
 
         def done(error: Any, message: Any) -> None:
             if error is None:
@@ -197,22 +205,40 @@ class TheirSender(Sending):
             else:
                 self.note(value, place, began, INFO, None, str(error), transaction)
 
-        producer.produce(place.topic, payload(value, place, SIZE), partition=place.partition, on_delivery=done)
+        try:
+            producer.produce(place.topic, payload(value, place, SIZE), partition=place.partition, on_delivery=done)
+        except confluent_kafka.KafkaException as error:  # it was fenced, and takes no record
+            self.note(value, place, began, FAIL, None, str(error), transaction)
+            raise
 
 
 class OurReader(Worker):
-    """A consumer of ours with all partitions of some topics, from the beginning."""
+    """A consumer of ours with all partitions of some topics, from the beginning.
 
-    def __init__(self, name: str, notes: Notes, servers: str, topics: dict[str, int], isolation: str) -> None:
+    One with a seed returns there at times.
+    """
+
+    def __init__(
+        self, name: str, notes: Notes, servers: str, topics: dict[str, int], isolation: str, seed: int | None = None
+    ) -> None:
         super().__init__(name, notes)
         self.servers, self.topics, self.isolation = servers, topics, isolation
+        self._random = None if seed is None else random.Random(seed)
+        self._jumped: set[tuple[str, int]] = set()
 
     def work(self) -> None:
-        polls = 0
+        polls, returns = 0, self._next_return()
         with self.consumer() as consumer:
             while not self.stopping.is_set():
                 polls += 1
+                if time.monotonic() > returns:
+                    consumer.seek_to_beginning()
+                    self._jumped |= consumer.assignment()
+                    returns = self._next_return()
                 self.notes.add(*self.reads(consumer.poll(0.2), polls))
+
+    def _next_return(self) -> float:
+        return math.inf if self._random is None else time.monotonic() + self._random.expovariate(1 / _RETURN_SECONDS)
 
     def consumer(self) -> Consumer[Any, Any]:
         consumer: Consumer[Any, Any] = Consumer(
@@ -234,8 +260,12 @@ class OurReader(Worker):
         for record in records:
             said = parsed(record.value)
             value, says = said or (None, None)
-            place = Place(record.topic, record.partition)
-            found.append(Read(self.name, poll, place, record.offset, value, says, self.isolation, at=time.monotonic()))
+            at = (record.topic, record.partition)
+            jumped = at in self._jumped
+            self._jumped.discard(at)
+            found.append(
+                Read(self.name, poll, Place(*at), record.offset, value, says, self.isolation, jumped, time.monotonic())
+            )
         return found
 
     def drain(self, seconds: float) -> None:
@@ -291,67 +321,3 @@ class TheirReader(Worker):
                         Read(self.name, polls, place, message.offset(), value, says, COMMITTED, at=time.monotonic())
                     )
         consumer.close()
-
-
-class Member(Worker, RebalanceListener):
-    """A member of a group, which commits after each poll."""
-
-    def __init__(self, name: str, notes: Notes, servers: str, topic: str, group: str) -> None:
-        super().__init__(name, notes)
-        self.servers, self.topic, self.group = servers, topic, group
-        self._jumped: set[tuple[str, int]] = set()
-
-    def on_assigned(self, partitions: Iterable[Any]) -> None:
-        self._jumped |= {(each.topic, each.partition) for each in partitions}
-
-    def work(self) -> None:
-        with Consumer[Any, Any](
-            bootstrap_servers=self.servers,
-            client_id=self.name,
-            group_id=self.group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            partition_assignment_strategy="cooperative-sticky",
-            isolation_level="read_committed",
-            session_timeout_ms=6_000,
-            heartbeat_interval_ms=500,
-            request_timeout_ms=5_000,
-            fetch_max_wait_ms=50,
-        ) as consumer:
-            consumer.subscribe([self.topic], listener=self)
-            polls = 0
-            while not self.stopping.is_set():
-                polls += 1
-                self._note(consumer.poll(0.2), polls)
-                self._commit(consumer)
-
-    def _note(self, records: Iterable[Any], poll: int) -> None:
-        found = []
-        for record in records:
-            value, says = parsed(record.value) or (None, None)
-            at = (record.topic, record.partition)
-            jumped = at in self._jumped
-            self._jumped.discard(at)
-            found.append(
-                Read(
-                    self.name,
-                    poll,
-                    Place(*at),
-                    record.offset,
-                    value,
-                    says,
-                    COMMITTED,
-                    jumped=jumped,
-                    at=time.monotonic(),
-                )
-            )
-        self.notes.add(*found)
-
-    def _commit(self, consumer: Consumer[Any, Any]) -> None:
-        positions = {place: consumer.position(place, timeout=5) for place in consumer.assignment()}
-        try:
-            consumer.commit(dict(positions), timeout=5)
-        except KafkaError:
-            return  # the member was put out of the group, or its coordinator is away: the next poll joins again
-        for place, offset in positions.items():
-            self.notes.add(Commit(self.group, self.name, 0, Place(*place), offset, offset, at=time.monotonic()))

@@ -58,7 +58,10 @@ def _group(item: pytest.Item) -> str:
         callspec = getattr(item, "callspec", None)
         version = callspec.params.get("kafka") if callspec else None
         return f"kafka {version or VERSIONS[0]}"
-    return "several nodes" if item.path.stem in SEVERAL_NODES else item.path.stem
+    if item.path.stem in SEVERAL_NODES:
+        callspec = getattr(item, "callspec", None)
+        return f"several nodes of {OURS if callspec is not None and OURS in callspec.params.values() else 'kafka'}"
+    return item.path.stem
 
 
 @pytest.fixture(scope="session")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.checkers import checkers
+from tests.chaos.checkers import Limits, checkers
 from tests.chaos.nemeses import ALL_FAULTS
 from tests.plants.__main__ import FAILED, HERE, ROOT, Plant
 
 PATCHES = sorted(HERE.glob("*.patch"))
-CHECKERS = {*checkers(delivery_timeout=1.0, recovery=1.0), FAILED}
+CHECKERS = {*checkers(Limits(delivery_timeout=1.0, recovery=1.0)), FAILED}
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from tests.chaos.checkers import acknowledged, check
+from tests.chaos.checkers import Limits, acknowledged, check
 from tests.chaos.history import History, Send
 from tests.simulation.cluster import Cluster
 from tests.simulation.copying import COPIES, Copying, ReadingCommitted, copy_violations
@@ -120,7 +120,7 @@ class _Simulation:
             self._live(faults)
         except Unfinished as error:
             self.violations.append(f"liveness: {error}")
-        found = check(self.history, delivery_timeout=DELIVERY_SECONDS, recovery=_HEALING_SECONDS)
+        found = check(self.history, Limits(DELIVERY_SECONDS, _HEALING_SECONDS, progress_seconds=_HEALING_SECONDS))
         self.violations += [f"{name}: {each}" for name, texts in found.items() for each in texts[:5]]
         self.violations += self.watcher.violations
         self.violations += [f"error: {each}" for each in dict.fromkeys(self.world.failures)]

@@ -92,6 +92,7 @@ class Watcher:
                 high_watermark=log.high_watermark,
                 end_offset=log.end_offset,
                 stable_offset=log.last_stable_offset,
+                partition_epoch=partition.partition_epoch,
             )
         )
 

@@ -17,6 +17,7 @@ from tests.chaos.history import (
     TRANSACTIONAL,
     UNCOMMITTED,
     Assignment,
+    Call,
     Commit,
     History,
     Place,
@@ -91,13 +92,15 @@ class Client:
     async def send(self, producer: AsyncProducer, value: Value, kind: str, transaction: str | None = None) -> None:
         """Send a value to a random partition, and note its outcome when it has one."""
         place, began = self.place(), self.world.now
+        self.history.add(Call(value, place, began))
         self._open[value] = Send(value, place, kind, INFO, began=began, ended=began, transaction=transaction)
 
         def done(outcome: str, offset: int | None, error: object) -> None:
-            if self._open.pop(value, None) is not None:
+            if self.process.alive:
+                self._open.pop(value, None)
                 text = "" if error is None else repr(error)
                 ended = self.world.now
-                self.history.add(Send(value, place, kind, outcome, offset, began, ended, 1, transaction, text))
+                self.history.add(Send(value, place, kind, outcome, offset, began, ended, transaction, text))
 
         def delivered(future: Any) -> None:
             error = future.exception(0)
@@ -327,4 +330,4 @@ class Member(Client, RebalanceListener):
         overlapping = {each.place for each in self.history.commits if each.at > began}
         for place, offset in positions.items():
             if Place(*place) not in overlapping:
-                self.history.add(Commit(GROUP, self.name, generation, Place(*place), offset, offset, at=self.world.now))
+                self.history.add(Commit(GROUP, self.name, generation, Place(*place), offset, at=self.world.now))

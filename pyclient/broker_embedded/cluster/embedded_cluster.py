@@ -488,9 +488,9 @@ class EmbeddedCluster:
     ) -> dict[str, Any]:
         """Wait until a topic exists with at least that many `partitions`, and `records` in all of them together.
 
-        Return `topic`, `topic_id` and `partitions` (`partition`, `leader`, `leader_epoch`, `replicas`, `isr`,
-        `start_offset`, `end_offset`, `high_watermark`). Raise `KafkaTimeout`, with the last state, after `timeout`
-        seconds.
+        Return `topic`, `topic_id` and `partitions` (`partition`, `leader`, `leader_epoch`, `partition_epoch`,
+        `replicas`, `isr`, `start_offset`, `end_offset`, `high_watermark`, `last_stable_offset`). Raise `KafkaTimeout`,
+        with the last state, after `timeout` seconds.
         """
         return self._members.views.wait_topic(topic, partitions, records, timeout)
 

@@ -112,11 +112,13 @@ async def topic(node: BrokerNode, name: str) -> dict[str, Any]:
                 "partition": index,
                 "leader": image.partitions[index].leader,
                 "leader_epoch": image.partitions[index].leader_epoch,
+                "partition_epoch": image.partitions[index].partition_epoch,
                 "replicas": list(image.partitions[index].replicas),
                 "isr": list(image.partitions[index].isr),
                 "start_offset": 0 if log is None else log.start_offset,
                 "end_offset": 0 if log is None else log.end_offset,
                 "high_watermark": 0 if log is None else log.high_watermark,
+                "last_stable_offset": 0 if log is None else log.last_stable_offset,
             }
         )
     return {"topic": name, "topic_id": str(image.topic_id), "partitions": partitions}

@@ -1,0 +1,59 @@
+"""The invariants of acknowledgements with acks=all: who may give one, and with how many replicas in sync."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from tests.chaos.history import OK, SAFE, History, Isolation, Place, ReplicaState, Send
+from tests.chaos.logs import Logs
+
+
+def unsafe_acknowledgements(history: History, min_isr: int) -> Iterator[str]:
+    """A leader acknowledged a record while it was cut off from all other nodes, or had too few replicas in sync.
+
+    The log says in which leader epoch the record was written. A send that began after the cut and was acknowledged
+    before its end needed a replica that could not be reached.
+    """
+    logs = Logs(history)
+    leaders = {(each.place, each.leader_epoch): each.leader for each in history.states}
+    too_few = _times_with_too_few(history.states, min_isr)
+    for send in history.sends:
+        if send.outcome != OK or send.kind not in SAFE or send.offset is None:
+            continue
+        batch = logs.batch_at(send.place, send.offset)
+        if batch is None:
+            continue
+        leader = leaders.get((send.place, batch.leader_epoch))
+        if any(_within(send, each) and each.node == leader for each in history.isolations):
+            yield f"{send.place}@{send.offset}: node {leader} acknowledged {send.value} while it was isolated"
+        for began, ended in too_few.get((send.place, batch.leader_epoch), ()):
+            if began <= send.began and send.ended <= ended:
+                yield f"{send.place}@{send.offset}: {send.value} was acknowledged with fewer than {min_isr} in sync"
+
+
+def _within(send: Send, isolation: Isolation) -> bool:
+    return isolation.began <= send.began and send.ended <= isolation.ended
+
+
+def _times_with_too_few(
+    states: Sequence[ReplicaState], min_isr: int
+) -> dict[tuple[Place, int], list[tuple[float, float]]]:
+    """Return when a leader had fewer than `min_isr` replicas in sync all the time, by place and leader epoch.
+
+    It had so between two looks that show the same partition epoch, which each change of them raises. A state is
+    from before the time `at` that was noted with it, and from after that of the look before.
+    """
+    of_leaders: dict[tuple[Place, int, int], list[ReplicaState]] = defaultdict(list)
+    for state in states:
+        if state.node == state.leader and state.partition_epoch >= 0:
+            of_leaders[state.place, state.node, state.life].append(state)
+    found: dict[tuple[Place, int], list[tuple[float, float]]] = defaultdict(list)
+    for (place, _node, _life), seen in of_leaders.items():
+        seen.sort(key=lambda each: each.at)
+        for (_epoch, leader_epoch), same in groupby(seen, lambda each: (each.partition_epoch, each.leader_epoch)):
+            looks = list(same)
+            if len(looks) > 2 and len(looks[0].isr) < min_isr:
+                found[place, leader_epoch].append((looks[0].at, looks[-2].at))
+    return found

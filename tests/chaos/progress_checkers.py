@@ -1,0 +1,106 @@
+"""The invariants of liveness: records are acknowledged during faults and after them, and processes do not grow."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import Final
+
+from tests.chaos.history import OK, ONE, Fault, History, ProcessState
+
+QUIET_SECONDS: Final = 8.0
+"""A time without faults that is as long as that is judged by what it acknowledges."""
+_WINDOW_SECONDS: Final = 2.0
+_RECOVERED: Final = 0.9  # of what was acknowledged before the first fault
+_LIFE_SECONDS: Final = 30.0  # shorter lives of a process say nothing about growth
+_MORE: Final[dict[str, Callable[[ProcessState], float]]] = {
+    "open files": lambda each: each.files / 100,
+    "threads": lambda each: each.threads / 20,
+    "memory": lambda each: each.memory / (96 << 20),
+}
+"""What a process uses, as a share of what it may use more after a while: connections and logs come and go."""
+
+
+def stalls(history: History, longest: float) -> Iterator[str]:
+    """No send succeeded for too long after a fault was healed."""
+    times = sorted(send.ended for send in history.sends if send.outcome == OK)
+    last = max((send.ended for send in history.sends), default=0.0)
+    for fault in history.faults:
+        at = bisect_right(times, fault.ended)
+        if last > fault.ended + longest and (at == len(times) or times[at] - fault.ended > longest):
+            yield f"{fault.name}: no send succeeded within {longest:g} s after it was healed"
+
+
+def idle_faults(history: History, wanted: int, seconds: float) -> Iterator[str]:
+    """Fewer sends than wanted succeeded in a fault of that many seconds or more that left a majority connected."""
+    times = sorted(send.ended for send in history.sends if send.outcome == OK)
+    for fault in history.faults:
+        if fault.majority and fault.ended - fault.began >= seconds:
+            count = bisect_right(times, fault.ended) - bisect_right(times, fault.began)
+            if count < wanted:
+                yield f"{fault.name}: {count} sends succeeded in its {fault.ended - fault.began:.1f} s, not {wanted}"
+
+
+def unrecovered_rates(history: History) -> Iterator[str]:
+    """A longer time after a fault never had the rate of acknowledgements from before the first fault.
+
+    The records of producers with acks=1 and of transactions do not count: these have no steady rate.
+    """
+    faults = sorted(history.faults, key=lambda each: each.began)
+    times = sorted(
+        send.ended for send in history.sends if send.outcome == OK and send.kind != ONE and not send.transaction
+    )
+    if not faults or not times:
+        return
+    before = _count(times, faults[0].began - 2 * _WINDOW_SECONDS, faults[0].began) / 2
+    for fault, until in _quiet_times(faults, times[-1]):
+        starts = [each for each in times if fault.ended <= each <= until - _WINDOW_SECONDS]
+        best = max((_count(times, each, each + _WINDOW_SECONDS) for each in starts), default=0)
+        if best < _RECOVERED * before:
+            yield (
+                f"{fault.name}: in the {until - fault.ended:.1f} s after it was healed at most {best} sends succeeded "
+                f"in {_WINDOW_SECONDS:g} s, before all faults {before:g}"
+            )
+
+
+def _quiet_times(faults: Sequence[Fault], end: float) -> Iterator[tuple[Fault, float]]:
+    """Yield the faults that a longer time without faults follows, each with the end of that time."""
+    following = [*(each.began for each in faults[1:]), end]
+    for fault, until in zip(faults, following, strict=True):
+        if until - fault.ended >= QUIET_SECONDS:
+            yield fault, until
+
+
+def _count(times: Sequence[float], began: float, ended: float) -> int:
+    return bisect_left(times, ended) - bisect_left(times, began)
+
+
+def growing_processes(history: History) -> Iterator[str]:
+    """A process has far more open files, threads or memory at the end of its life than in the beginning."""
+    lives: dict[tuple[int, int], list[ProcessState]] = defaultdict(list)
+    for state in history.processes:
+        lives[state.node, state.life].append(state)
+    for (node, life), states in lives.items():
+        if states[-1].at - states[0].at < _LIFE_SECONDS:
+            continue
+        third = max(1, len(states) // 3)
+        for name, share in _MORE.items():
+            first, last = (median(map(share, each)) for each in (states[:third], states[-third:]))
+            if last - first > 1:
+                yield f"node {node}, life {life}: its {name} grew from {states[third - 1]} to {states[-1]}"
+
+
+def usage(history: History) -> Iterator[str]:
+    """Yield what the process of the clients used, and those of each node."""
+    by_node: dict[int, list[ProcessState]] = defaultdict(list)
+    for state in history.processes:
+        by_node[state.node].append(state)
+    for node, seen in sorted(by_node.items()):
+        files, threads, memory = (
+            f"{min(values)} to {max(values)}"
+            for values in zip(*((each.files, each.threads, each.memory >> 20) for each in seen), strict=True)
+        )
+        name = f"node {node}" if node else "clients"
+        yield f"{name}: {files} open files, {threads} threads, {memory} MiB; {seen[-1].life} lives"
