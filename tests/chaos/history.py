@@ -27,6 +27,8 @@ UNCOMMITTED: Final = "read_uncommitted"
 SAFE: Final = frozenset({IDEMPOTENT, TRANSACTIONAL, PLAIN})
 """Kinds of producers whose acknowledged records may not be lost: those with acks=all."""
 
+CLIENTS: Final = 0
+
 
 class Place(NamedTuple):
     """A partition."""
@@ -155,7 +157,7 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What a process uses: open files, threads, and bytes of memory. `node` is 0 for that of the clients."""
+    """What a process uses: open files, threads, and bytes of memory. `node` is `CLIENTS` for that of the clients."""
 
     node: int
     life: int

@@ -238,6 +238,7 @@ class Nemesis:
 
     def frozen_followers(self, seconds: float) -> None:
         """No follower of a partition replicates: its leader is alone in sync, and may acknowledge nothing."""
+        self.wait_in_sync()  # else one that is about to leave the in-sync replicas would be frozen twice
         partition = self.random.randrange(self.partitions)
         for in_sync in (2, 1):
             self.cluster.freeze_follower(self.topic, partition)

@@ -13,7 +13,7 @@ from typing import Final
 
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.errors import KafkaError
-from tests.chaos.history import Place, ProcessState, ReplicaState
+from tests.chaos.history import CLIENTS, Place, ProcessState, ReplicaState
 from tests.chaos.workload import Notes, Worker
 
 _LOOK_SECONDS: Final = 0.2
@@ -54,7 +54,7 @@ class Watching(Worker):
 
     def _note_processes(self) -> None:
         """Note what the process of the clients and those of the nodes use."""
-        pids = {0: (os.getpid(), 1)} | {
+        pids = {CLIENTS: (os.getpid(), 1)} | {
             node_id: (pid, self._lives[node_id]) for node_id, pid in self._pids.items() if pid is not None
         }
         for node_id, (pid, life) in pids.items():
