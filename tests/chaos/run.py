@@ -56,7 +56,7 @@ CONTROLS: Final = (ACKS_1,)
 CONTROL_FAULTS: Final = ("kill leader of slow followers",)
 PARTITIONS: Final = 4
 RECOVERY_SECONDS: Final = 20.0
-LIMITS: Final = Limits(DELIVERY_SECONDS, RECOVERY_SECONDS, min_isr=2, progress=100, progress_seconds=4.0)
+LIMITS: Final = Limits(DELIVERY_SECONDS, RECOVERY_SECONDS, min_isr=2, progress=100, progress_seconds=8.0)
 _DRAIN_SECONDS: Final = 200.0
 _BEFORE_SECONDS: Final = 4.0  # without faults, at first: what comes in then is to be reached again
 _QUIET_AFTER: Final = 8  # faults, a longer time without one comes

@@ -53,14 +53,16 @@ class Watching(Worker):
         self.notes.add(*(_state(node_id, self._lives[node_id], topic, at, each) for each in partitions))
 
     def _note_processes(self) -> None:
-        """Note what the process of the clients and those of the nodes use."""
+        """Note what the process of the clients and those of the nodes use, without the threads of librdkafka."""
         pids = {CLIENTS: (os.getpid(), 1)} | {
             node_id: (pid, self._lives[node_id]) for node_id, pid in self._pids.items() if pid is not None
         }
         for node_id, (pid, life) in pids.items():
             with suppress(OSError):  # it was killed meanwhile
                 files = len(os.listdir(f"/proc/{pid}/fd"))
-                threads = len(os.listdir(f"/proc/{pid}/task"))
+                threads = sum(
+                    not each.read_text().startswith("rdk:") for each in Path(f"/proc/{pid}/task").glob("*/comm")
+                )
                 pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
                 at = time.monotonic()
                 self.notes.add(ProcessState(node_id, life, at, files, threads, pages * resource.getpagesize()))
