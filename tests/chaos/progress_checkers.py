@@ -17,7 +17,7 @@ _RECOVERED: Final = 0.9  # of what was acknowledged before the first fault
 _LIFE_SECONDS: Final = 30.0  # shorter lives of a process say nothing about growth
 _MEMORY: Final = "memory"
 _MORE: Final[dict[str, Callable[[ProcessState], float]]] = {
-    "open files": lambda each: each.files / 100,
+    "open files": lambda each: each.files / 200,
     "threads": lambda each: each.threads / 20,
     _MEMORY: lambda each: each.memory / (96 << 20),
 }

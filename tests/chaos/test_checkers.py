@@ -378,7 +378,7 @@ def stay_slow(history: History) -> None:
 
 
 def leak_files(history: History) -> None:
-    history.add(*(ProcessState(2, 1, at, 40 + 10 * at, 9, 1 << 20) for at in range(60)))
+    history.add(*(ProcessState(2, 1, at, 40 + 20 * at, 9, 1 << 20) for at in range(60)))
 
 
 def leak_threads(history: History) -> None:
