@@ -73,7 +73,7 @@ test-subset: $(STAMP)
 	$(PYTEST) -n 4 -m "not kafka and not slow and not spark" $(SUBSET)
 
 test-slow: $(STAMP)
-	$(PYTEST) -n 2 --dist loadgroup -m "slow and not kafka"
+	$(PYTEST) -n 3 --dist loadgroup -m "slow and not kafka"
 
 test-kafka: $(STAMP) kerberos
 	$(PYTEST) -n 3 --dist loadgroup -m kafka
