@@ -298,6 +298,8 @@ class EmbeddedCluster:
         """Move the partitions of a broker to the others, stop it, and remove its registration.
 
         Its directory is renamed to `removed-ID`, so that the cluster comes back without it on the same `data_dir`.
+        Raise `ConfigError` for a broker that is also a controller, as the first ones are by default (all of three):
+        make the cluster with `controllers=3`, or with `dynamic_quorum=True` and call `remove_controller` first.
         """
         self._check_several("remove_broker")
         broker = self.node(node)

@@ -140,10 +140,22 @@ class Layout:
     def without(self, node_id: int) -> Layout:
         """Return the layout without a broker. Raises `ConfigError` for a voter, and for the last broker."""
         if node_id in self.voters:
-            raise ConfigError(f"node {node_id} is a voter of the controller quorum: only other brokers can be removed")
+            raise ConfigError(
+                f"node {node_id} is also a controller, a voter of the quorum, and only other brokers can be removed: "
+                f"{self._help_with_voter(node_id)}"
+            )
         if not any(node.is_broker for node in self.nodes if node.node_id != node_id):
             raise ConfigError(f"node {node_id} is the only broker")
         return replace(self, nodes=tuple(node for node in self.nodes if node.node_id != node_id))
+
+    def _help_with_voter(self, node_id: int) -> str:
+        """Return what to do instead of removing a voter."""
+        if self.dynamic:
+            return f"call remove_controller({node_id}) first"
+        return (
+            "make the cluster with controllers=3 (controllers in nodes of their own), so that each broker can be "
+            f"removed; or with dynamic_quorum=True, and call remove_controller({node_id}) first"
+        )
 
     def options(self, node: NodePlan, addresses: Mapping[int, str], data_dir: str = "") -> dict[str, Any]:
         """Return a node's options. `addresses` are the `host:port` of the voters' controller listeners.

@@ -63,7 +63,7 @@ def test_controllers_join_and_the_active_one_leaves(tmp_path: Path, processes: b
         assert cluster.add_controller().id == 3003  # not that of the directory of 3000
 
 
-def test_broker_removed_from_the_voters_keeps_serving() -> None:
+def test_broker_removed_from_the_voters_serves_and_can_be_removed() -> None:
     with EmbeddedCluster(3, dynamic_quorum=True) as cluster:
         active = cluster.controller_id
         assert active in (1, 2, 3)
@@ -77,6 +77,9 @@ def test_broker_removed_from_the_voters_keeps_serving() -> None:
         create(cluster, "t")
         with pytest.raises(ConfigError, match=f"node {active} is not a voter"):
             cluster.remove_controller(active)
+        cluster.remove_broker(active)
+        assert [broker.id for broker in cluster.brokers] == [node for node in (1, 2, 3) if node != active]
+        assert topics(cluster) >= {"t"}
 
 
 def test_node_that_was_down_meanwhile_finds_the_new_controllers() -> None:

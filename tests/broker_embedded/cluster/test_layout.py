@@ -115,8 +115,10 @@ def test_brokers_come_and_go_and_voters_stay() -> None:
     assert (node.node_id, node.roles, node.rack, node.directory) == (4, ("broker",), "c", "node-4")
     assert layout.voters == (1, 2, 3)
     assert layout.without(4) == Layout.build(3)
-    with pytest.raises(ConfigError, match="voter"):
+    with pytest.raises(ConfigError, match=r"node 1 is also a controller.*: make the cluster with controllers=3"):
         layout.without(1)
+    with pytest.raises(ConfigError, match=r"removed: call remove_controller\(1\) first$"):
+        Layout.build(3, dynamic_quorum=True).without(1)
     with pytest.raises(ConfigError, match="only broker"):
         Layout.build(1, controllers=3).without(1)
 

@@ -294,7 +294,7 @@ def test_nodes_that_are_not_there_are_named(three: EmbeddedCluster, topic: str) 
         three.cut(1, 1)
     with pytest.raises(ConfigError, match=r"no partition .*-5"):
         three.leader_of(topic, 5)
-    with pytest.raises(ConfigError, match="voter"):
+    with pytest.raises(ConfigError, match=r"controllers=3.*dynamic_quorum=True, and call remove_controller\(1\)"):
         three.remove_broker(1)
 
 
@@ -373,6 +373,15 @@ def test_cluster_comes_back_without_the_brokers_that_were_removed(tmp_path: Path
         ]
     with EmbeddedCluster(3, data_dir=tmp_path) as cluster:
         assert [read(cluster, f"t{number}") for number in range(2)] == [[b"x"], [b"x"]]
+
+
+def test_first_broker_is_removed_where_controllers_are_other_nodes() -> None:
+    with EmbeddedCluster(3, controllers=1) as cluster:
+        create(cluster, "t")
+        send(cluster, "t", b"x")
+        cluster.remove_broker(1)
+        assert sorted(cluster.wait_isr("t", 0, 2)) == [2, 3]
+        assert read(cluster, "t") == [b"x"]
 
 
 def test_replicas_are_spread_over_racks() -> None:
