@@ -39,6 +39,7 @@ _OPTIONS: Final = (
     "node_properties",
     "security",
     "users",
+    "acls",
 )
 """The arguments of `EmbeddedCluster` that a request may give: data directories and addresses are chosen here."""
 
@@ -70,6 +71,8 @@ class Clusters:
         for name in ("config", "node_properties", "users"):
             if name in options and not isinstance(options[name], dict):
                 raise ConfigError(f"{name} is {options[name]!r:.100}: it must be a JSON object")
+        if "acls" in options:
+            options["acls"] = _tuples(options["acls"])
         if "node_properties" in options:
             options["node_properties"] = _by_number(options["node_properties"])
         cluster = EmbeddedCluster(**options)
@@ -148,6 +151,13 @@ class Clusters:
             self._clusters.clear()
         for cluster in clusters:
             cluster.close()
+
+
+def _tuples(acls: Any) -> list[tuple[Any, ...]]:
+    """Return the ACLs, which are lists of lists in JSON. Raise `ConfigError`."""
+    if not isinstance(acls, list) or not all(isinstance(each, list) for each in acls):
+        raise ConfigError(f'acls is {acls!r:.100}: it must be a JSON list like [["topic", "t", "User:alice", "read"]]')
+    return [tuple(each) for each in acls]
 
 
 def _by_number(properties: Mapping[str, Any]) -> dict[int, Any]:

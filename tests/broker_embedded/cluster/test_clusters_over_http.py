@@ -13,7 +13,7 @@ from pyclient import Consumer, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.cluster.clusters import Clusters
 from pyclient.broker_embedded.controls.endpoint import NotFound
-from pyclient.errors import ConfigError
+from pyclient.errors import ConfigError, TopicAuthorizationFailed
 from tests.broker_embedded.faults.http_control import Http
 from tests.waiting import PATIENCE
 
@@ -67,6 +67,22 @@ def test_a_cluster_whose_controllers_can_change(http: Http) -> None:
     assert http.ask("DELETE", cluster["controls"])[0] == 200
 
 
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_cluster_with_acls_refuses_a_user_without_the_right(http: Http, brokers: int) -> None:
+    users = {"alice": "a-secret", "bob": "b-secret"}
+    rights = [["topic", "t", "User:alice", operation] for operation in ("create", "write", "describe")]
+    cluster = created(http, brokers=brokers, security="SASL_PLAINTEXT", users=users, acls=rights)
+    login: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    with Producer(cluster["bootstrap_servers"], sasl_username="alice", sasl_password="a-secret", **login) as producer:
+        assert producer.send("t", b"x").result(60).offset == 0
+    with (
+        Producer(cluster["bootstrap_servers"], sasl_username="bob", sasl_password="b-secret", **login) as producer,
+        pytest.raises(TopicAuthorizationFailed, match="'t'"),
+    ):
+        producer.send("t", b"y").result(60)
+    assert http.ask("DELETE", cluster["controls"])[0] == 200
+
+
 def test_cluster_is_there_when_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, may_go_on = threading.Event(), threading.Event()
     original = EmbeddedCluster.start
@@ -105,6 +121,10 @@ def test_cluster_is_there_when_it_serves(monkeypatch: pytest.MonkeyPatch) -> Non
         ("POST", "/clusters", {"data_dir": "/tmp"}, 400, "no such field"),
         ("POST", "/clusters", {"config": ["x"]}, 400, "must be a JSON object"),
         ("POST", "/clusters", {"node_properties": {"x": {}}}, 400, "node_properties has 'x'"),
+        ("POST", "/clusters", {"acls": {"topic": "t"}}, 400, "it must be a JSON list like [["),
+        ("POST", "/clusters", {"acls": ["read"]}, 400, "it must be a JSON list like [["),
+        ("POST", "/clusters", {"acls": [["topic", "t", "User:alice"]]}, 400, "acls: "),
+        ("POST", "/clusters", {"acls": []}, 400, "give users, too"),
         ("POST", "/clusters", {"id": "../x"}, 400, "letters, digits"),
         ("DELETE", "/clusters/none", None, 404, "there is no cluster 'none'"),
         ("GET", "/clusters/none/nodes/1/topics", None, 404, "there is no cluster 'none'"),
