@@ -15,7 +15,9 @@ import pytest
 
 from pyclient import Admin, Consumer, NewTopic, Producer
 from tests.broker_embedded.faults.http_control import Http
-from tests.waiting import until
+from tests.free_ports import first_of_free_ports
+from tests.reading import read_all
+from tests.waiting import PATIENCE, until
 
 BROKER = "from pyclient.cli import main; main()"
 
@@ -52,6 +54,54 @@ def test_a_cluster_in_the_foreground_comes_back_with_all_data(tmp_path: Path) ->
             while len(found) < 3:
                 found += [record.value for record in consumer.poll(30)]
         assert found == [b"1", b"2", b"3"]
+
+
+@contextmanager
+def started(*options: str) -> Iterator[tuple[subprocess.Popen[str], str, Http]]:
+    """Start three brokers. Yield the parent process, the bootstrap servers and the controls; kill the parent after."""
+    command = [sys.executable, "-c", BROKER, "broker", "--brokers", "3", "--control-port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            servers, url = (process.stdout.readline().strip().partition("=")[2] for _ in range(2))
+            assert url, "the cluster did not start"
+            yield process, servers, Http(url)
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", ["parent", "all"])
+@pytest.mark.parametrize(
+    "options",
+    [("--profile", "test"), ("--profile", "kafka", "--set", "broker.session.timeout.ms=33000")],
+    ids=["test", "kafka"],
+)
+def test_killed_cluster_starts_again_at_once_with_all_records(
+    tmp_path: Path, options: tuple[str, ...], killed: str
+) -> None:
+    """The nodes may still be ending then, and with Kafka's defaults registrations wait for the end of old sessions."""
+    ports = ("--port", str(first_of_free_ports(3)))
+    values = [b"%d" % number for number in range(5000)]
+    with started(*ports, *options, "--data-dir", str(tmp_path)) as (parent, servers, http):
+        pids = [node["pid"] for node in http.ask("GET", "/cluster")[1]["nodes"]]
+        with Admin(servers) as admin:
+            admin.create_topics([NewTopic("kept", 1)])
+        with Producer(servers, linger_ms=0, delivery_timeout_ms=600_000) as producer:
+            sent = [producer.send("kept", value) for value in values[:100]]
+            assert [future.result(60).offset for future in sent] == [*range(100)]
+            sent += [producer.send("kept", value) for value in values[100:]]
+            for pid in (parent.pid, *(pids if killed == "all" else ())):
+                os.kill(pid, signal.SIGKILL)
+            acknowledged = sum(future.done() for future in sent)
+            with started(*ports, *options, "--data-dir", str(tmp_path)) as (again, servers_again, _http):
+                assert servers_again == servers
+                found = [record.value for record in read_all(servers, "kept")]
+                assert found[:acknowledged] == values[:acknowledged]
+                assert [future.result(300).offset for future in sent] == [*range(5000)]
+                assert [record.value for record in read_all(servers, "kept")] == values
+                again.send_signal(signal.SIGINT)
+                assert again.wait(PATIENCE) == 0
 
 
 @pytest.mark.slow

@@ -293,8 +293,10 @@ def serve_cluster(brokers: int, *, settings: Mapping[str, str], **options: Any) 
     """Run a cluster until SIGTERM or Ctrl-C; `options` are those of `EmbeddedCluster`. Return the exit status.
 
     When it serves, the first line on stdout is `bootstrap.servers=HOST:PORT,...`; with `control_port` the second one is
-    `control.url=http://HOST:PORT`. A node that ends by itself is started again.
+    `control.url=http://HOST:PORT`. A node that ends by itself is started again. If nodes of an earlier run on the
+    directory are still ending, it waits for them.
     """
+    from pyclient.broker_embedded.cluster.earlier_run import start_after_earlier_run
     from pyclient.broker_embedded.cluster.embedded_cluster import EmbeddedCluster
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -303,13 +305,10 @@ def serve_cluster(brokers: int, *, settings: Mapping[str, str], **options: Any) 
     try:
         config, users = {**settings, **options_of(os.environ)}, users_of(os.environ) or None
         acls = acls_of(os.environ) or None
-        with EmbeddedCluster(brokers, processes=True, config=config, users=users, acls=acls, **options) as cluster:
-            print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)  # noqa: T201 - a parent waits for it
-            if cluster.control_url is not None:
-                print(f"control.url={cluster.control_url}", flush=True)  # noqa: T201 - a parent waits for it, too
-            restarts = Restarts(cluster)
-            while not stopping.wait(_LOOK_SECONDS):
-                restarts.check(time.monotonic())
+        made = EmbeddedCluster(brokers, processes=True, config=config, users=users, acls=acls, **options)
+        with contextlib.closing(made) as cluster:
+            if start_after_earlier_run(cluster, stopping):
+                _serve_until(stopping, cluster)
             log.info("stopping")
         return 0
     except KafkaError as error:
@@ -318,3 +317,13 @@ def serve_cluster(brokers: int, *, settings: Mapping[str, str], **options: Any) 
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _serve_until(stopping: threading.Event, cluster: EmbeddedCluster) -> None:
+    """Print the addresses, and start nodes that end by themselves again."""
+    print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)  # noqa: T201 - a parent process waits for it
+    if cluster.control_url is not None:
+        print(f"control.url={cluster.control_url}", flush=True)  # noqa: T201 - a parent process waits for it, too
+    restarts = Restarts(cluster)
+    while not stopping.wait(_LOOK_SECONDS):
+        restarts.check(time.monotonic())

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient.broker_embedded.log.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES, uuid_from_text
+from pyclient.broker_embedded.log.data_directory import LOCK
 from pyclient.broker_embedded.log.file_records import DamagedSegment, FileRecords, whole_batches
 from pyclient.broker_embedded.log.partition_directories import DATA_FILE
 from pyclient.errors import ConfigError, CorruptRecord, ProtocolError
@@ -207,7 +208,7 @@ def cut_metadata_log(
     if not fs.exists(os.path.join(data_dir, META_PROPERTIES)):
         raise ConfigError(f"{data_dir} has no {META_PROPERTIES}: it is no broker's data directory")
     try:
-        lock = fs.lock(os.path.join(data_dir, ".lock"))
+        lock = fs.lock(os.path.join(data_dir, LOCK))
     except BlockingIOError as error:
         raise ConfigError(f"{data_dir} is in use by a broker: stop it first") from error
     try:

@@ -22,7 +22,10 @@ log = logging.getLogger("pyclient.broker_embedded")
 CERTIFICATES: Final = "security-"
 """The names of certificates and keys, which a cluster may have made before its first start, begin with it."""
 
-_EXPECTED_IN_EMPTY: Final = frozenset({".lock", "lost+found", checkpoints.META_PROPERTIES + ".tmp"})
+LOCK: Final = ".lock"
+"""The file whose lock the broker has that uses the directory."""
+
+_EXPECTED_IN_EMPTY: Final = frozenset({LOCK, "lost+found", checkpoints.META_PROPERTIES + ".tmp"})
 """Entries that a directory may have before a broker has used it."""
 _AT_ONCE: Final = 250  # offsets that are rendered before a pause
 
@@ -56,7 +59,7 @@ class DataDirectory:
         """
         self._make()
         try:
-            self._lock = self._fs.lock(self.file(".lock"))
+            self._lock = self._fs.lock(self.file(LOCK))
         except BlockingIOError as error:
             raise errors.ConfigError(
                 f"{self.path} is in use by another broker: stop it or choose another directory"

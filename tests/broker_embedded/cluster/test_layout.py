@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import socket
 import sys
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 from pyclient.broker_embedded.cluster.layout import Layout
 from pyclient.broker_embedded.cluster.node_configs import NodeConfigs, ReservedPort
 from pyclient.errors import ConfigError
+from tests.free_ports import first_of_free_ports
 
 
 def identify(data_dir: Path, node_id: int, cluster_id: str) -> None:
@@ -178,16 +177,6 @@ def test_port_in_use_is_not_reserved() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use$"):
             ReservedPort("127.0.0.1", port)
-
-
-def first_of_free_ports(count: int) -> int:
-    """Return the first of some free ports in a row, below those that a cluster chooses and that the system assigns."""
-    for first in range(15_000 + os.getpid() % 4_900, 32_000, count):
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                stack.enter_context(socket.create_server(("127.0.0.1", port)))
-            return first
-    raise AssertionError(f"there are no {count} free ports in a row")
 
 
 def test_brokers_have_ports_in_a_row_and_controllers_any(tmp_path: Path) -> None:
