@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -102,9 +103,11 @@ def test_demo_passes_its_checks_on_folder(tmp_path: Path) -> None:
     assert b"every check passed" in done.stdout
     assert b"5,004" in done.stdout
     table = done.stdout.decode()
-    assert "kill leader" in table
-    assert "kill controller" in table
-    assert table.count("(SIGKILL)") == 2
+    for role in ("leader", "controller"):
+        killed = re.search(rf"│ kill {role} .*\(SIGKILL\) after ([\d,]+) of 5,004 records, and started again", table)
+        assert killed, table
+        assert 1_668 <= int(killed[1].replace(",", "")) < 5_004
+    assert re.search(r"node [123], the leader of stdlib-lines-\d, killed", table)
 
 
 def test_demo_keeps_existing_topics(kafka_cluster: EmbeddedCluster, tmp_path: Path) -> None:

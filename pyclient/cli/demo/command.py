@@ -15,7 +15,7 @@ import click
 
 from pyclient import Admin, NewTopic
 from pyclient.cli.demo import spark
-from pyclient.cli.demo.killing import Killing
+from pyclient.cli.demo.killing import Killing, active_controller, busiest_leader
 from pyclient.cli.demo.report import Report
 from pyclient.cli.demo.round_trip import consume_lines, produce_lines
 from pyclient.cli.demo.source import count_directly, find_files, standard_library
@@ -51,8 +51,8 @@ _ENOUGH_BROKERS = 3  # to serve on when one is killed
 def demo(folder: Path | None, bootstrap_servers: str | None, brokers: int, no_spark: bool, keep: bool) -> None:
     """Send every line of the standard library through a cluster and check that it comes back.
 
-    The embedded cluster loses the leader of a partition while records are sent, and its active controller while they
-    are read: both are killed, and started again a second later.
+    The embedded cluster loses the leader of the busiest partition while records are sent, and its active controller
+    while they are read: both are killed, and started again a second later.
 
     Exits with 1 if any check fails.
     """
@@ -75,10 +75,9 @@ def demo(folder: Path | None, bootstrap_servers: str | None, brokers: int, no_sp
         report.step(
             "input", records=expected.lines, note=f"{len(files):,} files, {expected.value_bytes / 1e6:,.1f} MB of lines"
         )
-        after = expected.lines // 3
-        with _killing(report, cluster, "leader", after) as passed:
+        with _killing(report, cluster, "leader", expected.lines) as passed:
             produce_lines(report, files, servers, LINES, expected, passed)
-        with _killing(report, cluster, "controller", after) as passed:
+        with _killing(report, cluster, "controller", expected.lines) as passed:
             group = f"pyclient-demo-{uuid.uuid4().hex[:8]}"
             consume_lines(report, servers, LINES, group, expected, passed)
         if not reason:
@@ -100,13 +99,13 @@ def _start_cluster(report: Report, stack: ExitStack, brokers: int) -> EmbeddedCl
 
 
 @contextmanager
-def _killing(report: Report, cluster: EmbeddedCluster | None, what: str, after: int) -> Iterator[Callable[[int], None]]:
+def _killing(report: Report, cluster: EmbeddedCluster | None, what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Yield a function that takes the number of records so far; a node of a cluster of several is killed meanwhile."""
     if cluster is None or len(cluster.brokers) < _ENOUGH_BROKERS:
         yield lambda _records: None
         return
-    victim = partial(cluster.leader_of, LINES, 0) if what == "leader" else lambda: cluster.controller_id
-    killing = Killing(cluster, what, victim, after)
+    choose = partial(busiest_leader, cluster, LINES) if what == "leader" else partial(active_controller, cluster)
+    killing = Killing(cluster, what, choose, total)
     yield killing.passed
     killing.finish(report)
 

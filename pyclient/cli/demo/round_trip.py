@@ -12,6 +12,7 @@ from pyclient.cli.demo.report import Report, progress_bar, rates
 from pyclient.cli.demo.source import DirectCount, FileDigest, SourceFile, lines_by_package
 
 CONSUMERS = 2
+MOST_RECORDS = 5000  # of a poll
 STALL_SECONDS = 60.0  # without a record for this long, the missing ones count as lost
 
 
@@ -25,9 +26,10 @@ def produce_lines(
 ) -> None:
     """Send key = path, value = line, header `line` = its number; acks=all, idempotent, lz4.
 
-    Call `passed` with the number that were sent so far.
+    Call `passed` with the number that were sent so far, some times at least.
     """
     sent = payload = 0
+    step = max(1, expected.lines // 20)
     started = perf_counter()
     with (
         Producer(
@@ -43,8 +45,9 @@ def produce_lines(
                 send(topic, line, key=key, headers=(("line", b"%d" % number),))
                 payload += len(line)
                 sent += 1
+                if not sent % step:
+                    passed(sent)
             progress.update(bar, completed=sent, rates=rates(sent, payload, perf_counter() - started))
-            passed(sent)
         producer.flush()
         seconds = perf_counter() - started
         progress.update(bar, completed=sent, rates=rates(sent, payload, seconds))
@@ -93,9 +96,10 @@ def consume_lines(
 ) -> None:
     """Read with two members until every line was read, or no record has come for a minute.
 
-    Call `passed` with the number that were read so far.
+    Call `passed` with the number that were read so far, several times also when there are few.
     """
     tally = Tally()
+    most = min(MOST_RECORDS, max(1, expected.lines // 6))
     done = threading.Event()
     errors: list[BaseException] = []
 
@@ -105,7 +109,8 @@ def consume_lines(
                 topic, bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset="earliest"
             ) as consumer:
                 while not done.is_set():
-                    tally.add(index, consumer.poll(timeout=0.2, max_records=5000))
+                    tally.add(index, consumer.poll(timeout=0.2, max_records=most))
+                    passed(sum(tally.seen))
         except BaseException as error:  # raised by the main thread
             errors.append(error)
             done.set()
@@ -115,7 +120,7 @@ def consume_lines(
     for thread in threads:
         thread.start()
     try:
-        _watch(report, tally, expected, done, started, passed)
+        _watch(report, tally, expected, done, started)
         seconds = perf_counter() - started
     finally:
         done.set()
@@ -143,14 +148,12 @@ def _watch(
     expected: DirectCount,
     done: threading.Event,
     started: float,
-    passed: Callable[[int], None],
 ) -> None:
     last, last_change = -1, monotonic()
     with progress_bar(report.console) as progress:
         bar = progress.add_task("consume", total=expected.lines, rates="")
         while not done.wait(0.1):
             seen = sum(tally.seen)
-            passed(seen)
             elapsed = perf_counter() - started
             progress.update(bar, completed=seen, rates=rates(seen, sum(tally.payload), elapsed))
             if seen >= expected.lines:
