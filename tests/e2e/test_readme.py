@@ -55,6 +55,7 @@ CLIENTS = {
     "asyncio": "0\nb'an event'\n",
 }
 """The output of the client examples, in order."""
+FAILURES = ("An example per failure", "Damaged bits", "A failed disk", "Controllers without a majority")
 GROWING = "Controllers that join and leave"
 MIXED = "Nodes of Apache Kafka in the same cluster"
 
@@ -73,10 +74,8 @@ def test_every_code_block_of_documents_is_tested() -> None:
     assert set(FAULTS) == {("python", "From Python"), ("sh", "Over HTTP")}
     assert set(TRANSACTIONS) == {("python", "Transactions"), ("python", "Exactly once from topic to topic")}
     assert set(SPARK) == {("python", "Kafka from Spark")}
-    runs = [
-        ("python", heading) for heading in ("A cluster of several brokers", "An example per failure", GROWING, MIXED)
-    ]
-    assert list(CLUSTER) == [*runs[:3], ("properties", MIXED), runs[3], ("bash", "Over HTTP")]
+    runs = [("python", heading) for heading in ("A cluster of several brokers", *FAILURES, GROWING, MIXED)]
+    assert list(CLUSTER) == [*runs[:-1], ("properties", MIXED), runs[-1], ("bash", "Over HTTP")]
     others = set((ROOT / "docs").glob("**/*.md")) - {ROOT / "docs" / f"{name}.md" for name in RUN}
     assert [path.name for path in sorted(others) if blocks(path.read_text())] == []
 
@@ -198,7 +197,8 @@ def test_cluster_examples_run(tmp_path: Path) -> None:
     with EmbeddedCluster(brokers=3, control_port=0) as cluster:
         with Admin(cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("orders", 1, 3)])
-        exec(CLUSTER["python", "An example per failure"], {"cluster": cluster})
+        for heading in FAILURES:
+            exec(CLUSTER["python", heading], {"cluster": cluster})
         for request in requests_of(CLUSTER["bash", "Over HTTP"], str(cluster.control_url)):
             ask(*request)
 
