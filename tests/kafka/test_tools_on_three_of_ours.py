@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from pyclient import Admin, NewTopic, Producer
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.records import iter_batches
+from pyclient.records.crc import crc32c
 from tests.kafka import tools
 from tests.kafka.needs import skip_without_kafka
 from tests.kafka.topics import wait_until
@@ -183,15 +188,69 @@ def test_broker_that_has_left_is_unregistered(ours: EmbeddedCluster) -> None:
     wait_until(lambda: f"\n{broker.id} " not in tool(ours, CLUSTER, "list-endpoints"), "it is still listed")
 
 
-def test_replicas_are_verified(ours: EmbeddedCluster, topic: str) -> None:
-    """The tool compares the checksums of all replicas' batches until it is ended; at first a follower may be late."""
-    create(ours, topic, 1, 2, 3, records=20)
+@contextmanager
+def verification(ours: EmbeddedCluster, topic: str) -> Iterator[Callable[[str], None]]:
+    """Run the tool, which compares the checksums of all replicas' batches from the first one on until it is ended.
+
+    Yield a function that waits for a line in which a pattern is found.
+    """
     arguments = ("--broker-list", ours.bootstrap_servers, "--topics-include", topic, "--report-interval-ms", "500")
-    process = tools.start(VERIFICATION, *arguments)
+    process = tools.start(VERIFICATION, *arguments, "--time", "-2")
+    lines = process.stdout
+    assert lines is not None
     try:
-        assert process.stdout is not None
-        wanted = f"max lag is 0 for partition {topic}-0"
-        assert any(wanted in line for line in process.stdout), "the tool has ended"
+        yield lambda pattern: check_found(re.compile(pattern), lines)
     finally:
         process.kill()
         process.communicate()
+
+
+def check_found(pattern: re.Pattern[str], lines: Iterable[str]) -> None:
+    """Read lines, about one a second, until one matches."""
+    read: list[str] = []
+    for line in islice(lines, 120):
+        read.append(line)
+        if pattern.search(line):
+            return
+    raise AssertionError(f"the tool has not shown {pattern.pattern}: {read[:20]}")
+
+
+def test_replicas_are_verified(ours: EmbeddedCluster, topic: str) -> None:
+    create(ours, topic, 1, 2, 3, records=20)
+    with verification(ours, topic) as wait_for_line:
+        wait_for_line(rf"max lag is 0 for partition {topic}-0 at offset 20\b")
+
+
+def test_verification_shows_the_lag_of_a_frozen_follower(ours: EmbeddedCluster, topic: str) -> None:
+    create(ours, topic, 1, 2, 3, records=20)
+    ours.freeze_follower(topic, 0)
+    try:
+        write(ours, topic, 20)
+        ours.wait_isr(topic, 0, 2)
+        with verification(ours, topic) as wait_for_line:
+            wait_for_line(rf"max lag is [1-9]\d* for partition {topic}-0 at offset (\d|1\d|20)\b")
+            ours.heal()
+            wait_for_line(rf"max lag is 0 for partition {topic}-0 at offset 40\b")
+    finally:
+        ours.heal()
+
+
+def test_verification_finds_a_replica_with_another_record(ours: EmbeddedCluster, topic: str) -> None:
+    """The changed batch has a valid checksum, so that the replica itself sees no damage."""
+    create(ours, topic, 1, 2, 3, records=20)
+    ours.wait_isr(topic, 0, 3)
+    ours.kill(3)
+    [segment] = Path(ours.node(3).data_dir, f"{topic}-0").glob("*.log")
+    content = bytearray(segment.read_bytes())
+    *_, (position, _header) = iter_batches(content)
+    content[-2] ^= 1  # the end of the last record's value; after it comes the number of headers
+    struct.pack_into(">I", content, position + 17, crc32c(content[position + 21 :]))
+    segment.write_bytes(content)
+    ours.start(3)
+    ours.wait_isr(topic, 0, 3)
+    with verification(ours, topic) as wait_for_line:
+        wait_for_line(
+            rf"partition {topic}-0 has unmatched checksum at offset 19; replica \d's checksum \d+; replica \d's"
+        )
+    with Admin(ours.bootstrap_servers) as admin:
+        admin.delete_topics([topic])
