@@ -37,7 +37,7 @@ class QuorumSnapshots:
         size = self._fs.list_files(self._log.directory).get(os.path.basename(path))
         if size is None:
             return replace(response, error=errors.SnapshotNotFound.code), b"", 0
-        if not 0 <= response.position <= size:
+        if not 0 <= response.position < size:
             return replace(response, error=errors.PositionOutOfRange.code), b"", size
         file = self._fs.file(path)
         try:

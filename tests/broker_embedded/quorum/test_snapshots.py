@@ -9,14 +9,23 @@ from typing import Any
 
 import pytest
 
+from pyclient import errors
 from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.controller.image import MetadataImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataReplay
+from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch
 from pyclient.broker_embedded.controller.snapshots import check_snapshot, encode_snapshot, snapshots_in
 from pyclient.broker_embedded.controller.topics import TopicPlan
 from pyclient.broker_embedded.log.incremental_task import run_here
+from pyclient.broker_embedded.network.node_channels import NodeChannels
 from pyclient.errors import ProtocolError
+from pyclient.protocol.messages.fetch_snapshot import (
+    FetchSnapshotRequest,
+    FetchSnapshotRequestPartitionSnapshot,
+    FetchSnapshotRequestSnapshotId,
+    FetchSnapshotRequestTopicSnapshot,
+)
 from pyclient.protocol.messages.metadata_log import (
     BrokerEndpoint,
     BrokerFeature,
@@ -35,7 +44,7 @@ from pyclient.protocol.messages.metadata_log import (
     UserScramCredentialRecord,
 )
 from pyclient.records import iter_batches
-from tests.broker_embedded.quorum.several_nodes import Nodes
+from tests.broker_embedded.quorum.several_nodes import STEADY, Nodes
 from tests.waiting import until_async
 
 FIRST, SECOND = uuid.UUID(int=11), uuid.UUID(int=12)
@@ -252,6 +261,57 @@ def test_a_running_node_takes_a_snapshot_over(tmp_path: Path) -> None:
             await nodes.all_have(lambda node: set(node.image.topics) == {"late"}, "late")
 
     asyncio.run(scenario())
+
+
+def test_leader_refuses_pieces_of_snapshots_that_it_does_not_have(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        config = {**STEADY, "metadata_log_max_record_bytes_between_snapshots": 3000}
+        async with Nodes(tmp_path, **config) as nodes:
+            active = await nodes.active()
+            await until_async(lambda: len(active.controller.brokers) == 3, "brokers are unfenced")
+            await churn(active, 30)
+            quorum: Any = active.quorum
+            await until_async(lambda: quorum.log.start_offset > 0, "the log starts at a snapshot")
+            snapshot, epoch = quorum.raft.state.log.snapshot, quorum.epoch
+            follower = next(node for node in nodes.running.values() if node is not active)
+            await nodes.all_have(lambda node: node.metadata_epoch == epoch, "the leader's epoch")
+            channels = NodeChannels(asyncio.get_running_loop(), "asker")
+
+            async def answer(request: FetchSnapshotRequest, node: BrokerNode = active) -> Any:
+                response = await channels.to(node.node_id, *nodes.addresses[node.node_id]).send(request, 5.0)
+                return response.topics[0].partitions[0]
+
+            size = (await answer(fetch_snapshot(snapshot, 0, epoch))).size
+            for position in (-1, size, size + 1):
+                refused = await answer(fetch_snapshot(snapshot, position, epoch))
+                assert refused.error_code == errors.PositionOutOfRange.code
+                assert refused.unaligned_records == b""
+            for other in (OffsetAndEpoch(snapshot.offset - 1, epoch), OffsetAndEpoch(snapshot.offset, epoch + 1)):
+                refused = await answer(fetch_snapshot(other, 0, epoch))
+                assert refused.error_code == errors.SnapshotNotFound.code
+            for node, asked_epoch, error in (
+                (active, epoch - 1, errors.FencedLeaderEpoch),
+                (active, epoch + 1, errors.UnknownLeaderEpoch),
+                (follower, epoch, errors.NotLeaderOrFollower),
+            ):
+                refused = await answer(fetch_snapshot(snapshot, 0, asked_epoch), node)
+                assert (refused.error_code, refused.current_leader.leader_id) == (error.code, active.node_id)
+            last = await answer(fetch_snapshot(snapshot, size - 1, epoch))
+            assert (last.error_code, len(last.unaligned_records)) == (0, 1)
+            channels.close()
+
+    asyncio.run(scenario())
+
+
+def fetch_snapshot(snapshot: OffsetAndEpoch, position: int, epoch: int) -> FetchSnapshotRequest:
+    piece = FetchSnapshotRequestPartitionSnapshot(
+        partition=0,
+        current_leader_epoch=epoch,
+        snapshot_id=FetchSnapshotRequestSnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
+        position=position,
+    )
+    topics = [FetchSnapshotRequestTopicSnapshot(name="__cluster_metadata", partitions=[piece])]
+    return FetchSnapshotRequest(replica_id=9, max_bytes=1 << 20, topics=topics)
 
 
 def contents_of_topics(node: BrokerNode) -> dict[str, Any]:

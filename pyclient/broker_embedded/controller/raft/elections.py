@@ -42,12 +42,14 @@ class Elections:
     def on_vote(self, token: Token, request: Vote, now: float) -> None:
         """Answer a request for a vote or a pre-vote."""
         state = self.state
-        if not self._is_me(request.voter):
+        # A candidate's epoch is new: no log has a record of it yet. A pre-vote is for the epoch that the log may have.
+        newest = request.epoch if request.pre_vote else request.epoch - 1
+        if min(request.epoch, request.last.offset, request.last.epoch) < 0 or request.last.epoch > newest:
+            error = errors.InvalidRequest.code
+        elif not self._is_me(request.voter):
             error = errors.InvalidVoterKey.code
         elif request.epoch < state.epoch:
             error = errors.FencedLeaderEpoch.code
-        elif min(request.epoch, request.last.offset, request.last.epoch) < 0 or request.last.epoch > request.epoch:
-            error = errors.InvalidRequest.code
         else:
             error = 0
             if request.epoch > state.epoch:
