@@ -100,7 +100,7 @@ class AsyncConsumer(BaseConsumer[K, V]):
         Take part in rebalances and run their callbacks. Raise the errors that only the user can resolve: `PoisonRecord`
         for a record or batch that cannot be read, `NoOffsetForPartition`, `PollIntervalExceeded`,
         `TopicAuthorizationFailed`, ..., and `KafkaTimeout` if no broker was ever reached. Positions move only past
-        returned records: an interrupted poll moves none.
+        returned records.
         """
         client = self._client
         call = self._use().enter()

@@ -369,7 +369,7 @@ class BaseConsumer(Generic[K, V]):
     def _settle(self) -> None:
         """Give back the records that a `for` loop has not read or an interrupted poll has not returned.
 
-        Each call does this first, so that positions are the user's. If interrupted, the next call repeats it.
+        Each call does this first, so that positions are the user's.
         """
         if self._client.undelivered:
             self._client.take_back()

@@ -168,7 +168,7 @@ class ThreadRunner:
         self.ready.wait(seconds)
 
     def run(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts) -> T:
-        """Return the result of `function(*args)`; start the thread before the first call. Ctrl-C cancels it."""
+        """Return the result of `function(*args)`; start the thread before the first call."""
         return self._start().run(function, *args)
 
     def run_within(self, seconds: float, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts) -> T:

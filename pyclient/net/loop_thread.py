@@ -96,7 +96,7 @@ class LoopThread:
             return call.wait(timeout, self.name)
         except asyncio.CancelledError:
             raise ClosedError(f"{self.name} was closed during the call") from None
-        except BaseException:  # the coroutine's own error, the timeout, or Ctrl-C in this thread
+        except BaseException:
             call.cancel()
             raise
 

@@ -51,6 +51,10 @@ class AsyncProducer(RecordAppender):
 
     It belongs to the event loop that first uses it, and has no thread of its own; only host names are resolved in a
     short-lived one, `pyclient-dns-<host>`, because the system's resolver blocks.
+
+    A cancelled call may leave the outcome of its record unknown, if no future of it was returned: it may be delivered
+    (of a `send_many`, any of its rows). The producer stays usable and loses nothing else; a cancelled `flush` or
+    `close` can be called again.
     """
 
     def __init__(

@@ -188,7 +188,7 @@ class BufferPool:
             self.available += charged
 
     def _allocate(self, size: int) -> bytearray:
-        if self.unowned is not None:  # left by an interrupt
+        if self.unowned is not None:
             self._recover_unowned()
         regular = self.pooled_size
         charged = size if size > regular else regular

@@ -51,6 +51,10 @@ class Producer(RecordSender[DeliveryFuture]):
     Options are Kafka's, with `_` for `.` (`ProducerConfig` lists them), as keywords or as a Kafka-style `config`
     dictionary; an invalid one raises `ConfigError`. The constructor does not wait for the cluster. Defaults are safe:
     with acks="all" and idempotence, retries neither lose, duplicate nor reorder records.
+
+    A call interrupted by Ctrl-C may leave the outcome of its record unknown, if no future of it was returned: it may be
+    delivered (of a `send_many`, any of its rows). The producer stays usable and loses nothing else; an interrupted
+    `flush` or `close` can be called again.
     """
 
     def __init__(
