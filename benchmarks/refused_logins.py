@@ -25,7 +25,7 @@ from tests.broker_embedded.conftest import RawClient
 
 USERS: Final = {f"user{number:02}": "a-password" for number in range(20)}
 KINDS: Final = {"known": "user", "unknown": "none"}
-"""How the names of each kind of user begin."""
+"""The prefix of the names of each kind of user."""
 _SIZES: Final = {"SCRAM-SHA-256": 32, "SCRAM-SHA-512": 64}
 """Bytes of a salted password."""
 _WARMING: Final = 20

@@ -37,7 +37,7 @@ BROKER_GOALS = {"produce": 2.0, "consume": 1.0}
 PARTITIONS = 6
 LOGINS = 200
 _MOST_MS = 5.0
-"""What PLAIN and OAUTHBEARER may add to a connection; SCRAM takes what its iterations demand."""
+"""The most that PLAIN and OAUTHBEARER may add to a connection; SCRAM takes what its iterations demand."""
 
 
 class TlsListener(NamedTuple):

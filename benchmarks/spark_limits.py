@@ -130,7 +130,7 @@ class DroppingStream(DataSourceStreamArrowWriter):
         return _drop(iterator)
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
-        """Nothing is kept."""
+        """Keep nothing."""
 
     def abort(self, messages: Any, batchId: int) -> None:  # noqa: N803
-        """Nothing is kept."""
+        """Keep nothing."""

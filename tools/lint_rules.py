@@ -24,8 +24,10 @@ LONGEST_TEST_NAME: Final = 70
 
 SECRET: Final = re.compile(r"password|secret|passphrase")
 HIDDEN: Final = re.compile(r"repr=False|secret=True")
+RIDDLE: Final = re.compile(r"\s*(What(ever)?|When|Where|Whether|Which|Who(se|ever)?|Why|How|Those|Nothing|None)\b")
 
 LOOPS: Final = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp)
+DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 OTHER_FRAMES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp, ast.ClassDef)
 
 Finding = tuple[Path, int, str]
@@ -46,6 +48,12 @@ def files(setting: str) -> list[Path]:
 def sources() -> list[Path]:
     """Return the package's Python and Cython files."""
     return [path for kind in ("py", "pyx", "pxi") for path in sorted(PACKAGE.rglob(f"*.{kind}"))]
+
+
+def python_files() -> list[Path]:
+    """Return the Python files of the repository's own folders."""
+    folders = ("pyclient", "tests", "benchmarks", "tools", "examples")
+    return [path for name in folders for path in sorted((ROOT / name).rglob("*.py"))]
 
 
 def line_of(text: str, position: int) -> int:
@@ -112,6 +120,18 @@ def secrets_are_in_no_repr() -> Iterator[Finding]:
                         hides = field.value is not None and HIDDEN.search(ast.unparse(field.value))
                         if not hides:
                             yield path, field.lineno, "a secret in a repr: give the field repr=False or secret=True"
+
+
+def docstrings_are_no_riddles() -> Iterator[Finding]:
+    """A docstring does not begin with a question word, `Those`, `Nothing` or `None`; one of an attribute neither."""
+    for path in python_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, DOCUMENTED):
+                strings = [(each.lineno, each.value) for each in node.body if isinstance(each, ast.Expr)]
+                for line, value in strings:
+                    text = value.value if isinstance(value, ast.Constant) else None
+                    if isinstance(text, str) and (found := RIDDLE.match(text)):
+                        yield path, line, f"a docstring begins with a verb or a noun, not with {found[1]!r}"
 
 
 def _has_repr_of_fields(node: ast.ClassDef) -> bool:
@@ -220,7 +240,7 @@ def glossary_names_what_exists() -> Iterator[Finding]:
 
 
 def measurements_in_the_code_exist() -> Iterator[Finding]:
-    """What the code says of docs/measurements.md is followed by one of its headings, in quotes."""
+    """A mention of docs/measurements.md in the code is followed by one of its headings, in quotes."""
     headings = re.findall(r"^## (.*)$", MEASUREMENTS.read_text(), re.MULTILINE)
     for heading in {each for each in headings if headings.count(each) > 1}:
         yield MEASUREMENTS, 1, f"two headings {heading!r}"
@@ -253,6 +273,7 @@ RULES: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     modules_are_not_too_long,
     no_loop_is_inside_cleanup_on_users_threads,
     secrets_are_in_no_repr,
+    docstrings_are_no_riddles,
     test_names_are_short,
     sleeps_have_a_reason,
     architecture_shows_the_layers,

@@ -49,9 +49,9 @@ class DelegationToken:
     renewers: tuple[str, ...]
     issue_timestamp_ms: int
     expiry_timestamp_ms: int
-    """When it expires unless it is renewed."""
+    """The time of its expiry, unless it is renewed."""
     max_timestamp_ms: int
-    """When it expires at the latest."""
+    """The latest time of its expiry, to which it can be renewed."""
 
     def client_options(self, mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-256") -> dict[str, Any]:
         """Return the options with which a client logs in by the token; `security_protocol` and TLS are not in them."""

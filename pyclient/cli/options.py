@@ -18,7 +18,7 @@ from pyclient.config.unsupported import OWN
 from pyclient.errors import UnknownTopicOrPartition
 
 API_TIMEOUT_MS: Final = 15_000
-"""How long a command waits for a cluster that does not answer, short for a user at a terminal."""
+"""The time limit for a cluster's responses to a command: short, for a user at a terminal."""
 
 _DEFAULT_SERVERS: Final = format_address(DEFAULT_HOST, DEFAULT_PORT)
 _NOTICE_SECONDS: Final = 1.0  # until a command without a connection prints what it connects to

@@ -1,4 +1,4 @@
-"""Which node to ask next, when the answer of the last one turned out to be of no use."""
+"""Chooses the next node for a lookup whose last response was stale."""
 
 from __future__ import annotations
 

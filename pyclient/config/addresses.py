@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 DEFAULT_HOST: Final = "127.0.0.1"
-"""Where brokers and controls listen, unless told otherwise: nowhere that other machines reach."""
+"""The default listen address of brokers and control ports: loopback only."""
 
 DEFAULT_PORT: Final = 9092
 """The port of the `pyclient` commands; brokers of tests listen on any free one."""

@@ -485,12 +485,12 @@ class ClientConfig:
 
     @property
     def kerberos(self) -> kerberos.KerberosSettings | None:
-        """How this client logs in by Kerberos; None if GSSAPI is not its mechanism."""
+        """The client's Kerberos settings; None unless its mechanism is GSSAPI."""
         return kerberos.settings_of(self)
 
     @property
     def refresh_rules(self) -> oidc.RefreshRules:
-        """When the tokens of OAUTHBEARER are replaced ahead of their end."""
+        """The rules for refreshing OAUTHBEARER tokens before they expire."""
         return oidc.RefreshRules(
             self.sasl_login_refresh_window_factor,
             self.sasl_login_refresh_window_jitter,
@@ -507,7 +507,7 @@ class ClientConfig:
 
     @property
     def oidc(self) -> oidc.OidcSettings | None:
-        """Where the tokens of OAUTHBEARER come from; None if a function returns them, or another mechanism is used."""
+        """The settings of the OAUTHBEARER token endpoint; None with a token function or another mechanism."""
         return oidc.settings_of(self)
 
 

@@ -1,4 +1,4 @@
-"""What administrators ask of a broker, request by request: a real Kafka and ours must answer alike.
+"""Requests of administrators, which the embedded broker must answer as a real Kafka does.
 
 `kafka_admin_answers.json` has what an Apache Kafka 4.3.1 answered; `make test-kafka` checks that it still does, and
 with PYCLIENT_RECORD=1 rewrites the file. The scenarios build on each other; topic `cfg` is there from the first on.

@@ -1,4 +1,4 @@
-"""Which connections are served, and when: numbers, rates, silence, and requests that come in drops."""
+"""Limits of connections: their number, rate and idle time, and requests that arrive slowly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start may do to a data directory: nothing to what is not certainly its own and dead."""
+"""A start changes nothing in a data directory but what is certainly its own and dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When file descriptors run out: connections and logs get on with what there is, and everything comes back."""
+"""A lack of file descriptors: connections and logs work with those that there are, and recover."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def request_of(topic: str, *batches: bytes | None, topic_id: uuid.UUID | None = 
 
 
 def kept(broker: Any) -> int:
-    """How many kinds of requests the broker has kept for the youngest connection."""
+    """Return the number of request templates that the broker has kept for the youngest connection."""
     return max(node_of(broker).connections.items())[1].produce_templates
 
 

@@ -1,4 +1,4 @@
-"""What handlers and the parts of a node are given, in short: in full it would be the whole node."""
+"""The short repr of `BrokerServices` and `NodeEnvironment`: a full one would show the whole node."""
 
 from __future__ import annotations
 

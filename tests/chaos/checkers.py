@@ -273,15 +273,15 @@ Checker = Callable[[History], Iterable[str]]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a cluster and its clients have to keep to; times are in seconds."""
+    """The limits that a cluster and its clients have to keep; times are in seconds."""
 
     delivery_timeout: float
     """The time limit of a send."""
     recovery: float
-    """How long after a fault was healed a record must be acknowledged."""
+    """The longest time from the end of a fault until a record is acknowledged."""
     min_isr: int = 2
     progress: int = 1
-    """How many sends must succeed in a fault that left a majority connected and was no shorter than the next one."""
+    """The sends that must succeed in a fault that leaves a majority connected and is no shorter than the next one."""
     progress_seconds: float = 20.0
 
 

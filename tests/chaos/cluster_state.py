@@ -1,4 +1,4 @@
-"""What a cluster says of itself when a run fails to start or to heal: topics, groups, and the requests about groups."""
+"""The state of a cluster that fails to start or to heal: topics, groups, and the requests about groups."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class _Commits:
 
     def __init__(self) -> None:
         self.unknown: list[Commit] = []
-        """Those that the coordinator may have got, and as late as some time after the next ones."""
+        """Commits that the coordinator may have received, perhaps later than the next ones."""
         self._acknowledged: list[Commit] = []
         self._times: list[float] = []
         self._highest: list[int] = []

@@ -157,7 +157,7 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What a process uses: open files, threads, and bytes of memory. `node` is `CLIENTS` for that of the clients."""
+    """The resources of a process: open files, threads, bytes of memory. `node` is `CLIENTS` for the clients'."""
 
     node: int
     life: int

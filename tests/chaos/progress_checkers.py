@@ -21,7 +21,7 @@ _MORE: Final[dict[str, Callable[[ProcessState], float]]] = {
     "threads": lambda each: each.threads / 20,
     _MEMORY: lambda each: each.memory / (96 << 20),
 }
-"""What a process uses, as a share of what it may use more after a while: connections and logs come and go."""
+"""A process's use of each resource, as a share of its allowed growth: connections and logs come and go."""
 
 
 def stalls(history: History, longest: float) -> Iterator[str]:

@@ -17,7 +17,7 @@ _LEAD_SECONDS: Final = 0.5
 
 @dataclass
 class FaultFigures:
-    """What all faults of one name did: how long they lasted, gaps and recoveries, in seconds."""
+    """The effect of all faults of one name: their durations, gaps and recoveries, in seconds."""
 
     name: str
     lasted: list[float] = field(default_factory=list)
@@ -26,7 +26,7 @@ class FaultFigures:
     recoveries: list[float] = field(default_factory=list)
     """From the end of a fault until each partition has acknowledged a record; infinite if one did not."""
     overtaken: int = 0
-    """How often the next fault began before that: what it did to the recovery is not known."""
+    """The number of faults before whose recovery the next one began: its effect on the recovery is not known."""
 
     def row(self) -> str:
         """Return a line of the report."""

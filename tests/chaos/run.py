@@ -76,7 +76,7 @@ class Result:
     seconds: float
     control: str | None = None
     state: list[str] = field(default_factory=list)
-    """What the cluster said when it did not begin to work or did not heal."""
+    """The state of the cluster if it did not begin to work or did not heal."""
 
     @property
     def acknowledged(self) -> int:

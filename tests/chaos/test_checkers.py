@@ -471,7 +471,7 @@ def test_open_transactions_do_not_count_the_time_of_faults() -> None:
 
 
 def test_a_commit_of_another_member_at_the_same_time_may_be_lower() -> None:
-    """Which one came first is not known."""
+    """The order of the two is not known."""
     history = clean().add(Commit("h", "m9", 1, A, 12, at=6.05, began=4.9))
     assert violations(history) == {}
 

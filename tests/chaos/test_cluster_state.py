@@ -1,4 +1,4 @@
-"""What a run shows of a cluster that did not begin to work: replicas, members with their epochs, and requests."""
+"""The state that a run prints of a failed cluster: replicas, members with their epochs, and requests."""
 
 from __future__ import annotations
 

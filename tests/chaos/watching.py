@@ -1,4 +1,4 @@
-"""What the nodes of a chaos run say of their replicas, and what their processes use, several times a second."""
+"""Samples of the nodes' replicas and of their processes' resources in a chaos run, several times a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group does in either protocol, with both APIs, on any broker.
+"""Scenarios of groups in either protocol, with both APIs, on any broker.
 
 A module that has the fixtures `consumers`, `new_topic`, `produce` and `admin` runs these tests by a subclass.
 """

@@ -1,4 +1,4 @@
-"""What a group member does in both protocols: finding the coordinator, failing, losing its partitions, leaving."""
+"""A group member in both protocols: it finds the coordinator, fails, loses its partitions, leaves."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Produce = Callable[..., None]
 
 
 class TestClassicProtocol(GroupScenarios):
-    """What groups of both protocols do."""
+    """The scenarios of both protocols, in the classic one."""
 
 
 def test_two_members_share_the_partitions_and_the_last_one_gets_all_back(

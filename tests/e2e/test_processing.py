@@ -203,7 +203,7 @@ def test_asynchronous_function_is_awaited(cluster: EmbeddedCluster, names: dict[
 
 
 def test_cancelled_task_aborts_its_transaction(cluster: EmbeddedCluster, names: dict[str, str]) -> None:
-    """Nothing of the transaction is visible, and the next instance processes the same records."""
+    """Its transaction stays invisible, and the next instance processes the same records."""
 
     async def run() -> None:
         begun = asyncio.Event()

@@ -122,7 +122,7 @@ class BrokerProcess:
         return now
 
     def events(self) -> list[dict[str, Any]]:
-        """What it has reported since the last call, but for answers to `memory`."""
+        """Return what the process has reported since the last call, without answers to `memory`."""
         found, self._kept = self._kept + self._new_events(), []
         return [each for each in found if each["kind"] != "memory"]
 

@@ -42,7 +42,7 @@ _RESIDENT: Final = 96 << 20
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How long, with which random numbers, and what counts as too much."""
+    """Duration, seed and limits of a run."""
 
     seed: int
     seconds: float
@@ -60,7 +60,7 @@ class Settings:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run gave."""
+    """The result of a run."""
 
     seed: int
     inputs: int
@@ -316,4 +316,4 @@ class Campaign:
 
 
 _NOT_REPLAYED: Final = frozenset({"unreadable", "leak", "memory", "lost records", "good client", "damage", "controls"})
-"""What no single broker process says of itself; the inputs before it are saved as they are."""
+"""Kinds of findings that no single broker process reports; the inputs before them are saved as they are."""

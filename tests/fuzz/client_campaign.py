@@ -27,7 +27,7 @@ _QUICK: Final = {"request_timeout_ms": 1000, "retry_backoff_ms": 10, "reconnect_
 
 @dataclass(slots=True)
 class ClientOutcome:
-    """What a run gave."""
+    """The result of a run."""
 
     seed: int
     answers: int = 0

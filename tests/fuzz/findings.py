@@ -1,4 +1,4 @@
-"""What the fuzzer found: the kind, the place, and the inputs that led to it; as files that `--replay` reads."""
+"""Findings of the fuzzer: kind, place and inputs, as files that `--replay` reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Finding:
         return self.kind != "slow" or self.reproduced or self.count > 2
 
     def to_json(self) -> dict[str, Any]:
-        """What a reproducer file holds."""
+        """Return the content of a reproducer file."""
         return {
             "kind": self.kind,
             "key": self.key,

@@ -45,7 +45,7 @@ class HostileProxy:
 
     @property
     def address(self) -> str:
-        """Where clients connect."""
+        """The address to which clients connect."""
         return f"127.0.0.1:{self.port}"
 
     def close(self) -> None:

@@ -224,7 +224,7 @@ class MessageGenerator:
         return self.rng.choice(_HARMLESS_BROKER_OPTIONS if choice < 0.85 else _GROUP_OPTIONS)
 
     def resource_name(self) -> str:
-        """What options are set of."""
+        """Return the name of a resource whose options are set: a topic, broker or group."""
         return self.rng.choice((self._topic.name, self._topic.name, "", "1", "2", self.member.group))
 
     def producer_id(self) -> int:

@@ -172,7 +172,7 @@ class Reproducer:
 
 
 def key_of(event: dict[str, Any]) -> str:
-    """What makes two events of the broker the same finding."""
+    """Return the key that two events of the broker share if they are the same finding."""
     if event["kind"] == "error" or event["place"] != "a request":
         return str(event["place"])
     frame = bytes.fromhex(event.get("frame", ""))

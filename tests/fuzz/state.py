@@ -1,4 +1,4 @@
-"""What the fuzzer knows of the broker: names it uses, and ids, epochs and offsets that the broker's answers gave it."""
+"""The fuzzer's knowledge of the broker: the names that it uses, and ids, epochs and offsets from responses."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Sent:
 
 
 class History:
-    """What was sent since the broker was started last, the oldest forgotten first; the set-up is never forgotten."""
+    """The requests sent since the broker's last start; the oldest are dropped first, those of the set-up never."""
 
     def __init__(self) -> None:
         self.setup: list[Sent] = []

@@ -14,7 +14,7 @@ from typing import Final
 VERSIONS: Final = ("4.3.1", "3.9.2")
 PATIENCE: Final = 300.0  # seconds
 RUN: Final = os.environ.get("PYTEST_XDIST_TESTRUNUID") or f"{os.getpid()}-{time.time_ns()}"
-"""Which run of the tests this is: what failed in it is not tried again."""
+"""The id of this run of the tests: what failed in it is not tried again."""
 SPARK_CONNECTOR: Final = "4.2.0"
 """The release of Spark's own Kafka connector that the tests use: it works with later releases of Spark, too."""
 _HERE: Final = Path(__file__).parent

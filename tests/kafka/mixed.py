@@ -155,7 +155,7 @@ class TransactionalLoad:
         assert not self.raised, self.raised
 
     def stop(self) -> int:
-        """How many records were committed."""
+        """Stop; return the number of committed records."""
         self._stop.set()
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive() and not self.raised, self.raised

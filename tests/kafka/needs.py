@@ -1,4 +1,4 @@
-"""What a test against a real Kafka needs before it starts."""
+"""Skips tests that need a real Kafka where none can run."""
 
 from __future__ import annotations
 

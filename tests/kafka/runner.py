@@ -144,7 +144,7 @@ class RealKafka:
         return ",".join(f"127.0.0.1:{node.port}" for node in self._nodes)
 
     def data_dir(self, node: int = 1) -> Path:
-        """Where a node keeps its logs."""
+        """Return the directory of a node's logs."""
         return self._node(node).data
 
     def runs(self, node: int) -> bool:

@@ -86,7 +86,7 @@ class Reader:
         assert self.values == list(values)
 
     def bytes_from(self, node: int) -> int:
-        """How many bytes of records a node has served."""
+        """Return the bytes of records that a node has served."""
         served: dict[int, int] = self.consumer.metrics()["fetched_bytes_by_node"]
         return served.get(node, 0)
 

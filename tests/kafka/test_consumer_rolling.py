@@ -45,7 +45,7 @@ class Load:
             self.failures.append(error)
 
     def stop(self) -> int:
-        """How many were sent, all of them delivered."""
+        """Stop; return the number of records sent, all of them delivered."""
         self._stop.set()
         self._thread.join()
         return self.sent

@@ -153,7 +153,7 @@ def test_demand_for_a_client_certificate_by_tls_1_2_is_raised_at_once(addresses:
 
 
 def test_client_whose_certificate_no_rule_names_is_closed(addresses: dict[str, str]) -> None:
-    """What our broker does, too (tests/broker_embedded/security/test_certificates_of_clients.py)."""
+    """The embedded broker closes it, too (tests/broker_embedded/security/test_certificates_of_clients.py)."""
     context = ssl.create_default_context(cafile=TLS / "ca.pem")
     context.load_cert_chain(TLS / "client.pem")
     client = RawClient(addresses["NAMELESS"])

@@ -45,7 +45,7 @@ _CLASSES_3: Final = {
     "console-producer": "kafka.tools.ConsoleProducer",
     "api-versions": "kafka.admin.BrokerApiVersionsCommand",
 }
-"""Where a class was before 4.0."""
+"""The class of each tool before 4.0, where it differs."""
 
 _WAITS: Final = {"groups": ("--timeout", "90000")}
 """Options of tools whose own limit is too short for a busy machine (5 s in "groups")."""

@@ -197,7 +197,7 @@ class Recorded:
 
     @property
     def messages(self) -> list[bytes]:
-        """What was sent for the authentication itself."""
+        """The messages sent for the authentication itself."""
         return [bytes(each.auth_bytes) for each in self.broker.requests if isinstance(each, SaslAuthenticateRequest)]
 
     def check(self, mechanism: str) -> None:

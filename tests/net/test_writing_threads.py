@@ -1,4 +1,4 @@
-"""What a thread other than the loop's leaves to the loop after a write to the socket."""
+"""Writes to a socket by a thread other than the loop's, which leaves the rest to the loop."""
 
 import asyncio
 import socket

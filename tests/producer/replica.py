@@ -11,7 +11,7 @@ from pyclient.records import check_crc, decode_batch, read_header
 
 @dataclass
 class Replica:
-    """What a broker knows of one partition: its records, and for the producer its epoch and last five batches."""
+    """A broker's state of one partition: its records, and the producer's epochs and last five batches."""
 
     log: list[bytes] = field(default_factory=list)
     epochs: dict[int, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""When `flush` returns, futures are complete and callbacks have run."""
+"""`flush` returns after futures are complete and callbacks have run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where queries begin and end: offsets, words and times, as the driver finds them."""
+"""Starting and ending offsets of queries, which the driver finds by offsets, words and times."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def ten(servers: str, kafka_topic: str) -> str:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is gone counts as lost after a moment."""
+    """Count missing records as lost after a moment."""
     monkeypatch.setattr("pyclient.spark.stream._LOSS_SECONDS", 0.1)
     monkeypatch.setattr("pyclient.spark.reading._CHECK_SECONDS", 0.1)
     monkeypatch.setattr("pyclient.spark.reading._ANSWER", 0.5)

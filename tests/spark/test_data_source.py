@@ -239,7 +239,7 @@ class TestStreams:
 
 
 class TestRefusals:
-    """What Spark or this release of it cannot do is refused when a reader or writer is made."""
+    """Options that Spark or this release of it lacks are refused when a reader or writer is made."""
 
     SINK = {"kafka.bootstrap.servers": "h:9092", "topic": "t"}
     SOURCE = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t"}

@@ -47,7 +47,7 @@ def end_of(servers: str, topic: str) -> int:
 
 @pytest.fixture
 def spark_connect_frame() -> Any:
-    """What `write` uses of a DataFrame of Spark Connect, whose server has written three rows."""
+    """The part of a Spark Connect DataFrame that `write` uses; its server has written three rows."""
 
     class DataFrame:
         __module__ = "pyspark.sql.connect.dataframe"

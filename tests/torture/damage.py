@@ -77,7 +77,7 @@ DAMAGES: Final[tuple[Callable[[bytes, random.Random], tuple[bytes | None, int]],
 
 
 def kind_of(path: Path) -> str:
-    """What kind of file it is; a random choice is among kinds first, since some have many files."""
+    """Return the kind of a file; a random choice is among kinds first, since some have many files."""
     found = _DATA.fullmatch(path.name)
     kind = path.name if found is None else found[1]
     for prefix in ("__cluster_metadata", "__consumer_offsets"):

@@ -70,7 +70,7 @@ class Node:
         asyncio.get_running_loop().set_exception_handler(unhandled)
 
     def on_loop(self, function: Callable[[], Any]) -> Any:
-        """What the function gives on the loop."""
+        """Return the result of the function, called on the loop."""
 
         async def call() -> Any:
             return function()

@@ -1,4 +1,4 @@
-"""What a broker has promised: the records, topics and offsets that it acknowledged, against what it serves later."""
+"""Compares the records, topics and offsets that a broker serves with those that it acknowledged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Oracle:
         return [name for name, topic in self.topics.items() if topic.created and not topic.deletion_begun]
 
     def records(self) -> int:
-        """How many records were acknowledged."""
+        """Return the number of acknowledged records."""
         return sum(len(each.acknowledged) for each in self.partitions.values())
 
     def check_topics(self, found: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""What mypy and pyright make of a user's program: they find its mistakes, and nothing wrong where there are none."""
+"""mypy and pyright find the mistakes of a user's program, and none in a right one."""
 
 import json
 import os
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.parametrize("checker", ["mypy", "pyr
 
 
 def findings(checker: str, program: Path) -> dict[int, str]:
-    """What the type checker says of a program, by the line's number."""
+    """Return the type checker's messages on a program, by line number."""
     environment = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     if checker == "mypy":
         command = ["mypy", "--strict", "--config-file=", "--no-error-summary", "--no-pretty", "--hide-error-context"]

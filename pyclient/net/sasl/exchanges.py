@@ -99,7 +99,7 @@ class OAuthExchange:
         self._token = token
         self._extensions = extensions
         self.refusal = ""
-        """Why the broker refused the token: what it says in its answer, before its error."""
+        """The broker's reason for refusing the token, which it sends in a challenge before the error."""
 
     def first(self) -> bytes:
         """Return the token."""

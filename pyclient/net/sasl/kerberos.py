@@ -25,7 +25,7 @@ _EXPIRED: Final = 11
 """Routine errors of GSS-API (RFC 2744), without their shift."""
 
 _FIRST_CODE: Final = 2**32 - 1_765_328_384
-"""Where the numbers of Kerberos' own errors begin: those of RFC 4120, and from 128 on those of its libraries."""
+"""The first number of Kerberos' own errors: those of RFC 4120, and from 128 on those of its libraries."""
 
 _TICKET_EXPIRED: Final = 32
 """Kerberos' error if the KDC finds a ticket expired that the library took for valid; counted as in `_CAUSES`."""

@@ -65,7 +65,7 @@ def place(node: Any) -> tuple[str, int]:
 
 
 def check(cluster: EmbeddedCluster, name: str, node: int) -> None:
-    """What a node answers to clients of one of its listeners."""
+    """Check what a node answers to clients of one of its listeners."""
     wanted = expected(cluster, name)
     dialogue = Dialogue(bound(cluster, name, node))
     try:

@@ -1,4 +1,4 @@
-"""Where the replicas of a broker that leaves go, and what several brokers say of the controller."""
+"""The new replicas of a broker's partitions when it leaves, and the controller that several brokers name."""
 
 from __future__ import annotations
 

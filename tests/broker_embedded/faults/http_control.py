@@ -42,7 +42,7 @@ def confluent(bootstrap: str, **options: Any) -> Producer:
 
 
 def deliver(producer: Producer, topic: str) -> list[Any]:
-    """What became of one record: (error, offset)."""
+    """Send one record; return the results of its delivery: (error, offset)."""
     seen: list[Any] = []
     producer.produce(topic, b"value", on_delivery=lambda error, message: seen.append((error, message.offset())))
     producer.flush(60)

@@ -1,4 +1,4 @@
-"""What the controls over HTTP refuse: what is wrong, what a browser sends, and bytes that make no sense."""
+"""Requests that the controls over HTTP refuse: invalid ones, those of a browser, and malformed bytes."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_request_that_fails_altogether_has_the_error_and_can_be_encoded(name: 
 
 
 def selectable() -> list[tuple[str, int, str]]:
-    """What is a list of topics or groups in the request."""
+    """Return the APIs, versions and kinds whose requests list topics or groups, by which a fault can select."""
     found = []
     for name, version in versions():
         roles = {key.role for level in shape_of(name, version).levels if level.asked for key in level.keys}

@@ -1,4 +1,4 @@
-"""What a client that is nothing but a socket sees of each fault."""
+"""Each fault as a plain socket sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of compaction do with a log: put keyed records into it, compact it, look at what is left."""
+"""Helpers for tests of compaction: append keyed records, compact a log, read what is left."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class NodeOnDisk(Generic[Disk]):
         self.bootstrap_servers = f"127.0.0.1:{self.node.port}"
 
     def on_loop(self, function: Callable[[], Any]) -> Any:
-        """What the function gives on the loop."""
+        """Return the result of the function, called on the loop."""
 
         async def call() -> Any:
             return function()

@@ -28,7 +28,7 @@ STEPS = st.lists(
 
 
 class Model:
-    """What was written: every record, and of each producer its next sequence."""
+    """The records written, and each producer's next sequence number."""
 
     def __init__(self) -> None:
         self.records: dict[int, Row] = {}
@@ -41,7 +41,7 @@ class Model:
 
 
 def committed(log: Any) -> list[Record[Any, Any]]:
-    """What a read_committed consumer gets from the start of the log."""
+    """Return what a read_committed consumer gets from the start of the log."""
     found: list[Record[Any, Any]] = []
     at = log.start_offset
     while at < log.end_offset:

@@ -1,4 +1,4 @@
-"""What `make torture` found, each as small as it can be: damage and failing disks that cost more than they had to."""
+"""Minimal cases of bugs that `make torture` found: damage and failing disks that cost more than they had to."""
 
 from __future__ import annotations
 

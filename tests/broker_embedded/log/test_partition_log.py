@@ -27,7 +27,7 @@ _STEPS = st.lists(
 
 
 class Model:
-    """What the log must hold: (offset, timestamp, value), and where each batch begins and ends."""
+    """The expected content of the log: (offset, timestamp, value), and the bounds of each batch."""
 
     def __init__(self) -> None:
         self.records: list[tuple[int, int, bytes]] = []

@@ -250,7 +250,7 @@ _ENTRIES = st.lists(
 
 
 def facts(entry: ProducerStateEntry) -> tuple[Any, ...]:
-    """What a snapshot keeps."""
+    """Return the fields of an entry that a snapshot keeps."""
     known = entry.producer_id, entry.epoch, entry.coordinator_epoch, entry.last_timestamp, entry.transaction_start
     return *known, entry.batches[-1:]
 

@@ -29,14 +29,14 @@ def fill(fixture: Any, log: Any, count: int = 12) -> None:
 
 
 def state(log: Any) -> tuple[Any, ...]:
-    """What must not depend on how the log was opened."""
+    """Return the state that must not depend on how the log was opened."""
     producers = [(entry.producer_id, entry.epoch, entry.last_sequence, entry.last_offset) for entry in log.producers]
     epochs = [log.end_offset_for_epoch(epoch) for epoch in range(5)]
     return log.start_offset, log.end_offset, log.leader_epoch, epochs, producers, log.latest_timestamp_offset()
 
 
 def indexes(log: Any) -> list[Any]:
-    """What the indexes answer."""
+    """Return the results of lookups in the indexes."""
     found: list[Any] = [log.offset_for_timestamp(log.local.clock.time_ms() + late) for late in range(-1, 7)]
     for segment in log.segments:
         found.append([segment.indexes.offsets.lookup(offset) for offset in range(9)])

@@ -24,7 +24,7 @@ def write(fixture: Any, log: Any, producer_id: int, *, epoch: int = 0, sequence:
 
 
 def committed(log: Any, offset: int = 0) -> Any:
-    """What a read_committed reader gets to see: the end of its data and the aborted transactions."""
+    """Return the result of a read_committed read: the end of its data and the aborted transactions."""
     read = log.read(offset, 1 << 20, isolation="committed")
     for part in read.parts:
         part.release()

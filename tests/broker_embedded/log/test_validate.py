@@ -1,4 +1,4 @@
-"""What a client may append, and what becomes of it: sizes, checksums, formats, times, keys, codecs."""
+"""Validation of appended batches: sizes, checksums, formats, timestamps, keys, codecs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold in every run of the simulated quorum: the properties of Kafka's own Raft simulation, and more."""
+"""Properties that hold in every run of the simulated quorum: those of Kafka's own Raft simulation, and more."""
 
 from __future__ import annotations
 

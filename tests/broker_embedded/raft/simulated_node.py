@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class Disk:
-    """What survives a crash: the synced part of the log, the election state, and the snapshots."""
+    """The state that survives a crash: the synced part of the log, the election state, and the snapshots."""
 
     start: int = 0
     entries: list[Entry] = field(default_factory=list)

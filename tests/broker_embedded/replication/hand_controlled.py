@@ -54,7 +54,7 @@ AT: Final = TopicPartition(TOPIC, 0)
 
 
 _metadata_log: Final[Callable[[BrokerNode], Any]] = attrgetter("services.metadata")
-"""Nothing else appends what is chosen here."""
+"""The metadata log of a node: only a direct append can write the records that a test chooses."""
 
 
 @dataclass

@@ -18,7 +18,7 @@ from pyclient.errors import ConfigError
 from tests.waiting import until
 
 FAILING: set[str] = set()
-"""How the paths begin that cannot be written."""
+"""Prefixes of the paths that cannot be written."""
 
 
 class FailingFile(RealFile):

@@ -1,4 +1,4 @@
-"""What a follower does with its leader's answers, and the follower's side of fetch sessions."""
+"""A follower's handling of its leader's responses, and its side of fetch sessions."""
 
 from __future__ import annotations
 

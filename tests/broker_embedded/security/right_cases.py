@@ -1,4 +1,4 @@
-"""What each API asks of the authorizer: a request, the rights that it needs, and the error without one of them."""
+"""The rights that each API needs: a request, its rights, and the error without one of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_TXN: Final = errors.TransactionalIdAuthorizationFailed.code
 REFUSALS: Final = frozenset({NO_TOPIC, NO_GROUP, NO_CLUSTER, NO_TXN})
 
 GIVEN: Final = ("without", "denied", "with")
-"""What alice is given of the right that a case tests."""
+"""The three ways to run a case: alice is without the tested right, denied it, or has it."""
 
 _NAMES: Final = {TOPIC: "rights", GROUP: "rights-group", CLUSTER: CLUSTER_NAME, TXN: "rights-txn"}
 _OF_GROUP: Final[dict[str, Any]] = {"group_id": "rights-group", "generation_id": 1, "member_id": "m"}

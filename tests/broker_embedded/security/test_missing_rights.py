@@ -1,4 +1,4 @@
-"""What clients say when a right is missing: the resource, and the operation that the user has to be allowed."""
+"""Errors of clients for a missing right name the resource, and the operation that the user has to be allowed."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Candidate:
 
     @property
     def leader_id(self) -> None:
-        """None: an epoch with a candidate has no leader that it knows."""
+        """Always None: a candidate knows no leader of its epoch."""
         return
 
 
