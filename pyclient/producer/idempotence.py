@@ -13,25 +13,27 @@ it. Its first batch is sent alone, because a broker without state of a producer 
 first batch after `KNOWN_SECONDS` without one, as brokers expire idle producers. In a transaction most epochs begin in
 phase STEADY: see `in_next_epoch`.
 
-A batch is *doubtful* once a request with its present numbers may have been written, else *clean*. A broker that has
-state of the producer writes in sequence only, but remembers one batch after a clean restart, so a doubtful batch that
-is OUT_OF_ORDER (or UNKNOWN_PRODUCER_ID) may be missing, or written and forgotten. It is set aside (*undecided*), and
-the next doubtful ones are sent under their numbers, in order:
+The outcome of a batch is *unknown* once a request with its present numbers may have been written; until then the batch
+is *clean*. A broker that has state of the producer writes in sequence only, but remembers one batch after a clean
+restart, so a batch with unknown outcome that is OUT_OF_ORDER (or UNKNOWN_PRODUCER_ID) may be missing, or written and
+forgotten. It is set aside (*undecided*), and the next batches with unknown outcome are sent under their numbers, in
+order:
 
     response for the first batch without outcome      conclusion
     ------------------------------------------------  ----------------------------------------------------------------
     clean, out of order                               it and all that follow are missing: new epoch from it on
-    doubtful, out of order, a later one was confirmed  it is written: delivered, offset unknown (-1)
-    doubtful, out of order                            undecided; the next one decides
+    unknown, out of order, a later one was confirmed  it is written: delivered, offset unknown (-1)
+    unknown, out of order                             undecided; the next one decides
     then: the next is accepted or a duplicate         all undecided are written: delivered, offset unknown
-    then: the next is doubtful and out of order       undecided as well
+    then: the next is unknown and out of order        undecided as well
     then: the next is clean, or there is none         none is written: the last written one would be known, or the one
                                                       after it accepted. New epoch from the first undecided on
        ... but a number before or among them failed   one may be written later, or another in its place: all undecided
-       with unknown outcome, or they are parts of a   fail as `maybe_persisted`
-       doubtful batch that was split
+       with unknown outcome, or they were split from  fail as `maybe_persisted`
+       a batch with unknown outcome
     the next expires, or fails with unknown outcome   as "failed with unknown outcome" above
-    INVALID_PRODUCER_EPOCH                            it and all later ones get a new producer id; doubtful ones fail
+    INVALID_PRODUCER_EPOCH                            it and all later ones get a new producer id; those with
+                                                      unknown outcome fail
     the topic was recreated (another id)              undecided ones are sent again, in order, to the new log
 
 A request whose connection is closed may still reach the broker. If a batch failed with unknown outcome, its number may
@@ -179,12 +181,12 @@ class PartitionSequence:
         self.next = add_sequence(self.next, batch.count)
 
     def delivered(self, position: int, now: float) -> None:
-        """Note that the broker has the batch at `position`, and so all doubtful ones before it."""
+        """Note that the broker has the batch at `position`, and so all those with unknown outcome before it."""
         self.confirmed_at = now
         self._confirmed = max(self._confirmed, position)
 
     def is_written(self, position: int) -> bool:
-        """Return True if the doubtful batch at `position` is in the log, as a later one was confirmed."""
+        """Return True if the batch with unknown outcome at `position` is in the log: a later one was confirmed."""
         return position < self._confirmed
 
     def confirmed(self, position: int) -> None:
@@ -212,8 +214,8 @@ class PartitionSequence:
     def mark_broken(self, position: int = EVERYTHING, *, replace_id: bool = False) -> None:
         """Enter phase BROKEN: the broker refuses the numbers from `position` on, and has nothing from there on.
 
-        With `replace_id` even a higher epoch would be refused; then doubtful batches may be in the log all the same,
-        as they may be if a later one was confirmed (see `is_uncertain`).
+        With `replace_id` even a higher epoch would be refused. Then batches with unknown outcome may be in the log, as
+        they may be if a later one was confirmed (see `is_uncertain`).
         """
         if self.phase is not Phase.NEW:
             certain = not replace_id and not self.is_written(position)
@@ -224,7 +226,7 @@ class PartitionSequence:
             self._replace_id = self._replace_id or replace_id
 
     def is_uncertain(self, position: int) -> bool:
-        """Return True if a doubtful batch at `position` may be written although it would get new numbers."""
+        """Return True if a batch with unknown outcome at `position` may be written, but would get new numbers."""
         return self.phase is Phase.BROKEN and not self._certain and position >= self._missing
 
     def needs_id(self, position: int) -> bool:

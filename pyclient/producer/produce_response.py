@@ -109,11 +109,11 @@ def record_errors_of(answer: PartitionAnswer, partition: str, node: int) -> dict
 
 
 def disposition_of(
-    code: int, *, count: int, attempts: int, retries: int, idempotent: bool, doubtful: bool
+    code: int, *, count: int, attempts: int, retries: int, idempotent: bool, outcome_unknown: bool
 ) -> Disposition:
     """Return the disposition of a batch of `count` records whose attempt number `attempts` got `code`.
 
-    `doubtful`: an earlier attempt may have been written.
+    `outcome_unknown`: an earlier attempt may have been written.
     """
     if code in (0, DUPLICATE):
         return Disposition.DELIVERED
@@ -122,14 +122,14 @@ def disposition_of(
     if attempts > retries:
         return Disposition.FAILED
     if idempotent and code == FENCED:
-        return Disposition.FAILED if doubtful else Disposition.RETRY
+        return Disposition.FAILED if outcome_unknown else Disposition.RETRY
     return Disposition.RETRY if errors.for_code(code).retriable else Disposition.FAILED
 
 
-def with_maybe_persisted(error: KafkaError, doubtful: bool) -> KafkaError:
-    """Return a copy of the error for one batch; `maybe_persisted` is set if its records may be in the log."""
+def with_maybe_persisted(error: KafkaError, maybe_persisted: bool) -> KafkaError:
+    """Return a copy of the error for one batch; `maybe_persisted`: its records may be in the log."""
     copy = fresh_copy(error)
-    copy.maybe_persisted = doubtful
+    copy.maybe_persisted = maybe_persisted
     return copy
 
 

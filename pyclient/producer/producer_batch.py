@@ -77,8 +77,9 @@ class ProducerBatch:
     """
 
     __slots__ = (
-        "_sealed", "attempts", "base_sequence", "buffer", "builder", "created", "deadline", "delivery", "doubtful",
-        "last_error", "part_of_doubtful", "position", "producer_epoch", "producer_id", "queue", "retry_at", "state",
+        "_sealed", "attempts", "base_sequence", "buffer", "builder", "created", "deadline", "delivery", "last_error",
+        "outcome_unknown", "position", "producer_epoch", "producer_id", "queue", "retry_at", "split_from_unknown",
+        "state",
     )  # fmt: skip
 
     def __init__(
@@ -99,8 +100,8 @@ class ProducerBatch:
         self.created = created
         self.deadline = deadline
         self.state = BatchState.OPEN  # changed by `become` only
-        self.doubtful = False  # an attempt ended with unknown outcome: the batch may be written
-        self.part_of_doubtful = False  # split from a doubtful batch: the broker may know that one's numbers, not these
+        self.outcome_unknown = False  # of an attempt: the batch may be written
+        self.split_from_unknown = False  # the broker may have the original batch's sequence numbers, not these
         self.attempts = 0
         self.retry_at = 0.0
         self.last_error: BaseException | None = None
@@ -146,10 +147,10 @@ class ProducerBatch:
     def number(self, producer_id: int, epoch: int, base_sequence: int) -> None:
         """Set the producer id, epoch and sequence by which the broker detects duplicates (KIP-98).
 
-        Clears the doubt of earlier attempts: new numbers are given only if the broker certainly refuses the old ones.
+        Makes the outcome known: new numbers are given only if the broker certainly refuses the old ones.
         """
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, epoch, base_sequence
-        self.doubtful = self.part_of_doubtful = False
+        self.outcome_unknown = self.split_from_unknown = False
         if self._sealed is not None:
             stamp_producer(self._sealed, producer_id, epoch, base_sequence)
 
@@ -214,5 +215,5 @@ def _part(
     part.last_error = batch.last_error
     if batch.base_sequence != NO_SEQUENCE:
         part.number(batch.producer_id, batch.producer_epoch, add_sequence(batch.base_sequence, start))
-    part.doubtful = part.part_of_doubtful = batch.doubtful
+    part.outcome_unknown = part.split_from_unknown = batch.outcome_unknown
     return part

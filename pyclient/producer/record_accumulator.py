@@ -84,7 +84,7 @@ class PartitionQueue:
         if self.undecided:
             self.put_back(self.undecided)
             self.undecided = []
-        unsure = [batch.position for batch in self.outstanding if batch.doubtful or batch.on_wire]
+        unsure = [batch.position for batch in self.outstanding if batch.outcome_unknown or batch.on_wire]
         self.sequence.mark_broken(unsure[-1] + 1 if unsure else EVERYTHING)
 
     def put_back(self, batches: Sequence[ProducerBatch]) -> None:

@@ -49,8 +49,8 @@ class Node:
     """Requests in flight to one broker: at most `depth` on each of at most `most` connections.
 
     Kafka handles the requests of one connection one at a time, so a producer with more to send would wait for a broker
-    that is mostly idle. Each partition keeps to one connection, and so its order. `link` is a connection's number, from
-    0; `set_connections` sets how many are in use, `wanted` is how many should be. Times are in seconds.
+    that is mostly idle. Each partition keeps to one connection, and so its order. Connections have an index, from 0;
+    `set_connections` sets how many are in use, `wanted` is how many should be. Times are in seconds.
     """
 
     __slots__ = (
@@ -72,25 +72,25 @@ class Node:
     def __repr__(self) -> str:
         return f"<Node in_flight={self.in_flight} connections={self.connections}>"
 
-    def in_flight_on(self, link: int) -> int:
+    def in_flight_on(self, connection_index: int) -> int:
         """Return the number of requests in flight on this connection."""
-        return self._others[link - 1] if link else self.in_flight - sum(self._others)
+        return self._others[connection_index - 1] if connection_index else self.in_flight - sum(self._others)
 
-    def is_full(self, link: int) -> bool:
+    def is_full(self, connection_index: int) -> bool:
         """Return True if this connection has its maximum of requests in flight."""
-        return self.in_flight_on(link) >= self._depth
+        return self.in_flight_on(connection_index) >= self._depth
 
-    def began(self, link: int) -> None:
+    def began(self, connection_index: int) -> None:
         """Count a request that is sent on this connection."""
         self.in_flight += 1
-        if link:
-            self._others[link - 1] += 1
+        if connection_index:
+            self._others[connection_index - 1] += 1
 
-    def ended(self, link: int) -> None:
+    def ended(self, connection_index: int) -> None:
         """Count a request on this connection as ended."""
         self.in_flight -= 1
-        if link:
-            self._others[link - 1] -= 1
+        if connection_index:
+            self._others[connection_index - 1] -= 1
         self._answered = True
 
     def drained(self, left: int) -> None:
@@ -120,12 +120,12 @@ class Node:
 
 @dataclass(slots=True)
 class ProduceWork:
-    """The batches of one Produce request to broker `node` on its connection `link`, at most one of each partition."""
+    """The batches of one Produce request to broker `node` on one of its connections, at most one of each partition."""
 
     node: int
     batches: list[ProducerBatch]
     size: int
-    link: int = 0
+    connection_index: int = 0
 
     def __repr__(self) -> str:
         return f"<ProduceWork node={self.node} {', '.join(repr(batch) for batch in self.batches)}>"
@@ -192,40 +192,40 @@ class Sender:
             state = self.nodes[number] = Node(self._config.max_in_flight, self._config.max_connections)
         return state
 
-    def drain(self, node: int, now: float, link: int = 0) -> ProduceWork | None:
+    def drain(self, node: int, now: float, connection_index: int = 0) -> ProduceWork | None:
         """Return the next request for a broker's connection; None if there is nothing (more) to send now."""
         state = self.node(node)
         if state.throttled_until > now:
             self._next_round = min(self._next_round, state.throttled_until)
             return None
-        if state.is_full(link):
+        if state.is_full(connection_index):
             self.stalled(node, now)
             return None
         batches: list[ProducerBatch] = []
         size = 0
         for queue in self.accumulator.ready_queues(node):
-            if state.connections > 1 and queue.turn % state.connections != link:
+            if state.connections > 1 and queue.turn % state.connections != connection_index:
                 continue
-            batch = self._sendable(queue, node, now, link)
+            batch = self._sendable(queue, node, now, connection_index)
             if batch is None:
                 continue
             more = batch.builder.size
             if batches and size + more > self._config.max_request_size:
                 break
-            self._take(batch, node, link)
+            self._take(batch, node, connection_index)
             batches.append(batch)
             size += more
         if not batches:
             return None
-        state.began(link)
+        state.began(connection_index)
         self.metrics.requests += 1
         state.stalled_since = NEVER
-        return ProduceWork(node, batches, size, link)
+        return ProduceWork(node, batches, size, connection_index)
 
-    def drain_all(self, node: int, now: float, link: int = 0) -> list[ProduceWork]:
+    def drain_all(self, node: int, now: float, connection_index: int = 0) -> list[ProduceWork]:
         """Return all requests that may be sent now on a broker's connection."""
         works = []
-        while self.accumulator.ready_at(node) and (work := self.drain(node, now, link)) is not None:
+        while self.accumulator.ready_at(node) and (work := self.drain(node, now, connection_index)) is not None:
             works.append(work)
         return works
 
@@ -267,7 +267,7 @@ class Sender:
         """The number of connections to brokers that have requests in flight."""
         return sum(node.connections for node in self.nodes.values() if node.in_flight)
 
-    def _sendable(self, queue: PartitionQueue, node: int, now: float, link: int) -> ProducerBatch | None:
+    def _sendable(self, queue: PartitionQueue, node: int, now: float, connection_index: int) -> ProducerBatch | None:
         batch = queue.waiting[0] if queue.waiting else None
         if batch is None or batch.state is BatchState.OPEN:
             self.accumulator.unmark(queue)
@@ -275,7 +275,7 @@ class Sender:
         if batch.retry_at > now:
             self._next_round = min(self._next_round, batch.retry_at)
             return None
-        if queue.on_wire and queue.wire_link != link and queue.wire_node == node:
+        if queue.on_wire and queue.wire_link != connection_index and queue.wire_node == node:
             return None  # batches in flight on the partition's other connection come first
         if self._config.idempotent:
             if queue.on_wire and queue.wire_node != node:
@@ -303,7 +303,7 @@ class Sender:
             return False
         return transactions.may_send(queue.topic.name, queue.partition)
 
-    def _take(self, batch: ProducerBatch, node: int, link: int) -> None:
+    def _take(self, batch: ProducerBatch, node: int, connection_index: int) -> None:
         queue = batch.queue
         self.accumulator.taken(batch)
         if self._config.idempotent and batch.base_sequence == NO_SEQUENCE:
@@ -312,7 +312,7 @@ class Sender:
         batch.become(BatchState.IN_FLIGHT)
         batch.attempts += 1
         queue.on_wire += 1
-        queue.wire_node, queue.wire_link = node, link
+        queue.wire_node, queue.wire_link = node, connection_index
 
     def _stalled_nodes(self) -> set[int]:
         since = self._now - self._config.availability_timeout
@@ -357,7 +357,7 @@ class Sender:
 
     def _ended(self, work: ProduceWork) -> None:
         node = self.nodes[work.node]
-        node.ended(work.link)
+        node.ended(work.connection_index)
         if not node.in_flight and not self.accumulator.ready_at(work.node):
             node.reset()
         for batch in work.batches:
@@ -373,12 +373,12 @@ class Sender:
             return self._out_of_order(batch, answer, node, now)
         disposition = disposition_of(
             code, count=batch.count, attempts=batch.attempts, retries=self._config.retries,
-            idempotent=self._config.idempotent, doubtful=batch.doubtful or self.transactions is not None,
+            idempotent=self._config.idempotent, outcome_unknown=batch.outcome_unknown or self.transactions is not None,
         )  # fmt: skip
         if disposition is Disposition.DELIVERED:
             return self._delivered(batch, answer, now)
         batch.last_error = error_of(answer, queue.name, node, batch.attempts)
-        batch.doubtful = batch.doubtful or code not in NOT_WRITTEN
+        batch.outcome_unknown = batch.outcome_unknown or code not in NOT_WRITTEN
         self.refresh_wanted = self.refresh_wanted or code in STALE_METADATA
         if code == FENCED:
             queue.sequence.mark_broken(batch.position, replace_id=True)
@@ -401,7 +401,7 @@ class Sender:
         In a transaction nothing is concluded from later batches: the transaction is aborted.
         """
         queue, sequence = batch.queue, batch.queue.sequence
-        if batch.doubtful and self.transactions is None and sequence.is_written(batch.position):
+        if batch.outcome_unknown and self.transactions is None and sequence.is_written(batch.position):
             return self._delivered(batch, PartitionAnswer(DUPLICATE), now)
         batch.last_error = error = error_of(answer, queue.name, node, batch.attempts)
         sequence.start_probing()
@@ -412,7 +412,7 @@ class Sender:
         elif not first:  # refused because of an earlier batch: this does not count as an attempt
             batch.attempts -= 1
             self.accumulator.put_back([batch])
-        elif batch.doubtful and self.transactions is None:
+        elif batch.outcome_unknown and self.transactions is None:
             queue.undecided.append(batch)
         elif batch.attempts > self._config.retries or self.transactions is not None:
             results = [self._failed(batch, error)]
@@ -422,22 +422,22 @@ class Sender:
         return results + self._decided(queue, now)
 
     def _decided(self, queue: PartitionQueue, now: float) -> list[BatchResult]:
-        """Return the outcomes of doubtful batches that no further response can decide; see `idempotence`."""
+        """Return the results of batches with unknown outcome that no response can decide now; see `idempotence`."""
         sequence, undecided = queue.sequence, queue.undecided
         if queue.on_wire:
             return []
         following = queue.first_pending
         failing: list[ProducerBatch] = []
-        if undecided and not (following is not None and following.doubtful):
+        if undecided and not (following is not None and following.outcome_unknown):
             queue.undecided = []
-            if sequence.may_still_arrive or any(batch.part_of_doubtful for batch in undecided):
+            if sequence.may_still_arrive or any(batch.split_from_unknown for batch in undecided):
                 failing = undecided
             else:
                 for batch in undecided:
-                    batch.doubtful = False
+                    batch.outcome_unknown = False
                     self._retry(batch, now)
                 sequence.mark_broken(undecided[0].position)
-        failing += [batch for batch in queue.outstanding if batch.doubtful and sequence.is_uncertain(batch.position)]
+        failing += [each for each in queue.outstanding if each.outcome_unknown and sequence.is_uncertain(each.position)]
         results = []
         for batch in dict.fromkeys(failing):
             if batch in queue.waiting:
@@ -474,7 +474,7 @@ class Sender:
 
     def _unknown(self, batch: ProducerBatch, error: KafkaError, written: bool, now: float) -> list[BatchResult]:
         queue = batch.queue
-        batch.doubtful = batch.doubtful or written
+        batch.outcome_unknown = batch.outcome_unknown or written
         batch.last_error = error
         queue.sequence.start_probing()
         results: list[BatchResult] = []
@@ -555,7 +555,7 @@ class Sender:
     ) -> BatchResult:
         if self.transactions is not None:
             self.transactions.batch_failed(error)
-        fresh = with_maybe_persisted(error, batch.doubtful)
+        fresh = with_maybe_persisted(error, batch.outcome_unknown)
         result = BatchResult(batch.delivery, batch.count, error=fresh, record_errors=record_errors)
         self._drop(batch)
         return result
@@ -567,7 +567,7 @@ class Sender:
             queue.outstanding.remove(batch)
             if self.transactions is not None:
                 self.transactions.lost_a_batch()
-            if batch.doubtful:
+            if batch.outcome_unknown:
                 queue.sequence.gave_up(batch.position)
             else:
                 queue.sequence.mark_broken(batch.position)
@@ -580,7 +580,7 @@ def too_late(batch: ProducerBatch, timeout_ms: int, reasons: str) -> DeliveryTim
     if reasons and not batch.on_wire and reasons not in detail:
         detail = f"{detail}; last failures: {reasons}"
     advice = "it was not written, and can be sent again"
-    if batch.doubtful or batch.on_wire:
+    if batch.outcome_unknown or batch.on_wire:
         advice = "it may still have been written: check that before sending it again"
     text = f"{batch.queue.name}: the record was not confirmed within delivery_timeout_ms={timeout_ms}; {detail}"
     error = DeliveryTimeout(f"{text}; {advice}; look at the broker, or raise delivery_timeout_ms")

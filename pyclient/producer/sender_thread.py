@@ -93,19 +93,19 @@ class BrokerConnections:
         if first is None:
             return []
         connections = [first]
-        for link in range(1, count):
-            connection = self._additional.get((node, link))
+        for index in range(1, count):
+            connection = self._additional.get((node, index))
             if connection is None or connection.closed:
-                if (node, link) not in self._opening:
-                    self._opening.add((node, link))
-                    self._tasks.spawn(self._open(node, link))
+                if (node, index) not in self._opening:
+                    self._opening.add((node, index))
+                    self._tasks.spawn(self._open(node, index))
                 break
             connections.append(connection)
         return connections
 
     def all(self) -> list[tuple[int, Connection]]:
         """Return all connections by their brokers; some may have ended."""
-        return [*self.used.items(), *((node, each) for (node, _link), each in self._additional.items())]
+        return [*self.used.items(), *((node, each) for (node, _index), each in self._additional.items())]
 
     def _first(self, node: int) -> Connection | None:
         connection = self.used.get(node)
@@ -131,17 +131,17 @@ class BrokerConnections:
             self._connecting.discard(node)
         self._schedule()
 
-    async def _open(self, node: int, link: int) -> None:
+    async def _open(self, node: int, index: int) -> None:
         """Open an additional connection, which brokers may refuse or close; retry after `PAUSE` at the earliest."""
         try:
-            self._additional[node, link] = await self._cluster.optional_connection(node, f"produce-{link}")
+            self._additional[node, index] = await self._cluster.optional_connection(node, f"produce-{index}")
             self._schedule()
         except KafkaError as error:
             logger.debug("no additional connection to broker %d: %s", node, error)
         try:
             await asyncio.sleep(PAUSE)
         finally:
-            self._opening.discard((node, link))
+            self._opening.discard((node, index))
 
 
 _NO_TRANSACTION_TIMEOUT: Final = 2**31 - 1
@@ -354,8 +354,8 @@ class SenderLoop:
                     sender.stalled(node, now)
                     continue
                 state.set_connections(len(connections))
-                for link, connection in enumerate(connections):
-                    if works := sender.drain_all(node, now, link):
+                for index, connection in enumerate(connections):
+                    if works := sender.drain_all(node, now, index):
                         requests.append((connection, works))
                 state.drained(sender.accumulator.ready_at(node))
             next_round = sender.next_round()

@@ -48,24 +48,24 @@ class SenderFixture:
         self.names[batch] = name
         return futures
 
-    def drain(self, node=1, seconds=0.0, link=0):
+    def drain(self, node=1, seconds=0.0, index=0):
         """Return the requests that are sent now, on one connection."""
         self.now += seconds
         for result in self.sender.begin(self.now):
             result.notify()
         sent = []
-        while (work := self.sender.drain(node, self.now, link)) is not None:
-            assert work.link == link
+        while (work := self.sender.drain(node, self.now, index)) is not None:
+            assert work.connection_index == index
             names = [self.names.get(batch, "part") for batch in work.batches]
             self.works[names[0]] = work
             sent.append(names)
         return sent
 
-    def drain_all(self, links, node=1):
+    def drain_all(self, connections, node=1):
         """Return the requests for each of so many connections, drained as by the loop."""
         state = self.sender.node(node)
-        state.set_connections(links)
-        sent = [self.drain(node, link=link) for link in range(links)]
+        state.set_connections(connections)
+        sent = [self.drain(node, index=index) for index in range(connections)]
         state.drained(self.accumulator.ready_at(node))
         return sent
 

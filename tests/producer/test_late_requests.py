@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pyclient import errors
-from tests.producer.test_state_machine import LINKS, HastyMachine, HastyOneInFlightMachine
+from tests.producer.test_state_machine import CONNECTIONS, HastyMachine, HastyOneInFlightMachine
 
 NODE = 0
 WANDERER = 3  # a partition that is on another connection whenever there are two
@@ -109,20 +109,20 @@ def test_late_requests_neither_duplicate_nor_reorder_records(seeds, kind):
             steps = {"send": 4, "break": 2, "wait": 3, "answer": 4, "late": 2, "spread": 0.5, "move": 0.2, "restart": 1}
             what = rng.choices([*steps], [*steps.values()])[0]
             node = machine.leaders[WANDERER]
-            links = [link for link in range(LINKS) if machine.wire[node, link]]
+            connections = [index for index in range(CONNECTIONS) if machine.wire[node, index]]
             if what == "send":
                 machine.send_alone(WANDERER)
-            elif what == "break" and links:
-                link = rng.choice(links)
-                machine.break_connection(node, rng.choice((0, 0, len(machine.wire[node, link]))), link)
+            elif what == "break" and connections:
+                index = rng.choice(connections)
+                machine.break_connection(node, rng.choice((0, 0, len(machine.wire[node, index]))), index)
             elif what == "wait":
                 machine.wait(rng.choice((0.2, 0.5, 1.0)))
-            elif what == "answer" and links:
-                machine.answer(node, rng.choice(links))
+            elif what == "answer" and connections:
+                machine.answer(node, rng.choice(connections))
             elif what == "late" and machine.late:
                 machine.arrive_late(rng.randrange(len(machine.late)), rng.randint(1, 3))
             elif what == "spread":
-                machine.connections_come_and_go(node, rng.randint(1, LINKS))
+                machine.connections_come_and_go(node, rng.randint(1, CONNECTIONS))
             elif what == "restart":
                 machine.all_replicas_of_a_partition_restart_cleanly(WANDERER)
             elif what == "move":

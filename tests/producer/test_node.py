@@ -102,13 +102,13 @@ def test_idle_node_returns_to_one_connection():
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3))))
 def test_each_connection_has_its_own_count(steps):
     node, counts = Node(5, 4), [0] * 4
-    for begins, link in steps:
+    for begins, index in steps:
         if begins:
-            node.began(link)
-            counts[link] += 1
-        elif counts[link]:
-            node.ended(link)
-            counts[link] -= 1
+            node.began(index)
+            counts[index] += 1
+        elif counts[index]:
+            node.ended(index)
+            counts[index] -= 1
         assert [node.in_flight_on(each) for each in range(4)] == counts
         assert node.in_flight == sum(counts)
         assert [node.is_full(each) for each in range(4)] == [count >= 5 for count in counts]

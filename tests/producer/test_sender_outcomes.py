@@ -54,7 +54,7 @@ def test_refused_record_leaves_no_sequence_gap():
     assert not bad[0].exception(0).maybe_persisted
 
 
-def test_refused_batch_does_not_renumber_an_earlier_doubtful_one():
+def test_refused_batch_does_not_renumber_an_earlier_unknown_one():
     fixture = SenderFixture()
     fixture.warm()
     (first,) = fixture.batch("first")
@@ -111,7 +111,7 @@ def test_unsent_batch_is_certainly_not_written():
 
 
 @pytest.mark.parametrize(
-    ("code", "doubtful"),
+    ("code", "maybe_persisted"),
     [
         (errors.NotEnoughReplicas.code, False),
         (errors.NotEnoughReplicasAfterAppend.code, True),
@@ -122,13 +122,13 @@ def test_unsent_batch_is_certainly_not_written():
         (9999, True),
     ],
 )
-def test_maybe_persisted_of_an_error_is_true_if_the_record_may_be_written(code, doubtful):
+def test_maybe_persisted_of_an_error_is_true_if_the_record_may_be_written(code, maybe_persisted):
     fixture = SenderFixture(idempotent=False, retries=0)
     (future,) = fixture.batch("a")
     fixture.drain()
     fixture.answer("a", code)
     error = future.exception(0)
-    assert error.code in (code, -1) and error.maybe_persisted is doubtful and "t-0: broker 1" in str(error)
+    assert error.code in (code, -1) and error.maybe_persisted is maybe_persisted and "t-0: broker 1" in str(error)
 
 
 def test_retries_are_counted():
@@ -200,14 +200,14 @@ def test_refused_producer_id_fails_only_batches_after_a_missing_number():
     fixture = SenderFixture()
     fixture.sender.producer_ids.obtained(7, 32_767)
     fixture.warm()
-    (doubtful,) = fixture.batch("doubtful")
+    (unknown,) = fixture.batch("unknown")
     fixture.batch("bad")
     (after,) = fixture.batch("after")
     fixture.drain()
-    fixture.answer("doubtful", errors.NotEnoughReplicasAfterAppend.code)
+    fixture.answer("unknown", errors.NotEnoughReplicasAfterAppend.code)
     fixture.answer("bad", errors.InvalidRecord.code)
     fixture.answer("after", OUT_OF_ORDER)
     for result in fixture.sender.no_producer_id(errors.ClusterAuthorizationFailed("no")):
         result.notify()
-    assert after.done() and not doubtful.done()
-    assert fixture.drain(seconds=1.0) == [["doubtful"]]
+    assert after.done() and not unknown.done()
+    assert fixture.drain(seconds=1.0) == [["unknown"]]

@@ -74,7 +74,7 @@ def test_batches_of_a_broken_connection_use_another(fixture):
 def test_each_connection_has_at_most_the_allowed_requests_in_flight(fixture):
     fill(fixture)
     fixture.drain_all(3)
-    assert [fixture.sender.nodes[1].in_flight_on(link) for link in range(3)] == [1, 1, 1]
+    assert [fixture.sender.nodes[1].in_flight_on(index) for index in range(3)] == [1, 1, 1]
     assert fixture.sender.total_in_flight == 3 and fixture.sender.connections == 3
     fill(fixture, " again")
     assert fixture.drain_all(3) == [[], [], []]
@@ -139,6 +139,6 @@ def test_full_connection_does_not_stall_a_broker_without_ready_batches():
     assert fixture.drain_all(2) == [[], [["a"]]]
     fixture.batch("b", partition=0)
     fixture.sender.begin(fixture.now)
-    assert [len(fixture.sender.drain_all(1, fixture.now, link)) for link in (0, 1)] == [1, 0]
+    assert [len(fixture.sender.drain_all(1, fixture.now, index)) for index in (0, 1)] == [1, 0]
     fixture.sender.begin(fixture.now + 2.0)
     assert fixture.accumulator.stalled_nodes() == set()

@@ -22,7 +22,7 @@ from pyclient.records import Compression
 from tests.producer.replica import Replica
 
 PARTITIONS = 4
-LINKS = 3
+CONNECTIONS = 3
 BATCH_SIZE = 256
 
 
@@ -44,7 +44,7 @@ def make(context, *, idempotent, timeout, max_in_flight=5, memory=8192):
         SenderConfig(
             idempotent=idempotent,
             max_in_flight=max_in_flight,
-            max_connections=LINKS,
+            max_connections=CONNECTIONS,
             max_request_size=10**6,
             retries=2**31 - 1,
             backoff=Backoff(0.1, 1.0),
@@ -75,7 +75,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.total = self.accumulator.pool.available
         self.replicas = [Replica() for _ in range(PARTITIONS)]
         self.leaders = [0] * PARTITIONS
-        self.links = [1, 1]  # connections to each broker
+        self.connections = [1, 1]  # connections to each broker
         self.topic_id = uuid.uuid4()
         self._metadata()
         self.sender.producer_ids.obtained(7, epoch)
@@ -84,7 +84,7 @@ class ProducerMachine(RuleBasedStateMachine):
                 assert queue.sequence.prepare(0, self.sender.producer_ids, [])
                 queue.sequence.next = sequence
         self.wire: dict[tuple[int, int], list[tuple[ProduceWork, dict[int, bytes]]]] = {
-            (node, link): [] for node in (0, 1) for link in range(LINKS)
+            (node, index): [] for node in (0, 1) for index in range(CONNECTIONS)
         }
         self.sent: list[list[tuple[bytes, DeliveryFuture, float]]] = [[] for _ in range(PARTITIONS)]
         self.late: list[tuple[int, list[list[tuple[int, bytes]]]]] = []  # node, and its requests on one dead connection
@@ -144,16 +144,16 @@ class ProducerMachine(RuleBasedStateMachine):
         if self.sender.producer_ids.wanted:
             self.sender.producer_ids.obtained(self.counter + 1000, 0)
         for node in self.accumulator.ready_nodes():
-            self.sender.node(node).set_connections(self.links[node])
-            for link in range(self.links[node]):
-                self._drain(node, link)
+            self.sender.node(node).set_connections(self.connections[node])
+            for index in range(self.connections[node]):
+                self._drain(node, index)
         if self.idempotent:
             for partition in range(PARTITIONS):
                 self._check_on_wire(partition)
 
-    def _drain(self, node, link):
-        wire = self.wire[node, link]
-        while (work := self.sender.drain(node, self.now, link)) is not None:
+    def _drain(self, node, index):
+        wire = self.wire[node, index]
+        while (work := self.sender.drain(node, self.now, index)) is not None:
             assert len(wire) < self.max_in_flight
             wire.append((work, {id(b): bytes(b.seal(Compression.NONE, None)) for b in work.batches}))
 
@@ -209,16 +209,16 @@ class ProducerMachine(RuleBasedStateMachine):
         work, copies = self.wire[place].pop(0)
         self._answer(work, copies, data, how)
 
-    def answer(self, node, link=0):
+    def answer(self, node, index=0):
         """A broker handles the first request of a connection and responds."""
-        work, copies = self.wire[node, link].pop(0)
+        work, copies = self.wire[node, index].pop(0)
         self._notify(self.sender.answered(work, self._apply(node, work, copies), 0, self.now))
         self._step()
 
-    @rule(node=st.integers(0, 1), links=st.integers(1, LINKS))
-    def connections_come_and_go(self, node, links):
+    @rule(node=st.integers(0, 1), connections=st.integers(1, CONNECTIONS))
+    def connections_come_and_go(self, node, connections):
         """Requests in flight on a connection that is no longer used are answered all the same."""
-        self.links[node] = links
+        self.connections[node] = connections
         self._step()
 
     def _answer(self, work, copies, data, how):
@@ -236,12 +236,12 @@ class ProducerMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(self.wire.values()))
     @rule(data=st.data())
     def a_connection_breaks(self, data):
-        node, link = data.draw(st.sampled_from([place for place, works in self.wire.items() if works]))
-        self.break_connection(node, data.draw(st.integers(0, len(self.wire[node, link]))), link)
+        node, index = data.draw(st.sampled_from([place for place, works in self.wire.items() if works]))
+        self.break_connection(node, data.draw(st.integers(0, len(self.wire[node, index]))), index)
 
-    def break_connection(self, node, reached, link=0):
+    def break_connection(self, node, reached, index=0):
         """The broker receives so many of its requests now, and the others perhaps later."""
-        works, self.wire[node, link] = self.wire[node, link], []
+        works, self.wire[node, index] = self.wire[node, index], []
         for work, copies in works[:reached]:
             self._apply(node, work, copies)
         if works[reached:]:
@@ -300,9 +300,9 @@ class ProducerMachine(RuleBasedStateMachine):
         self.accumulator.make_all_ready()
         for _ in range(10_000):
             self._step()
-            for (node, link), works in self.wire.items():
+            for (node, index), works in self.wire.items():
                 if works:
-                    self.answer(node, link)
+                    self.answer(node, index)
             if not self.accumulator.incomplete and not any(self.wire.values()):
                 break
             self.now += 0.01

@@ -70,7 +70,7 @@ def test_a_clean_batch_that_follows_decides_nothing():
     assert fixture.drain() == [["b"], ["clean"]] and fixture.numbers("clean") == (1, 2)
 
 
-def test_a_doubtful_batch_is_written_if_a_later_one_was_confirmed():
+def test_batch_of_unknown_outcome_is_written_if_a_later_one_was_confirmed():
     fixture = SenderFixture()
     fixture.warm()
     (a,), (b,) = fixture.batch("a"), fixture.batch("b")
@@ -116,7 +116,7 @@ def test_an_undecided_batch_that_expires_leaves_the_decision_to_the_next():
     assert (b.result(0).offset, c.result(0).offset) == (UNKNOWN, 3)
 
 
-def test_undecided_parts_of_a_doubtful_batch_fail_as_maybe_persisted():
+def test_undecided_parts_of_an_unknown_batch_fail_as_maybe_persisted():
     """The broker may have the whole batch: under its numbers, not under those of its parts."""
     fixture = SenderFixture()
     fixture.warm()
@@ -131,7 +131,7 @@ def test_undecided_parts_of_a_doubtful_batch_fail_as_maybe_persisted():
     assert [future.exception(0).maybe_persisted for future in futures] == [True, True]
 
 
-def test_a_batch_after_the_parts_of_a_doubtful_one_proves_them_written():
+def test_batch_after_the_parts_of_an_unknown_one_proves_them_written():
     fixture = SenderFixture()
     fixture.warm()
     futures = fixture.batch("a", b"1", b"2")
@@ -149,7 +149,7 @@ def test_a_batch_after_the_parts_of_a_doubtful_one_proves_them_written():
     assert [future.result(0).offset for future in [*futures, b]] == [UNKNOWN, UNKNOWN, 3]
 
 
-def test_refused_epoch_gives_no_new_numbers_to_doubtful_batches():
+def test_refused_epoch_gives_no_new_numbers_to_batches_of_unknown_outcome():
     fixture, (a, b) = lost_together("a", "b")
     clean = fixture.batch("clean")[0]
     assert fixture.drain(seconds=1.0) == [["a"]]
