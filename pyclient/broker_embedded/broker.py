@@ -331,7 +331,7 @@ class BrokerNode:
         partitions.alone = not config.quorum.voters
         self._services = self._make_services(partitions, ReplicaAlterLogDirs(self.logs, self.rng))
         if config.quorum.voters:
-            from pyclient.broker_embedded.membership import ClusterMembership  # a lone node needs none of it
+            from pyclient.broker_embedded.membership import ClusterMembership  # not needed by a node without a cluster
 
             self.membership = ClusterMembership(self, self._link)
         else:
@@ -395,7 +395,7 @@ class BrokerNode:
 
         `ReplicaManager.start` lets the node lead and follow them.
         """
-        from pyclient.broker_embedded.replication.replica_manager import (  # a lone node needs none of it
+        from pyclient.broker_embedded.replication.replica_manager import (  # not needed by a node without a cluster
             LocalLogs,
             ReplicaCallbacks,
             ReplicaManager,
@@ -465,7 +465,7 @@ class BrokerNode:
             try:
                 metadata.close(clean=clean)
             except errors.KafkaStorageError as error:
-                log.error("%s", error)
+                log.error("the metadata log cannot be closed in order: %s", error)
                 self.logs.directories.failed = True  # no clean shutdown file
         if self._logs is not None:
             self._logs.close(clean=clean)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pyclient.broker_embedded.config.principal_rules import ANONYMOUS, user_of
 from pyclient.broker_embedded.controller.forwarding import as_active_controller, by_active_controller
 from pyclient.broker_embedded.replication.durability import Durable, hold_until_durable
-from pyclient.broker_embedded.replication.log_openings import run_when_opened
+from pyclient.broker_embedded.replication.unopened_logs import run_when_opened
 from pyclient.broker_embedded.served_apis import OF_CONTROLLERS, SERVED, ListenerType, served_on
 from pyclient.errors import MalformedMessage
 from pyclient.protocol import codec
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyclient.acls import AclOperation, ResourceType
     from pyclient.broker_embedded.network.quotas import Client, MutationQuota
     from pyclient.broker_embedded.network.server import BrokerConnection
-    from pyclient.broker_embedded.replication.log_openings import Asked
+    from pyclient.broker_embedded.replication.unopened_logs import Asked
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.fields import Request
     from pyclient.types import TopicPartition
@@ -239,10 +239,10 @@ class Route:
 class Routes:
     """The routes of one kind of listener, made when they are first used."""
 
-    __slots__ = ("_behind", "_made", "_names", "_served")
+    __slots__ = ("_forward", "_made", "_names", "_served")
 
     def __init__(self, listener: ListenerType) -> None:
-        self._behind = as_active_controller if listener in OF_CONTROLLERS else by_active_controller
+        self._forward = as_active_controller if listener in OF_CONTROLLERS else by_active_controller
         self._served = served_on(listener)
         self._names = {API_KEYS[name]: name for name in self._served}
         self._made: dict[int, Route] = {}
@@ -266,7 +266,7 @@ class Routes:
             declared.logs, hold_until_durable(declared.durable, handler, by_controller=by_controller)
         )
         if declared.forwarded:
-            held = self._behind(held)
+            held = self._forward(held)
         if declared.refused_by is not None:
             held = _unless_refused(declared.refused_by, held)
         made = Route(name, declared.request, version, held, forwarded=declared.forwarded)

@@ -201,7 +201,7 @@ class ConnectionPool:
         try:
             connection = await self._open(node)
         except ConnectionFailed as error:
-            log.debug("%s", error)
+            log.debug("connection failed: %s", error)
             self.failures[node.address] = error
             self._on_failed(node.address)
             raise

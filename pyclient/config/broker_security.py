@@ -151,7 +151,7 @@ SECURITY_OPTIONS: Final = (
     Option("ssl.truststore.password", PASSWORD, None, "the password of a PKCS12 file", dynamic=True),
     Option("ssl.truststore.type", STRING, "JKS", "PEM or PKCS12; JKS has to be converted", dynamic=True),
 )
-"""They are read when the node starts. Those that Kafka may change at run time are dynamic, and refused all the same."""
+"""They are read when the node starts. Those that Kafka may change at run time are dynamic, and also refused."""
 
 AUTHORIZER: Final = "authorizer.class.name"
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

@@ -63,7 +63,7 @@ class Option:
 
     A `dynamic` one may be changed while the broker runs (KIP-226). `shape` is an expression that a text matches.
     `synonyms` are the broker options that set the default of an option of topics or groups. `reason` says why an option
-    is refused; a client's accepts the values in `choices` all the same, without effect.
+    is refused; a client's still accepts the values in `choices`, without effect.
     `aliases`, `convert`, `allowed` and `nullable` are of client options; `pyclient.config.fields` explains them.
     """
 

@@ -241,7 +241,7 @@ class MembershipManager:
                 )
             except KafkaTimeout as error:
                 self.last_error = error
-                log.warning("%s", error)
+                log.warning("group %s: the coordinator was not found, looking again: %s", self.group_id, error)
 
     async def _leave(self, leave: SendLeave) -> None:
         try:

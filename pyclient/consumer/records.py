@@ -94,7 +94,7 @@ class Records(Sequence[Record[K, V]], Generic[K, V]):
 
         `columns` names those that are wanted, and their order; `timestamp_type` (0: the producer's time, 1: the
         broker's) is only there if it is named. Raise `ValueError` for a name that is no column.
-        Key and value are the bytes in the log, regardless of deserializers; the poll applies those all the same, so
+        Key and value are the bytes in the log, regardless of deserializers; the poll still applies those, so
         best use none. Batches share a chunk; part of a batch that has more records than these is a view of that batch's
         columns, which are built once. Needs pyarrow.
         """

@@ -332,7 +332,7 @@ class FrameStream:
         self._update_reading()
 
     def freeze(self) -> None:
-        """Neither read nor write until `thaw`; messages sent meanwhile are queued."""
+        """Suspend reads and writes until `thaw`; messages sent meanwhile are queued."""
         if self.closed or self._frozen:
             return
         self._frozen = True

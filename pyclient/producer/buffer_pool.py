@@ -43,7 +43,7 @@ class BufferPool:
         self._plenty = min(total // 4, _PLENTY * pooled_size)
         self._pace_at = 0  # value of `_handed_out` at the next check
         self._handed_out = 0
-        self._behind: list[Callable[[], object]] = []
+        self._paced: list[Callable[[], object]] = []
         self.unowned: bytearray | None = None
         """The buffer allocated last, until its batch is queued; after an interrupt in between, `take_back` frees it."""
 
@@ -63,7 +63,7 @@ class BufferPool:
         return self._allocate(size)
 
     def force_acquire(self, size: int) -> bytearray:
-        """Return a buffer even if that exceeds the total, for records accepted before; its bytes count all the same."""
+        """Return a buffer even if that exceeds the total, for records accepted before; its bytes still count."""
         return self._allocate(size)
 
     def wait(self, waiter: Waiter, size: int) -> None:
@@ -100,7 +100,7 @@ class BufferPool:
         """True if callers are so far ahead of the sender that single sends should wait briefly."""
         return self.total - self.available > FAR_AHEAD
 
-    def falls_behind(self, wake: Callable[[], object]) -> bool:
+    def must_pace(self, wake: Callable[[], object]) -> bool:
         """Return True if more than `AHEAD` bytes are in use, at most once every `PACE` allocated bytes.
 
         `wake` is then called when less is in use.
@@ -108,12 +108,12 @@ class BufferPool:
         if self._handed_out < self._pace_at or self.total - self.available <= AHEAD:
             return False
         self._pace_at = self._handed_out + PACE
-        self._behind.append(wake)
+        self._paced.append(wake)
         return True
 
     def forget(self, wake: Callable[[], object]) -> None:
-        """Remove a `wake` that was given to `falls_behind`."""
-        self._behind = [other for other in self._behind if other is not wake]
+        """Remove a `wake` that was given to `must_pace`."""
+        self._paced = [other for other in self._paced if other is not wake]
 
     def release(self, buffer: bytearray, *, patient: bool = False) -> None:
         """Return a buffer to the pool. Its request must have ended, so that nothing can read it any more.
@@ -129,9 +129,9 @@ class BufferPool:
             self._free.append(buffer)
         if self._granted:
             self._recover()
-        if self._behind and self.total - self.available <= AHEAD - PACE:
-            behind, self._behind = self._behind, []
-            for wake in behind:
+        if self._paced and self.total - self.available <= AHEAD - PACE:
+            paced, self._paced = self._paced, []
+            for wake in paced:
                 wake()
         if self._waiters and (not patient or self.available >= self._plenty):
             self.grant()

@@ -110,7 +110,7 @@ class Engine:
         latch.acquire()
         wake = latch.release
         with self.core.lock:
-            if not pool.falls_behind(wake):
+            if not pool.must_pace(wake):
                 return
         if not latch.acquire(timeout=_PACE_SECONDS):
             with self.core.lock:

@@ -58,7 +58,7 @@ class ProducerInterceptor:
 
         If it failed, `error` is set and the offset is -1, as is the partition if none was chosen yet. For a record
         that `send` itself refuses it is called in the thread of that call. The call does not count as observing the
-        failure: `flush` and `close` raise for the record all the same.
+        failure: `flush` and `close` still raise for the record.
         """
 
 

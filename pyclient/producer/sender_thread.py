@@ -313,7 +313,7 @@ class SenderLoop:
     def _complete(self, result: BatchResult) -> None:
         try:
             result.notify()
-        except Exception:  # for example no thread for callbacks: the other batches must be completed all the same
+        except Exception:  # for example no thread for callbacks: the other batches must still be completed
             topic, partition = result.delivery.topic, result.delivery.partition
             logger.exception("%s-%d: not all futures and callbacks of a batch were notified", topic, partition)
 

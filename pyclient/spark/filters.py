@@ -1,6 +1,6 @@
 """Filters that Spark pushes to the source: which offsets can be left out, before anything is read.
 
-Spark evaluates every filter on the rows all the same: leaving out what cannot match is enough.
+Spark still evaluates every filter on the rows: leaving out what cannot match is enough.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def test_consumer_dropped_without_closing_warns(cluster: EmbeddedCluster, new_to
             del consumer
             gc.collect()
         rest = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.wait(rest, timeout=30)  # its connections are closed all the same
+        await asyncio.wait(rest, timeout=30)  # its connections are still closed
         assert all(task.done() for task in rest)
 
     asyncio.run(main())

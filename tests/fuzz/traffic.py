@@ -204,7 +204,7 @@ class Traffic:
         except BlockingIOError:
             return
         except OSError:
-            wire.outgoing = memoryview(b"")  # what was answered before is read all the same
+            wire.outgoing = memoryview(b"")  # what was answered before is still read
         if wire.number in self._wires:
             self._selector.modify(wire.sock, selectors.EVENT_READ, wire)
 

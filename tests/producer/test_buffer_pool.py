@@ -190,16 +190,16 @@ def test_patient_release_wakes_no_waiter_until_plenty_is_free_or_grant():
 def test_caller_far_ahead_is_woken_when_little_is_in_use_again():
     pool, woken = BufferPool(16 * PACE, PACE // 8), []
     held = [taken(pool, PACE // 8) for _ in range(32)]
-    assert not pool.falls_behind(lambda: woken.append("not much in use"))
+    assert not pool.must_pace(lambda: woken.append("not much in use"))
     held.append(taken(pool, PACE // 8))
-    assert pool.falls_behind(lambda: woken.append("first"))
-    assert not pool.falls_behind(lambda: woken.append("too soon after it"))
+    assert pool.must_pace(lambda: woken.append("first"))
+    assert not pool.must_pace(lambda: woken.append("too soon after it"))
     held += [taken(pool, PACE // 8) for _ in range(8)]
 
     def impatient():
         woken.append("impatient")
 
-    assert pool.falls_behind(impatient)
+    assert pool.must_pace(impatient)
     pool.forget(impatient)
     while pool.total - pool.available > AHEAD - PACE:
         assert woken == []

@@ -217,7 +217,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @rule(node=st.integers(0, 1), connections=st.integers(1, CONNECTIONS))
     def connections_come_and_go(self, node, connections):
-        """Requests in flight on a connection that is no longer used are answered all the same."""
+        """Requests in flight on a connection that is no longer used are still answered."""
         self.connections[node] = connections
         self._step()
 

@@ -305,7 +305,7 @@ class ClusterControl:
             log.info("broker %d may shut down: the others know that it leads nothing", node)
             return self.fence(node), True, True
         if request.want_fence:
-            log.info("broker %d is fenced, as it wanted", node)
+            log.info("broker %d is fenced at its own request", node)
             return self.fence(node), True, request.want_shut_down
         if request.want_shut_down:
             if not self.replication.leads_any(node):

@@ -63,7 +63,7 @@ class ControllerRegistrationManager:
             node = self._env.node_id
             log.error("controller %d was registered by another process: give one of the two another node.id", node)
             self._was_registered = False
-            self._retry_later()  # with growing pauses, lest the two replace each other without end
+            self._retry_later()  # with backoff: else the two would replace each other forever
         elif self._env.image.features.get(METADATA_VERSION, 0) >= CONTROLLERS_SINCE:
             self._sent = self._to_controller.send(registration_of(self._env, self._incarnation), _TIMEOUT)
             self._sent.add_done_callback(self._answered)

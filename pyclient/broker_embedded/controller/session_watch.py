@@ -61,7 +61,7 @@ class SessionWatch:
                 self._probe(controller, broker)
 
     def _probe(self, controller: Controller, broker: BrokerImage) -> None:
-        """Find out whether a broker is gone: the one that was the controller before this one, as a rule."""
+        """Check whether a broker has failed; as a rule it is the former controller that has."""
         assert self._reach is not None
 
         def answered(done: Future[Any]) -> None:

@@ -313,7 +313,7 @@ class SnapshotGenerator:
         except OSError as error:
             log.error("a snapshot of the metadata cannot be written; it is tried again later: %s", error)
             return
-        log.info("the metadata up to offset %d are in a snapshot of %d bytes", end.offset, len(content))
+        log.info("wrote a metadata snapshot: end offset %d, %d bytes", end.offset, len(content))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -67,8 +67,8 @@ class ProcessEnded(ClientError):
 class SocketChannel:
     """The channel to a node in another process, which inherits a listening Unix socket from this one.
 
-    The socket stays open here when that process ends, so that a call would wait for its answer in vain: `is_alive` is
-    asked meanwhile.
+    The socket stays open here when that process ends, so that a call would wait for a response that never comes:
+    `is_alive` is asked meanwhile.
     """
 
     def __init__(self, is_alive: Callable[[], bool]) -> None:

@@ -99,7 +99,7 @@ def stored_topic_id(fs: FileSystem, directory: str) -> uuid.UUID | None:
     try:
         return None if content is None else parse_topic_id(content, path)
     except CorruptCheckpoint as error:
-        log.warning("%s", error)
+        log.warning("a topic id cannot be read: %s", error)
         return None
 
 

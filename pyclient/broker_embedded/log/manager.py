@@ -107,7 +107,7 @@ class LogManager:
             try:
                 self.get(*partition)
             except errors.BrokerError as error:
-                log.error("%s", error)
+                log.error("a log cannot be opened: %s", error)
         return list(self._logs.values())
 
     @property
@@ -520,7 +520,7 @@ class LogManager:
             try:
                 opened.close(clean, sync=not together)
             except (errors.KafkaStorageError, OSError) as error:
-                log.error("%s", error)
+                log.error("a log cannot be closed in order: %s", error)
                 directories.failed = True
         if together:
             try:

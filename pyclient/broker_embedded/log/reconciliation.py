@@ -216,12 +216,12 @@ class StartupReconciler:
         home = self._directories.directory_of(path)
         own = home.file(str(partition))
         if self._fs.exists(own) or partition in self._directories.homes:
-            log.warning("%s stays as it is: %s, but %s is there", path, found.reason, own)
+            log.warning("%s stays as it is: %s, but %s exists already", path, found.reason, own)
             return
         self._fs.rename(path, own)
         self._unopened[partition] = own
         self._directories.homes[partition] = home
-        log.warning("%s is %s again: %s", path, own, found.reason)
+        log.warning("%s is renamed back to %s: %s", path, own, found.reason)
 
     def _set_aside(self, partition: TopicPartition, path: str, reason: str) -> None:
         home = self._directories.directory_of(path)

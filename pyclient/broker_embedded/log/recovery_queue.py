@@ -64,7 +64,7 @@ class LogRecoveryQueue:
         self._failures.pop(partition, None)
 
     def close(self) -> None:
-        """Abandon all openings."""
+        """Abandon the logs that are being opened."""
         for partition in list(self._in_progress):
             self.forget(partition)
         self.wake = self.pause = None

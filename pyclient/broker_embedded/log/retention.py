@@ -23,7 +23,7 @@ class SegmentFacts(NamedTuple):
 def expired(
     segments: Sequence[SegmentFacts], config: LogConfig, *, now_ms: int, start_offset: int, high_watermark: int
 ) -> int:
-    """Return how many of the oldest segments to delete; the last one given is the active one.
+    """Return how many of the oldest segments to delete; the last segment given is the active one.
 
     LogSegments above the high watermark stay, and so does an empty active segment.
     """

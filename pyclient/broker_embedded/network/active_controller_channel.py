@@ -55,7 +55,7 @@ class ActiveControllerChannel:
         self._heartbeats.on_lost = callback
 
     def pause(self) -> None:
-        """Neither write nor read until `resume`."""
+        """Suspend writes and reads until `resume`."""
         for channels in self._all:
             channels.pause()
 

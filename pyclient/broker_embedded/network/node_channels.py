@@ -121,7 +121,7 @@ class NodeChannel:
         return future
 
     def pause(self) -> None:
-        """Neither write nor read until `resume`, as a process that is stopped."""
+        """Suspend writes and reads until `resume`, as a process that is stopped."""
         self._paused = True
         if self._connection is not None and isinstance(self._connection.stream, FrameStream):
             self._connection.stream.freeze()
@@ -308,7 +308,7 @@ class NodeChannels:
         return self._authenticator
 
     def pause(self) -> None:
-        """Neither write nor read until `resume`."""
+        """Suspend writes and reads until `resume`."""
         self._paused = True
         for channel in self._channels.values():
             channel.pause()

@@ -117,7 +117,7 @@ class DamagedReplicas:
         """Take the next step, if the metadata of a partition call for one."""
         repair = self._repairs.get(hosted.at)
         if repair is None and hosted.log is not None and state.directory_of(self._env.node_id) == LOST:
-            log.warning("%s: the repair of this replica goes on", hosted.at)  # the node was restarted meanwhile
+            log.warning("%s: the repair of this replica is resumed", hosted.at)  # the node was restarted meanwhile
             repair = self._repairs[hosted.at] = _Repair(hosted, hosted.log)
         if repair is not None and not repair.is_busy and not self._closed:
             self._take(repair, next_step(self._env.node_id, state, is_cut=repair.is_cut))

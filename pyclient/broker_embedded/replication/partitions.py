@@ -45,7 +45,7 @@ class Partitions:
     def leader(self, topic: str, index: int, epoch: int = NO_EPOCH) -> tuple[UnifiedLog, int]:
         """Return the log and the leader epoch. `epoch` is the leader epoch that the client knows.
 
-        Raises `UnknownTopicOrPartition`, `NotLeaderOrFollower` (also before the log is open: log_openings.py),
+        Raises `UnknownTopicOrPartition`, `NotLeaderOrFollower` (also before the log is open: unopened_logs.py),
         `FencedLeaderEpoch`, `UnknownLeaderEpoch`, and the error of a log that cannot be opened.
         """
         partition = self._image.partition(topic, index)

@@ -110,7 +110,7 @@ class ReplicaFetcher:
         self._send_soon()
 
     def pause(self) -> None:
-        """Neither write nor read until `resume`."""
+        """Suspend writes and reads until `resume`."""
         self._channels.pause()
 
     def resume(self) -> None:
@@ -429,7 +429,7 @@ class ReplicaFetcherManager:
             fetcher.thaw()
 
     def pause(self) -> None:
-        """Neither write nor read until `resume`, as a process that is stopped."""
+        """Suspend writes and reads until `resume`, as a process that is stopped."""
         for fetcher in self._fetchers.values():
             fetcher.pause()
 

@@ -24,7 +24,7 @@ RETRY_SECONDS: Final = 0.1
 
 
 class MarkerSender:
-    """Sends markers. A failed partition is tried again, at its leader of then, as long as the coordinator wants it."""
+    """Sends markers; retries a failed partition at its current leader for as long as the coordinator wants it."""
 
     def __init__(self, runtime: TransactionRuntime) -> None:
         self._runtime = runtime

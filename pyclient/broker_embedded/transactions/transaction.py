@@ -3,7 +3,7 @@
 Every state is written to the log before anything follows from it: the answer to the client, and after a decision
 the markers. While a state is being written, or markers are, all requests are answered with CONCURRENT_TRANSACTIONS.
 
-A failed write may be in the log all the same, if it was only too slow. The transactional id keeps its state then, and
+A failed write may still be in the log, if it was only too slow. The transactional id keeps its state then, and
 the record has no effect: the id's next record is appended after it, and the last record of an id counts.
 """
 

@@ -80,7 +80,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Follower:
-    """Fetches from the leader of its epoch; without an answer until `fetch_until` it stops believing in it."""
+    """Fetches from the leader of its epoch; abandons that leader if no response arrives by `fetch_until`."""
 
     epoch: int
     leader_id: int
