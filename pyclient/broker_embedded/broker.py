@@ -202,7 +202,7 @@ class BrokerNode:
     async def start(self) -> None:
         """Listen, replay the logs and serve.
 
-        Raises `ConfigError` for an address that cannot be listened on or a data directory that is not this node's,
+        Raise `ConfigError` for an address that cannot be listened on or a data directory that is not this node's,
         `DamagedMetadataLog` (a `CorruptRecord`) and `KafkaStorageError`.
         """
         try:

@@ -34,7 +34,7 @@ def why_not(version: str = VERSIONS[0]) -> str | None:
 
 
 def class_path(version: str) -> str:
-    """Java's class path for that release. Raises `NoKafka` without Java, or without Maven and without the jars."""
+    """Return Java's class path for a release. Raise `NoKafka` without Java, or without Maven and without the jars."""
     java()
     folder = _cache() / f"kafka-{version}"
     if not _is_complete(folder, "pom.xml"):
@@ -43,7 +43,7 @@ def class_path(version: str) -> str:
 
 
 def spark_connector() -> str:
-    """The jars of Spark's own Kafka connector, with commas. Raises `NoKafka` as `class_path` does."""
+    """Return the jars of Spark's own Kafka connector, with commas. Raise `NoKafka` as `class_path` does."""
     java()
     folder = _cache() / f"spark-{SPARK_CONNECTOR}"
     if not _is_complete(folder, "spark-pom.xml"):
@@ -54,7 +54,7 @@ def spark_connector() -> str:
 
 
 def java() -> str:
-    """The `java` command. Raises `NoKafka` when there is none."""
+    """Return the `java` command. Raise `NoKafka` when there is none."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin") if home else None
     found = found or shutil.which("java")

@@ -104,7 +104,7 @@ class RealKafka:
     New data directories begin with the metadata.version of the release `metadata_of`, or the newest.
     `heap` is Java's size of a node's memory, and `jvm` are its other options. Node N keeps its data in `nodeN/data`
     under `directory`, which stays, and opens what is there already; without it, under a temporary one that goes with
-    the cluster. Raises `NoKafka` where it cannot run.
+    the cluster. Raise `NoKafka` where it cannot run.
     """
 
     def __init__(

@@ -121,7 +121,7 @@ class DamageRun:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def case(self, seed: int) -> str:
-        """Damage one file and start a node on it; what was done. Raises `Broken`."""
+        """Damage one file and start a node on it; return what was done. Raise `Broken`."""
         rng = random.Random(seed)
         copy = f"{self.root}/copy"
         shutil.rmtree(copy, ignore_errors=True)

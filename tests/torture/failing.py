@@ -194,7 +194,7 @@ def _tolerate(node: Node, work: Any) -> None:
 
 
 def one_case(seed: int, kind: str, fails_at: int) -> int:
-    """One run in which call number `fails_at` fails; how many calls there were. Raises `Broken`."""
+    """Run once with a failure of call number `fails_at`; return the number of calls. Raise `Broken`."""
     rng = random.Random(seed)
     directory = tempfile.mkdtemp(prefix="torture-failing-")
     failing = FailingFileSystem(kind, fails_at)

@@ -34,7 +34,7 @@ class Authority:
     """Keeps its key and all certificates as files in `directory`, which only this user can read."""
 
     def __init__(self, directory: str) -> None:
-        """Create the authority, or load the existing one. Raises `ConfigError` if its files cannot be read."""
+        """Create the authority, or load the existing one. Raise `ConfigError` if its files cannot be read."""
         self._directory = directory
         self.certificate_path = self._path("ca.pem")
         key_path = self._path("ca.key")

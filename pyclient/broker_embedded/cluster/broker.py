@@ -97,7 +97,7 @@ class Broker:
     def start(self) -> None:
         """Start it, also again: on the same port and data. A no-op if it runs.
 
-        Raises `ConfigError` when the address is taken or the data directory is not a broker's.
+        Raise `ConfigError` when the address is taken or the data directory is not a broker's.
         """
         self._guard()
         if self.alive and self._paused:

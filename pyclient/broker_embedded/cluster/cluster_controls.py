@@ -56,7 +56,7 @@ class ClusterControls:
     async def handle(self, method: str, path: str, values: Values) -> Any:
         """Serve a request. Return JSON values.
 
-        Raises `ConfigError` for an invalid request, `NotFound`, `WrongState`, `KafkaTimeout`, `MethodNotAllowed`.
+        Raise `ConfigError` for an invalid request, `NotFound`, `WrongState`, `KafkaTimeout`, `MethodNotAllowed`.
         """
         return await asyncio.to_thread(self.handle_here, method, path, values)
 

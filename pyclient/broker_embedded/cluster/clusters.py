@@ -59,7 +59,7 @@ class Clusters:
         return f"<Clusters {sorted(self._clusters)}>"
 
     def create(self, values: Values) -> dict[str, Any]:
-        """Start a cluster with the given options. Return its id and how to reach it. Raises `ConfigError`."""
+        """Start a cluster with the given options. Return its id and how to reach it. Raise `ConfigError`."""
         from pyclient.broker_embedded.cluster.embedded_cluster import EmbeddedCluster
 
         known = ("id", *_OPTIONS)

@@ -19,7 +19,7 @@ FILE: Final = "controllers.properties"
 def read_controllers(data_dir: str) -> dict[int, int]:
     """Return the ports of the controllers by node id; empty for a new cluster, and for one with static voters.
 
-    Raises `ConfigError` for a file that is damaged.
+    Raise `ConfigError` for a file that is damaged.
     """
     path = os.path.join(data_dir, FILE)
     if not data_dir or not os.path.exists(path):

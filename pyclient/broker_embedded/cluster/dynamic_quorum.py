@@ -87,7 +87,7 @@ class VoterChanges:
         self._timeout = timeout
 
     def add(self, node_id: int, directory: str, address: str) -> None:
-        """Make a controller a voter when it has caught up with the log. Raises a `BrokerError`, or `ClientError`."""
+        """Make a controller a voter when it has caught up with the log. Raise a `BrokerError`, or `ClientError`."""
         key, (host, port) = ReplicaKey(node_id, directory_id(directory)), parse_address(address)
 
         def ask(seconds: float) -> None:
@@ -108,7 +108,7 @@ class VoterChanges:
         until_done(ask, self._timeout)
 
     def remove(self, node_id: int, directory: str) -> None:
-        """Make a voter an observer. Raises a `BrokerError`, or `ClientError`."""
+        """Make a voter an observer. Raise a `BrokerError`, or `ClientError`."""
         self._remove(ReplicaKey(node_id, directory_id(directory)), self._timeout)
 
     def take_back(self, node_id: int, directory: str) -> None:
@@ -136,7 +136,7 @@ class VoterChanges:
         until_done(ask, timeout)
 
     def _voters(self, timeout: float) -> set[ReplicaKey]:
-        """Return the voters as the active controller knows them. Raises a `BrokerError`, or `ClientError`."""
+        """Return the voters as the active controller knows them. Raise a `BrokerError`, or `ClientError`."""
         partition = DescribeQuorumRequestPartitionData(partition_index=0)
         topic = DescribeQuorumRequestTopicData(topic_name=TOPIC, partitions=[partition])
         answer = call(self._broker(), DescribeQuorumRequest(topics=[topic]), timeout)

@@ -88,7 +88,7 @@ class EmbeddedCluster:
         users: Mapping[str, str] | Iterable[str] | None = None,
         acls: Iterable[AclBinding | tuple[Any, ...]] | None = None,
     ) -> None:
-        """Check the options; nothing runs before `start()` or `with`. Raises `ConfigError`."""
+        """Check the options; nothing runs before `start()` or `with`. Raise `ConfigError`."""
         self._layout = Layout.build(
             brokers,
             replication_factor=replication_factor,
@@ -227,7 +227,7 @@ class EmbeddedCluster:
         """Start the nodes that do not run, or that one, also after `kill()` or a crash: on the same data and ports.
 
         Return when the brokers serve and take part in the cluster, if enough controllers run for that.
-        Raises `ConfigError` when an address is taken or a data directory is not a broker's, `KafkaTimeout`.
+        Raise `ConfigError` when an address is taken or a data directory is not a broker's, `KafkaTimeout`.
         """
         self._check_process()
         if self._closed:
@@ -253,7 +253,7 @@ class EmbeddedCluster:
     def kill(self, node: int | Literal["all"] = "all") -> None:
         """End all nodes, or one, as a crash would: SIGKILL with `processes=True`. `start()` starts them again.
 
-        Raises `ConfigError` for None: `leader_of` and `controller_id` return it while there is none.
+        Raise `ConfigError` for None: `leader_of` and `controller_id` return it while there is none.
         """
         self._check_open()
         in_parallel([each.kill for each in self._chosen(node)])
@@ -313,7 +313,7 @@ class EmbeddedCluster:
     def add_controller(self, timeout: float = 60.0) -> Broker:
         """Start a node that is only a controller, and make it a voter when it has the metadata. Return it.
 
-        The cluster must have been made with `dynamic_quorum=True`. Raises a `BrokerError` if it cannot be a voter.
+        The cluster must have been made with `dynamic_quorum=True`. Raise a `BrokerError` if it cannot be a voter.
         """
         self._check_dynamic("add_controller")
         layout, plan = self._layout.with_controller(self._data_dir)
@@ -340,7 +340,7 @@ class EmbeddedCluster:
     def remove_controller(self, node: int, timeout: float = 60.0) -> None:
         """Remove a controller from the voters, also the active one. Stop it unless it is a broker; its files stay.
 
-        Raises a `BrokerError` for the last voter.
+        Raise a `BrokerError` for the last voter.
         """
         self._check_dynamic("remove_controller")
         leaving = self.node(node)

@@ -225,7 +225,7 @@ class GarbageCollections:
 def listen_for_controls(host: str, port: int) -> socket.socket:
     """Return a listening socket for the controls over HTTP.
 
-    Raises `ConfigError` if the address is not available or what serves HTTP is not installed.
+    Raise `ConfigError` if the address is not available or what serves HTTP is not installed.
     """
     try:
         import pyclient.broker_embedded.controls.http  # noqa: F401

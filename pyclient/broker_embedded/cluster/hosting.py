@@ -55,7 +55,7 @@ class NodeHost:
         return self._controls
 
     async def start(self) -> None:
-        """Start a node, if none runs. Raises the errors of `BrokerNode.start`."""
+        """Start a node, if none runs. Raise the errors of `BrokerNode.start`."""
         if self.node is not None:
             return
         node = BrokerNode(self.config, loop=self.loop, sockets=NodeSockets(link=self._redirects))
@@ -71,7 +71,7 @@ class NodeHost:
         self._redirects.change(links)
 
     def set_controllers(self, controllers: str) -> None:
-        """Have the node look for these controllers from its next start on. Raises `ConfigError`.
+        """Have the node look for these controllers from its next start on. Raise `ConfigError`.
 
         `controllers` is a value of controller.quorum.bootstrap.servers.
         """

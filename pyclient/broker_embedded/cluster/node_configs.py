@@ -53,11 +53,11 @@ class NodeConfigs:
         self._controllers: dict[int, ReservedPort] = {}
 
     def draft(self, layout: Layout, node: NodePlan, data_dir: str) -> BrokerConfig:
-        """Return the configuration of a node without what is known when the cluster starts. Raises `ConfigError`."""
+        """Return the configuration of a node without what is known when the cluster starts. Raise `ConfigError`."""
         return self._build(layout, node, data_dir, self._port if layout.is_one_node else 0)
 
     def open(self, layout: Layout, data_dir: str) -> None:
-        """Check the data directory and reserve the ports. Raises `ConfigError`; then nothing is reserved."""
+        """Check the data directory and reserve the ports. Raise `ConfigError`; then nothing is reserved."""
         self._data_dir = data_dir
         self._cluster_id = layout.check_directory(data_dir)
         self._certificates = {
@@ -96,7 +96,7 @@ class NodeConfigs:
     def _known_ports(layout: Layout, data_dir: str) -> dict[int, int]:
         """Return the ports of the controllers of a dynamic quorum; empty for a new cluster.
 
-        Raises `ConfigError` if the directory's cluster has static voters and this one a dynamic quorum, or vice versa.
+        Raise `ConfigError` if the directory's cluster has static voters and this one a dynamic quorum, or vice versa.
         """
         ports = read_controllers(data_dir)
         if ports and not layout.dynamic:

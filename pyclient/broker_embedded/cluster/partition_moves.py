@@ -79,7 +79,7 @@ class PartitionMoves:
         until(look, lambda seen: not seen["left"], timeout)
 
     def unregister(self, node_id: int, timeout: float) -> None:
-        """Remove the registration of a broker that does not run. Raises a `BrokerError`."""
+        """Remove the registration of a broker that does not run. Raise a `BrokerError`."""
         again = False
 
         def ask(seconds: float) -> None:
@@ -95,7 +95,7 @@ class PartitionMoves:
         until_done(ask, timeout)
 
     def reassign(self, replicas: Replicas, timeout: float) -> None:
-        """Give partitions other replicas. Raises a `BrokerError`."""
+        """Give partitions other replicas. Raise a `BrokerError`."""
         until_done(lambda seconds: self._reassign(replicas, seconds), timeout)
 
     def _reassign(self, replicas: Replicas, timeout: float) -> None:
@@ -136,7 +136,7 @@ class PartitionMoves:
 def drained(node_id: int, others: Sequence[int], replicas: Replicas) -> dict[tuple[str, int], list[int]]:
     """Return new replicas for the partitions of a broker: in its place the least used of the others.
 
-    A partition with replicas on all the others gets one fewer. Raises `ConfigError` if there are no others.
+    A partition with replicas on all the others gets one fewer. Raise `ConfigError` if there are no others.
     """
     if not others:
         raise ConfigError(f"node {node_id} is the only broker: nothing can take its partitions")

@@ -31,7 +31,7 @@ class TokenKey:
     """Keeps the key pair as files in `directory`, which only this user can read."""
 
     def __init__(self, directory: str) -> None:
-        """Create the key, or load the existing one. Raises `ConfigError` if its file cannot be read."""
+        """Create the key, or load the existing one. Raise `ConfigError` if its file cannot be read."""
         path = os.path.join(directory, f"{CERTIFICATES}tokens.key")
         try:
             if os.path.exists(path):

@@ -102,7 +102,7 @@ class BrokerConfig:
         `security` is the protocol of all listeners, if the options name none; `listeners` come before host and port.
         Without a `cluster_id`, new nodes with `controller.quorum.voters` have one that follows from these.
 
-        Raises `ConfigError` naming the option, its value and what is allowed.
+        Raise `ConfigError` naming the option, its value and what is allowed.
         """
         _check_node(profile, as_version, port)
         given = {**_of_security(security, settings or {}), **_with_node_id(settings or {})}
@@ -155,7 +155,7 @@ class BrokerConfig:
     def with_bootstrap(self, servers: str) -> BrokerConfig:
         """Return the configuration with another `controller.quorum.bootstrap.servers`.
 
-        Raises `ConfigError` if they are invalid, or the voters of this node's quorum are static.
+        Raise `ConfigError` if they are invalid, or the voters of this node's quorum are static.
         """
         if not self.quorum.dynamic:
             raise ConfigError(f"node {self.integer('node.id')} has no {BOOTSTRAP}: its voters cannot change")
@@ -217,7 +217,7 @@ class BrokerConfig:
     def cordoned_dirs(self, text: str | None = None) -> frozenset[str]:
         """Return the directories that cordoned.log.dirs (or its value `text`) names; `*` means all of them.
 
-        Raises `ConfigError`, with Kafka's words, for one that is not in log.dirs.
+        Raise `ConfigError`, with Kafka's words, for one that is not in log.dirs.
         """
         named = str(self.values["cordoned.log.dirs"] if text is None else text).split(",")
         wanted = [each for each in (part.strip() for part in named) if each]

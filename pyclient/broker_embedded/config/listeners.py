@@ -183,7 +183,7 @@ def listeners_of(
 ) -> Listeners:
     """Return the listeners that the options describe. `own` has those with the prefix of a listener.
 
-    Without `listeners` there is one for clients, named like `security.inter.broker.protocol`, at `place`. Raises
+    Without `listeners` there is one for clients, named like `security.inter.broker.protocol`, at `place`. Raise
     `ConfigError` naming the option and what is allowed.
     """
     named = "listeners" in explicit

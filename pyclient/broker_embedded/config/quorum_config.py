@@ -48,7 +48,7 @@ class QuorumConfig:
         """Check the texts of `process.roles`, `controller.quorum.voters`, `controller.listener.names` and
         `controller.quorum.bootstrap.servers`.
 
-        Raises `ConfigError` naming the option and what is allowed.
+        Raise `ConfigError` naming the option and what is allowed.
         """
         if bootstrap:
             if voters:

@@ -44,7 +44,7 @@ class Channel(Protocol):
     def call(self, method: str, path: str, values: Mapping[str, Any], timeout: float) -> Any:
         """Return the node's answer, which may take `timeout` seconds. Names in `path` are percent-encoded.
 
-        Raises the errors of the controls, and `ClientError` if the node cannot be reached.
+        Raise the errors of the controls, and `ClientError` if the node cannot be reached.
         """
 
 

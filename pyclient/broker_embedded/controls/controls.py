@@ -63,7 +63,7 @@ class Controls:
     async def handle(self, method: str, path: str, values: Values) -> Any:
         """Serve a request. Return JSON values.
 
-        Raises `ConfigError` for an invalid request, `NotFound`, `WrongState`, `KafkaTimeout`, `MethodNotAllowed`.
+        Raise `ConfigError` for an invalid request, `NotFound`, `WrongState`, `KafkaTimeout`, `MethodNotAllowed`.
         """
         endpoint, name = find(method, path)
         for given in values:
@@ -96,7 +96,7 @@ async def describe(controls: Controls, _name: str, _values: Values) -> Any:
 def find(method: str, path: str) -> tuple[Endpoint, str]:
     """Return the endpoint of a path (percent-encoded), and the value of its `{}`.
 
-    Raises `NotFound` or `MethodNotAllowed`.
+    Raise `NotFound` or `MethodNotAllowed`.
     """
     wanted = [unquote(part) for part in path.split("/") if part]
     others = []

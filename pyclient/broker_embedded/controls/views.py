@@ -84,7 +84,7 @@ async def group(node: BrokerNode, group_id: str) -> dict[str, Any]:
 def group_condition(state: object, members: int | None) -> Callable[[dict[str, Any]], bool]:
     """Return a check that a group is in one of the states and has that many members; without both, that it exists.
 
-    Raises `ConfigError` for an unknown state.
+    Raise `ConfigError` for an unknown state.
     """
     wanted = {_state(each) for each in _texts(state)}
 

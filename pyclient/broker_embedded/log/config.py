@@ -82,7 +82,7 @@ class LogConfig:
     def from_topic(cls, configs: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
         """Return the configs of a topic that overrides `configs`.
 
-        Raises `InvalidConfig` for unknown names and impossible values.
+        Raise `InvalidConfig` for unknown names and impossible values.
         """
         values: dict[str, Any] = {}
         for name, text in configs.items():

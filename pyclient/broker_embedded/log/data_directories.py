@@ -101,7 +101,7 @@ class DataDirectories:
     def open(self) -> None:
         """Lock the directories and list their logs. Existing files are not changed before `take_into_use`.
 
-        Raises `ConfigError` if one cannot be created or written, if another broker uses it, if it is another node's or
+        Raise `ConfigError` if one cannot be created or written, if another broker uses it, if it is another node's or
         cluster's, or if it is not empty and has no `meta.properties`.
         """
         try:
@@ -189,7 +189,7 @@ class DataDirectories:
     def place(self, partition: TopicPartition) -> DataDirectory:
         """Return the directory for a new log: the one that the metadata name, or else the one with the fewest logs.
 
-        Raises `KafkaStorageError` if none of those online is named while others are offline.
+        Raise `KafkaStorageError` if none of those online is named while others are offline.
         """
         wanted = self.directory_for(partition)
         found = next((each for each in self.online if each.directory_id == wanted), None)

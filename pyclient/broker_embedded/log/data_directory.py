@@ -54,7 +54,7 @@ class DataDirectory:
     def open(self, *, node_id: int, cluster_id: str | None, rng: Rng) -> str:
         """Lock the directory and read its identity. Return the cluster's id. Existing files are not changed.
 
-        Raises `ConfigError` if another broker uses it, if it is another node's or cluster's, or if it is not empty and
+        Raise `ConfigError` if another broker uses it, if it is another node's or cluster's, or if it is not empty and
         has no `meta.properties`; `OSError` if it cannot be created, read or written.
         """
         self._make()

@@ -20,7 +20,7 @@ class EndTransactionMarker(NamedTuple):
 
 
 def read_marker(batch: Buffer, header: BatchHeader) -> EndTransactionMarker | None:
-    """Return the transaction marker in a control batch; None for other kinds. Raises `CorruptRecord`."""
+    """Return the transaction marker in a control batch; None for other kinds. Raise `CorruptRecord`."""
     for _offset, _timestamp, key, value in decode_key_values(batch, 0, header):
         kind = control_type(key)
         if kind not in (ControlType.ABORT, ControlType.COMMIT):

@@ -61,7 +61,7 @@ class FileRecords:
     def walk(
         self, position: int, *, chunk: int = _WALK_BYTES, expected: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield (position, header) of every batch from the one at `position` on. Raises `DamagedSegment`.
+        """Yield (position, header) of every batch from the one at `position` on. Raise `DamagedSegment`.
 
         `expected` is the lowest valid offset of the first one, by default the segment's base.
         """

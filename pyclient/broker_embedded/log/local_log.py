@@ -116,7 +116,7 @@ class LocalLog:
     def segment_for(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> LogSegment | None:
         """Return the active segment; None if it must be rolled before batches of `size` bytes are appended.
 
-        `timestamp` is the batches' largest (ms). Raises `RecordListTooLarge` if no segment can hold them.
+        `timestamp` is the batches' largest (ms). Raise `RecordListTooLarge` if no segment can hold them.
         """
         config = self.config
         segment = self.segments.active

@@ -74,7 +74,7 @@ def open_log(
 ) -> IncrementalTask[UnifiedLog]:
     """Open the log in `directory`, or an empty one whose files are created by the first append; in steps.
 
-    Raises `KafkaStorageError` if the directory cannot be read, is another topic's, or has foreign files and no
+    Raise `KafkaStorageError` if the directory cannot be read, is another topic's, or has foreign files and no
     `partition.metadata`; nothing is changed then. The caller has exclusive use of the directory; an abandoned opening
     can be repeated.
     """

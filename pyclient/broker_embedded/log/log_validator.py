@@ -72,7 +72,7 @@ def writable(batch: Buffer) -> memoryview:
 def read_single(batch: memoryview, where: str) -> BatchHeader:
     """Return the header of exactly one whole batch with a right checksum.
 
-    Raises `CorruptMessage` or `InvalidRecord`.
+    Raise `CorruptMessage` or `InvalidRecord`.
     """
     if len(batch) > _MAGIC_AT and batch[_MAGIC_AT] < 2:
         raise errors.InvalidRecord(
@@ -102,7 +102,7 @@ def read_single(batch: memoryview, where: str) -> BatchHeader:
 def check_copies(batches: memoryview, expected: int, where: str) -> list[tuple[int, BatchHeader]]:
     """Return (position, header) of a leader's whole batches. They must follow offset `expected`; gaps are allowed.
 
-    Raises `CorruptMessage` or `OffsetOutOfRange`.
+    Raise `CorruptMessage` or `OffsetOutOfRange`.
     """
     found = []
     try:
@@ -138,7 +138,7 @@ def check_client_batch(
     Stricter than Kafka where a record would stop consumers: offset deltas are 0, 1, 2, ..., lengths not below -1, names
     of headers UTF-8, and nothing follows the end of compressed data.
 
-    Raises `MessageTooLarge`, `CorruptMessage`, `InvalidRecord`, `InvalidTimestamp` or `UnsupportedCompressionType`;
+    Raise `MessageTooLarge`, `CorruptMessage`, `InvalidRecord`, `InvalidTimestamp` or `UnsupportedCompressionType`;
     if single records are invalid, `RefusedRecords` names them. With `on_loop`, `TooLongForLoop` if codecs would take
     more than a millisecond.
     """

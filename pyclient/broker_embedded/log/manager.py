@@ -183,7 +183,7 @@ class LogManager:
         return found
 
     def get(self, topic: str, partition: int) -> UnifiedLog | None:
-        """Return the log, opened and recovered if necessary; None if there is none. Raises `KafkaStorageError`."""
+        """Return the log, opened and recovered if necessary; None if there is none. Raise `KafkaStorageError`."""
         topic_partition = TopicPartition(topic, partition)
         found = self._logs.get(topic_partition)
         if found is None:
@@ -446,7 +446,7 @@ class LogManager:
     def compact_now(self, topic: str | None = None) -> int:
         """Compact every compacted log (of one topic), however little is dirty. Return the number of rounds.
 
-        Active segments are rolled first, so that every record takes part. Raises the error of a log that fails.
+        Active segments are rolled first, so that every record takes part. Raise the error of a log that fails.
         """
         now_ms = self._clock.time_ms()
         self.disk_thread.wait_until_idle()

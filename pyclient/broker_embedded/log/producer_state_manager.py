@@ -169,7 +169,7 @@ class ProducerStateManager:
     ) -> EndTransactionMarker | BatchMetadata | None:
         """Check a batch with a producer id. Return the marker in it, the stored batch that it repeats, or None.
 
-        Raises `InvalidRecord`, `InvalidProducerEpoch`, `OutOfOrderSequenceNumber`, `InvalidTxnState` or
+        Raise `InvalidRecord`, `InvalidProducerEpoch`, `OutOfOrderSequenceNumber`, `InvalidTxnState` or
         `TransactionCoordinatorFenced`.
         """
         if header.is_control:
@@ -205,7 +205,7 @@ class ProducerStateManager:
         """Check that a client's batch may follow the stored ones.
 
         `starts_at_zero`: an unknown producer must begin with sequence 0, since its state cannot have expired.
-        Raises `InvalidProducerEpoch`, `OutOfOrderSequenceNumber` or `InvalidTxnState`.
+        Raise `InvalidProducerEpoch`, `OutOfOrderSequenceNumber` or `InvalidTxnState`.
         """
         entry = self._check_epoch(header)
         known = _NONE if entry is None else entry.epoch
@@ -249,7 +249,7 @@ class ProducerStateManager:
     ) -> EndTransactionMarker | None:
         """Return the marker in a control batch, checked; None for other kinds.
 
-        Raises `InvalidRecord`, `InvalidProducerEpoch` or `TransactionCoordinatorFenced`.
+        Raise `InvalidRecord`, `InvalidProducerEpoch` or `TransactionCoordinatorFenced`.
         """
         try:
             marker = read_marker(batch, header)

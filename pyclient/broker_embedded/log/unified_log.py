@@ -205,7 +205,7 @@ class UnifiedLog:
         log's configs are the same. "coordinator": one batch of the broker's own, which may be a marker. "replica": any
         number, with the leader's offsets and epochs; a cut one at the end is ignored. `transaction_version` is that of
         the batch's transaction, 0 without one.
-        Raises the `BrokerError` for the client; nothing was written then. With `on_loop` also `TooLongForLoop`: the
+        Raise the `BrokerError` for the client; nothing was written then. With `on_loop` also `TooLongForLoop`: the
         caller must check the batch on another thread.
         """
         if self.failure is not None:
@@ -310,7 +310,7 @@ class UnifiedLog:
         """Return the batches from the one that holds `offset` on, up to `max_bytes`; not copied unless `copied`.
 
         They are of one segment, and the last one is cut at `max_bytes`, as in Kafka; never the first one, which is
-        returned whole with `min_one_batch`, and not at all without it. Raises `OffsetOutOfRange`.
+        returned whole with `min_one_batch`, and not at all without it. Raise `OffsetOutOfRange`.
         """
         found = self._find(offset, max_bytes, min_one_batch, isolation, whole_batches=False)
         committed = isolation == "committed"
@@ -390,7 +390,7 @@ class UnifiedLog:
     def delete_records_before(self, offset: int) -> None:
         """Set the log's start to `offset` (DeleteRecords); retention deletes whole segments before it.
 
-        Raises `OffsetOutOfRange` above the high watermark. A crash may undo it until checkpoints are written.
+        Raise `OffsetOutOfRange` above the high watermark. A crash may undo it until checkpoints are written.
         """
         if offset > self.high_watermark:
             raise errors.OffsetOutOfRange(f"{self._name}: {offset} is above the high watermark {self.high_watermark}")
@@ -520,8 +520,8 @@ class UnifiedLog:
     def flush(self) -> None:
         """Block until everything appended so far is on the disk.
 
-        Raises `KafkaStorageError`, and takes the log offline: the kernel may have dropped data it could not write. Also
-        raises for a log that is offline: a later sync that succeeds does not restore data that an earlier one lost.
+        Raise `KafkaStorageError`, and take the log offline: the kernel may have dropped data it could not write. Also
+        raise for a log that is offline: a later sync that succeeds does not restore data that an earlier one lost.
         """
         if self.failure is not None:
             raise errors.KafkaStorageError(f"{self._name} is offline: {self.failure}")
@@ -574,7 +574,7 @@ class UnifiedLog:
         """Flush everything and close the files. With `clean=False` they are only closed.
 
         Without `sync` everything is only written: the caller syncs all logs at once, before it writes checkpoints.
-        Raises `KafkaStorageError` if that fails, or if the log is offline: the next start has to check it then.
+        Raise `KafkaStorageError` if that fails, or if the log is offline: the next start has to check it then.
         """
         local = self.local
         self.closed = True

@@ -153,7 +153,7 @@ class BoundListener:
         return f"<BoundListener {self.config.name} {self.config.protocol} {at}>"
 
     def bind(self) -> int:
-        """Listen, and check the options of TLS and OAUTHBEARER. Return the port. Raises `ConfigError`."""
+        """Listen, and check the options of TLS and OAUTHBEARER. Return the port. Raise `ConfigError`."""
         from dataclasses import replace
 
         config = self.config
@@ -303,7 +303,7 @@ class NodeListeners:
         return f"<NodeListeners {self._all}>"
 
     def bind(self) -> None:
-        """Listen on all addresses; nothing is accepted yet. Raises `ConfigError`."""
+        """Listen on all addresses; nothing is accepted yet. Raise `ConfigError`."""
         for each in self._all:
             each.bind()
 

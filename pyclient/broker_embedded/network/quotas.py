@@ -206,7 +206,7 @@ class MutationQuota:
     def charge(self, partitions: int) -> None:
         """Count partitions that are created or deleted.
 
-        Raises `ThrottlingQuotaExceeded` in a strict request while the balance is negative.
+        Raise `ThrottlingQuotaExceeded` in a strict request while the balance is negative.
         """
         if self._bucket is None:
             return

@@ -166,7 +166,7 @@ class FetchSessions:
     ) -> IncrementalTask[FetchSession | None]:
         """Return the session of an incremental request after its changes; None if no partitions are left in it.
 
-        Raises `FetchSessionIdNotFound`, `InvalidFetchSessionEpoch` or `FetchSessionTopicIdError`.
+        Raise `FetchSessionIdNotFound`, `InvalidFetchSessionEpoch` or `FetchSessionTopicIdError`.
         """
         session = self._sessions.get(request.session_id)
         if session is None:

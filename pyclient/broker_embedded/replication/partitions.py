@@ -45,7 +45,7 @@ class Partitions:
     def leader(self, topic: str, index: int, epoch: int = NO_EPOCH) -> tuple[UnifiedLog, int]:
         """Return the log and the leader epoch. `epoch` is the leader epoch that the client knows.
 
-        Raises `UnknownTopicOrPartition`, `NotLeaderOrFollower` (also before the log is open: unopened_logs.py),
+        Raise `UnknownTopicOrPartition`, `NotLeaderOrFollower` (also before the log is open: unopened_logs.py),
         `FencedLeaderEpoch`, `UnknownLeaderEpoch`, and the error of a log that cannot be opened.
         """
         partition = self._image.partition(topic, index)
@@ -63,7 +63,7 @@ class Partitions:
         return (log if log is not None else self.create(TopicPartition(topic, index))), partition.leader_epoch
 
     def readable(self, topic: str, index: int, epoch: int) -> UnifiedLog:
-        """Return the log that a consumer may read: of the leader, or of a follower (KIP-392). Raises as `leader`."""
+        """Return the log that a consumer may read: of the leader, or of a follower (KIP-392). Raise as `leader`."""
         hosted = self.hosted(topic, index)
         partition = self._image.partition(topic, index)
         if hosted is None or hosted.log is None or partition is None or partition.leader == self._node_id:
@@ -79,7 +79,7 @@ class Partitions:
     def existing(self, topic: str, index: int) -> UnifiedLog | None:
         """Return the log; None if the partition was never used. A log that is not open is opened at once, which blocks.
 
-        Raises `KafkaStorageError` if it cannot be opened.
+        Raise `KafkaStorageError` if it cannot be opened.
         """
         return self._logs.get(topic, index)
 

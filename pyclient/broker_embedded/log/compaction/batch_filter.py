@@ -59,7 +59,7 @@ class BatchFilter:
         self._horizon = now_ms + delete_retention_ms
 
     def apply(self, batch: Buffer, header: BatchHeader) -> IncrementalTask[KeptBatch | None]:
-        """Return the batch to keep, perhaps rewritten; None if it is dropped. Raises `CorruptRecord`."""
+        """Return the batch to keep, perhaps rewritten; None if it is dropped. Raise `CorruptRecord`."""
         if header.is_control:
             return (yield from self._marker(batch, header))
         if self._transactions.drops_data(header) or not header.count:

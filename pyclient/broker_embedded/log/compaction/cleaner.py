@@ -58,7 +58,7 @@ class Cleaner:
         self._cost = 0
 
     def steps(self) -> IncrementalTask[Cleaned]:
-        """Run the round. Raises `Abandoned`, `DamagedSegment`, `OSError`; the log is unchanged then."""
+        """Run the round. Raise `Abandoned`, `DamagedSegment`, `OSError`; the log is unchanged then."""
         plan = self._plan
         sources = [segment for segment in self._log.segments if segment.base_offset < plan.end]
         for segment in sources:
@@ -238,7 +238,7 @@ def _whole(segment: LogSegment, position: int, data: bytes) -> Iterator[tuple[in
 
 
 def _needed(segment: LogSegment, position: int, rest: bytes) -> int:
-    """Return the size of the batch at the beginning of `rest`, the bytes at `position`. Raises `DamagedSegment`."""
+    """Return the size of the batch at the beginning of `rest`, the bytes at `position`. Raise `DamagedSegment`."""
     if not rest:
         return 0
     try:

@@ -59,7 +59,7 @@ class LogCleaner:
     def everything(self, owner: UnifiedLog, now_ms: int) -> int:
         """Compact a log at once, however little is dirty. Return the number of rounds.
 
-        The active segment is rolled first. `min.compaction.lag.ms` applies. Raises the error of a failed round,
+        The active segment is rolled first. `min.compaction.lag.ms` applies. Raise the error of a failed round,
         `KafkaStorageError` if the log is or goes offline.
         """
         if owner.failure is not None:

@@ -40,7 +40,7 @@ _NARROW: Final = 28
 
 
 def unpacked(batch: Buffer, header: BatchHeader) -> tuple[Buffer, BatchHeader]:
-    """Return the batch with its records uncompressed and in the layout of magic 2. Raises `CorruptRecord`."""
+    """Return the batch with its records uncompressed and in the layout of magic 2. Raise `CorruptRecord`."""
     if header.magic == 2 and (header.codec == Compression.NONE or not header.count):
         return batch, header
     payload = open_batch(batch, 0, header, "", -1, MAX_DECOMPRESSED)
@@ -59,7 +59,7 @@ def unpacked(batch: Buffer, header: BatchHeader) -> tuple[Buffer, BatchHeader]:
 
 
 def chunks(batch: Buffer, header: BatchHeader) -> Iterator[list[Record[Any, Any]]]:
-    """Yield the records of an unpacked batch, at most `ROWS_AT_ONCE` at a time. Raises `CorruptRecord`."""
+    """Yield the records of an unpacked batch, at most `ROWS_AT_ONCE` at a time. Raise `CorruptRecord`."""
     if header.count <= ROWS_AT_ONCE:
         yield decode_batch(batch, 0, header, "", -1)
         return
