@@ -39,8 +39,9 @@ OnResponse = Callable[[Any, BaseException | None], object]
 class ResponseCallback:
     """Completes a request in the event-loop iteration that received its response, one iteration before a future would.
 
-    Takes the place of a future (measured: saves 15 us of CPU time for a small request). Errors are still delivered in
-    the next iteration: they can arise where the connection is not ready for another request of the callback.
+    Takes the place of a future, which costs CPU time (docs/measurements.md, "Latency at linger 0"). Errors are still
+    delivered in the next iteration: they can arise where the connection is not ready for another request of the
+    callback.
     """
 
     __slots__ = ("_loop", "_on_response")

@@ -9,16 +9,16 @@ _ROUND_TO: Final = 256 * 1024
 _IDLE_BYTES: Final = 16 * 1024 * 1024
 _UNUSED: Final = 2048
 """Bytes at a buffer's start. Memory of this size begins 16 bytes after a page boundary, a socket's data at one. A copy
-to slightly above the same offset within a page takes four times as long (measured: 82 us for 128 KiB instead of 18),
+to slightly above the same offset within a page takes four times as long (docs/measurements.md, "Receive buffers"),
 apparently because each load then depends on the store just before it (4 KiB aliasing)."""
 
 
 class ReceiveBuffers:
-    """Buffers that a thread's streams receive large frames into. (Measured: new memory costs 0.6 ns a byte, a receive
-    itself 0.2.)
+    """Buffers that a thread's streams receive large frames into.
 
-    A buffer is free when no view of it exists any more; this is detected by resizing it. Free buffers are kept up to
-    `idle_bytes` in total.
+    They are reused, as new memory costs more time than a receive (docs/measurements.md, "Receive buffers"). A buffer is
+    free when no view of it exists any more; this is detected by resizing it. Free buffers are kept up to `idle_bytes`
+    in total.
     """
 
     def __init__(self, idle_bytes: int = _IDLE_BYTES) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 FEW: Final = 16
 ITEMS_A_STEP: Final = 32
-"""Array items that are encoded or decoded between two pauses: 10 to 50 us."""
+"""Array items that are encoded or decoded between two pauses (docs/measurements.md, "Requests of many items")."""
 
 
 @cache
