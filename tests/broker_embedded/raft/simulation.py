@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pyclient.broker_embedded.controller.raft.messages import AddVoter, Answer, RemoveVoter, Send
 from pyclient.broker_embedded.controller.raft.quorum_state import RaftTimeouts
-from pyclient.broker_embedded.controller.raft.roles import Leader
+from pyclient.broker_embedded.controller.raft.roles import Follower, Leader
 from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.broker_embedded.raft.properties import Properties, PropertyViolated
 from tests.broker_embedded.raft.simulated_node import Entry, SimulatedNode
@@ -49,6 +50,7 @@ class Simulation:
         """The error codes of the answers to changes of the voters."""
         self._directories = 1000
         self.proposed = 0
+        self.idle = False
         self.accepted: dict[int, int] = {}
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -85,12 +87,15 @@ class Simulation:
     def settle(self, node: SimulatedNode) -> None:
         """Carry out a node's effects until there are none, check the properties, and arrange its next tick."""
         raft = node.running
-        while effects := raft.ready():
-            for effect in effects:
-                self.properties.before(node, effect)
-                node.perform(effect, self.now, lambda message: self._deliver(node, message))
-        self.properties.after(node)
-        self.properties.applied(node)
+        if effects := raft.ready():
+            deliver = partial(self._deliver, node)
+            while effects:
+                for effect in effects:
+                    self.properties.before(node, effect)
+                    node.perform(effect, self.now, deliver)
+                effects = raft.ready()
+            self.properties.after(node)
+            self.properties.applied(node)
         if node.sync_due:
             node.sync_due = False
             self.at(self.rng.random() * 0.01, self._for(node, lambda: self._sync(node)))
@@ -173,8 +178,9 @@ class Simulation:
                 self.settle(node)
 
     def propose_every(self, seconds: float) -> None:
-        """Let records be appended from now on, again and again."""
-        self.propose()
+        """Let records be appended from now on, again and again, except while `idle`."""
+        if not self.idle:
+            self.propose()
         self.at(seconds, lambda: self.propose_every(seconds))
 
     def change_voters(self) -> None:
@@ -225,6 +231,29 @@ class Simulation:
             self.cut.add((number, other))
             self.cut.add((other, number))
 
+    def cut_all_but_a_majority(self, leader: SimulatedNode) -> None:
+        """Cut links between voters, some in one direction only, but none between a leader and a majority.
+
+        Of five voters every second time as in KIP-996: two others reach the leader and each other, one reaches just one
+        of these two, and the last one just the leader.
+        """
+        me = leader.key.id
+        voters = leader.running.state.voters.newest
+        others = [node for node in voters.ids if node != me]
+        self.rng.shuffle(others)
+        if len(voters) == 5 and self.rng.random() < 0.5:
+            only_leader, not_leader, both, third = others
+            whole = [(me, only_leader), (me, both), (me, third), (both, not_leader), (both, third)]
+            pairs = [(one, other) for one in voters.ids for other in voters.ids if one != other]
+            self.cut.update(pair for pair in pairs if pair not in whole and pair[::-1] not in whole)
+            return
+        majority = {me, *others[: voters.majority - 1]}
+        for one in voters.ids:
+            for other in voters.ids:
+                often = me in (one, other)
+                if one != other and not {one, other} <= majority and self.rng.random() < (0.7 if often else 0.2):
+                    self.cut.add((one, other))
+
     def heal(self) -> None:
         """Repair the network and start all nodes."""
         self.cut.clear()
@@ -251,6 +280,8 @@ class Simulation:
                 self.delay = rng.choice((0.001, 0.05, 0.5, 3.0))
             case 5:
                 self.crash(number)
+                if rng.random() < 0.4:
+                    self.restart(number)
             case 6:
                 for each in self.nodes:
                     self.restart(each)
@@ -292,7 +323,7 @@ def simulate(seed: int, *, faults: int = 12) -> Simulation:
 
 
 def _converges(simulation: Simulation) -> None:
-    """A healed quorum elects a leader, commits a new record on every node, and then keeps its leader."""
+    """A healed quorum elects a leader, commits a record on every node, and keeps the leader while links are cut."""
 
     def has_no_lasting_leader() -> bool:
         leader = simulation.leader()
@@ -309,9 +340,33 @@ def _converges(simulation: Simulation) -> None:
     if not simulation.run_while(lambda: any(len(node.applied) <= goal for node in simulation.nodes.values()), 60):
         lengths = {number: len(node.applied) for number, node in simulation.nodes.items()}
         raise PropertyViolated(f"liveness: nothing was committed everywhere within 60 s: {lengths}, wanted {goal + 1}")
+    keeps_its_leader(simulation)
+
+
+def keeps_its_leader(simulation: Simulation) -> None:
+    """A leader that a majority reaches keeps its epoch and commits, whichever other links are cut (KIP-996)."""
+
+    def is_followed_by_all() -> bool:
+        leader = simulation.leader()
+        return leader is not None and all(
+            isinstance(role := node.running.state.role, Follower)
+            and role.has_fetched
+            and role.leader_id == leader.key.id
+            and node.disk.synced == leader.disk.end
+            for node in simulation.nodes.values()
+            if node is not leader
+        )
+
+    if not simulation.run_while(lambda: not is_followed_by_all(), 60):
+        raise PropertyViolated("liveness: the nodes did not follow the leader within 60 s")
     leader = simulation.leader()
-    epoch = leader.running.state.epoch if leader is not None else -1
+    assert leader is not None
+    # A voter whose log is as long as the others' may win an election: without new records it stays so.
+    simulation.idle = simulation.rng.random() < 0.5
+    simulation.cut_all_but_a_majority(leader)
+    simulation.properties.lasting_epoch = leader.running.state.epoch
     simulation.run(simulation.now + 4)
-    after = simulation.leader()
-    if after is None or after.running.state.epoch != epoch:
-        raise PropertyViolated(f"stable leadership: epoch {epoch} ended without a fault")
+    simulation.idle = False
+    committed = len(simulation.properties.committed)
+    if not simulation.run_while(lambda: len(simulation.properties.committed) <= committed, 10):
+        raise PropertyViolated(f"liveness: node {leader.key} commits nothing although a majority reaches it")

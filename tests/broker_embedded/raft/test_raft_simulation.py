@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyclient import errors
 from pyclient.broker_embedded.controller.raft.election_state import ElectionState
 from pyclient.broker_embedded.controller.raft.elections import Elections
+from pyclient.broker_embedded.controller.raft.leading import Leading
 from pyclient.broker_embedded.controller.raft.messages import (
     Answer,
     Fetch,
     HighWatermark,
+    InstallSnapshot,
     SaveElection,
     Send,
     Vote,
+    VoterChange,
     VoteResponse,
 )
 from pyclient.broker_embedded.controller.raft.quorum_state import LocalReplica, QuorumState
 from pyclient.broker_embedded.controller.raft.raft import RaftReplica
-from pyclient.broker_embedded.controller.raft.replica_log import ReplicaLog, Valid
-from pyclient.broker_embedded.controller.raft.roles import Leader, Prospective, Unattached
+from pyclient.broker_embedded.controller.raft.replica_log import OffsetAndEpoch, ReplicaLog, Valid
+from pyclient.broker_embedded.controller.raft.roles import Ballot, Leader, Prospective, Unattached
+from pyclient.broker_embedded.controller.raft.voter_changes import VoterChanges
 from pyclient.broker_embedded.controller.raft.voters import ReplicaKey, VoterSet, VoterSetHistory
 from tests.broker_embedded.raft.properties import PropertyViolated
 from tests.broker_embedded.raft.simulated_node import SimulatedNode
@@ -121,15 +126,31 @@ def never_truncate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReplicaLog, "check_fetch", lambda self, offset, last_epoch: Valid())
 
 
-def take_high_watermark_of_leader(patch: pytest.MonkeyPatch) -> None:
+def take_every_high_watermark(patch: pytest.MonkeyPatch) -> None:
     def advance(self: QuorumState, offset: int) -> bool:
+        if offset == self.high_watermark:
+            return False
         self.high_watermark = offset
-        return False
+        self.effects.append(HighWatermark(offset))
+        return True
 
     patch.setattr(QuorumState, "advance_high_watermark", advance)
 
 
-def forget_vote(patch: pytest.MonkeyPatch) -> None:
+def commit_records_of_earlier_epochs(patch: pytest.MonkeyPatch) -> None:
+    """As in figure 8 of the Raft paper."""
+
+    def advance(self: Leading) -> None:
+        role = self.state.role
+        if isinstance(role, Leader):
+            end = role.majority_end(self.state.voters.newest, self.state.me, self.state.log.flushed_end)
+            if self.state.advance_high_watermark(end):
+                self.answer_parked()
+
+    patch.setattr(Leading, "advance", advance)
+
+
+def forget_epoch(patch: pytest.MonkeyPatch) -> None:
     original = SimulatedNode.start
 
     def start(self: SimulatedNode, now: float) -> None:
@@ -137,6 +158,30 @@ def forget_vote(patch: pytest.MonkeyPatch) -> None:
         original(self, now)
 
     patch.setattr(SimulatedNode, "start", start)
+
+
+def lead_without_votes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ballot, "is_won", lambda self, voters: True)
+
+
+def elect_without_pre_vote(patch: pytest.MonkeyPatch) -> None:
+    original = QuorumState.become_prospective
+
+    def become_prospective(self: QuorumState, now: float) -> None:
+        original(self, now)
+        self.become_candidate(now)
+
+    patch.setattr(QuorumState, "become_prospective", become_prospective)
+
+
+def grant_pre_votes_although_the_leader_is_there(patch: pytest.MonkeyPatch) -> None:
+    original = Elections.grants
+
+    def grants(self: Elections, request: Vote) -> bool:
+        is_new = request.last.order >= self.state.log.end.order
+        return is_new if request.pre_vote else original(self, request)
+
+    patch.setattr(Elections, "grants", grants)
 
 
 def keep_leading_after_newer_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -154,6 +199,38 @@ def snapshot_without_last_record(patch: pytest.MonkeyPatch) -> None:
         original(self, snapshot, now)
 
     patch.setattr(SimulatedNode, "install", install)
+
+
+def snapshot_in_epoch_of_leader(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot is called after the epoch of the quorum, not after that of its last record."""
+
+    def create_snapshot(self: SimulatedNode, *, delete: bool) -> None:
+        snapshot = OffsetAndEpoch(len(self.applied), self.running.state.epoch)
+        if snapshot.offset > self.disk.start:
+            self.disk.snapshots[snapshot] = tuple(self.applied)
+            self.running.snapshot_created(snapshot)
+            self.running.delete_before_snapshot()
+
+    patch.setattr(SimulatedNode, "create_snapshot", create_snapshot)
+
+
+def load_snapshot_when_elected(patch: pytest.MonkeyPatch) -> None:
+    original = Leading.begin_epoch
+
+    def begin_epoch(self: Leading, granting: tuple[int, ...]) -> None:
+        original(self, granting)
+        if self.state.log.snapshot is not None:
+            self.state.effects.append(InstallSnapshot(self.state.log.snapshot))
+
+    patch.setattr(Leading, "begin_epoch", begin_epoch)
+
+
+def change_voters_while_a_change_is_uncommitted(patch: pytest.MonkeyPatch) -> None:
+    def check(self: VoterChanges, request: VoterChange) -> None:
+        if not isinstance(self.state.role, Leader) or not self.state.voters.kraft_version:
+            raise errors.NotLeaderOrFollower
+
+    patch.setattr(VoterChanges, "_check_may_change", check)
 
 
 def count_removed_leader(patch: pytest.MonkeyPatch) -> None:
@@ -183,28 +260,42 @@ def change_several_voters_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(VoterSet, "without", without)
 
 
-DEFECTS: list[Callable[[pytest.MonkeyPatch], None]] = [
-    vote_twice,
-    ignore_log_of_candidate,
-    count_unsynced_records,
-    commit_with_a_minority,
-    never_truncate,
-    take_high_watermark_of_leader,
-    forget_vote,
-    keep_leading_after_newer_epoch,
-    snapshot_without_last_record,
-    count_removed_leader,
-    add_replica_that_is_behind,
-    change_several_voters_at_once,
-]
+DEFECTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
+    forget_epoch: "MonotonicEpoch",
+    lead_without_votes: "SingleLeader",
+    count_unsynced_records: "MajorityReachedHighWatermark",
+    commit_with_a_minority: "MajorityReachedHighWatermark",
+    add_replica_that_is_behind: "MajorityReachedHighWatermark",
+    take_every_high_watermark: "MonotonicHighWatermark",
+    commit_records_of_earlier_epochs: "MonotonicHighWatermark",
+    snapshot_without_last_record: "SnapshotAtLogStart",
+    snapshot_in_epoch_of_leader: "SnapshotAtLogStart",
+    load_snapshot_when_elected: "LeaderNeverLoadSnapshot",
+    never_truncate: "ConsistentCommittedData",
+    change_voters_while_a_change_is_uncommitted: "AtMostOneUncommittedVoterSet",
+    elect_without_pre_vote: "StableLeadership",
+    grant_pre_votes_although_the_leader_is_there: "StableLeadership",
+    vote_twice: "one vote",
+    ignore_log_of_candidate: "leader completeness",
+    count_removed_leader: "leader completeness",
+    change_several_voters_at_once: "one change at a time",
+    keep_leading_after_newer_epoch: "liveness",
+}
+"""Each with the property that it violates, also if others find it first."""
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_planted_defect_is_found(defect: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     defect(monkeypatch)
-    with pytest.raises(PropertyViolated):
-        for seed in range(2000):
+    found: set[str] = set()
+    for seed in range(2000):
+        try:
             simulate(seed)
+        except PropertyViolated as violated:
+            found.add(str(violated))
+            if f": {DEFECTS[defect]}: " in str(violated):
+                return
+    raise AssertionError(f"{DEFECTS[defect]} does not find it: {found}")
 
 
 def test_records_of_earlier_epochs_commit_only_with_one_of_this() -> None:
