@@ -39,7 +39,7 @@ help:
 	@echo "make docs        write docs/options.md from the table of options"
 	@echo "make bench       pyclient beside confluent-kafka, kafka-python and aiokafka"
 
-$(STAMP): pyproject.toml setup.py $(wildcard pyclient/records/*.pyx pyclient/records/*.pxi pyclient/producer/*.pxi)
+$(STAMP): pyproject.toml setup.py $(wildcard $(foreach room,records producer,$(foreach kind,pyx pxi pxd,pyclient/$(room)/*.$(kind))))
 	@$(PYTHON) -c 'import sys; sys.exit("pyclient needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -122,4 +122,4 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .venv-free-threaded .venv-python3.* build dist *.egg-info pyclient/records/_speedups.c pyclient/records/*.so
+	rm -rf $(VENV) .venv-free-threaded .venv-python3.* build dist *.egg-info $(foreach room,records producer,pyclient/$(room)/_speedups.c pyclient/$(room)/*.so)

@@ -1,4 +1,4 @@
-"""Builds the optional compiled codec: without a C compiler, or with PYCLIENT_PURE=1, the install is pure Python."""
+"""Builds the optional compiled modules: without a C compiler, or with PYCLIENT_PURE=1, the install is pure Python."""
 
 import os
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 
-SOURCE = "pyclient/records/_speedups.pyx"
+MODULES = ("pyclient.records._speedups", "pyclient.producer._speedups")  # the second one uses the first one
 
 
 class Wheel(bdist_wheel):
-    """A wheel whose tag says what is in it: `py3-none-any` if the codec could not be compiled."""
+    """A wheel whose tag says what is in it: `py3-none-any` if nothing could be compiled."""
 
     def run(self) -> None:
         """Build the extension first, as setuptools chooses the tag before it knows what came of it."""
@@ -30,8 +30,9 @@ def extensions() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    extension = Extension("pyclient.records._speedups", [SOURCE], extra_compile_args=["-O3", "-g0"])
-    built: list[Extension] = cythonize([extension], language_level=3)
+    options = ["-O3", "-g0"]
+    wanted = [Extension(name, [name.replace(".", "/") + ".pyx"], extra_compile_args=options) for name in MODULES]
+    built: list[Extension] = cythonize(wanted, language_level=3)
     for each in built:
         each.optional = True  # said to the Extension above, cythonize would drop it
     return built

@@ -47,7 +47,7 @@ def files(setting: str) -> list[Path]:
 
 def sources() -> list[Path]:
     """Return the package's Python and Cython files."""
-    return [path for kind in ("py", "pyx", "pxi") for path in sorted(PACKAGE.rglob(f"*.{kind}"))]
+    return [path for kind in ("py", "pyx", "pxi", "pxd") for path in sorted(PACKAGE.rglob(f"*.{kind}"))]
 
 
 def python_files() -> list[Path]:

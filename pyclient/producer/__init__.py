@@ -8,6 +8,7 @@
 - `ProducerIds` and `PartitionSequence`: idempotence. `TransactionManager` and `Transactions`: transactions.
 - `Delivery`: the outcome of a batch, read by `DeliveryFuture` and `BatchFuture`, reported by the `CallbackThread`.
 - `FastPathOwner`: the compiled fast path of single records. `BulkAppend`: `send_many`.
+- `RecordSender`, `OpenBatches`: the work per record, compiled (`_speedups`) or in Python (`implementation.py` chooses).
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ cdef class FastPath:
         self._epoch = sequence.epoch if self._idempotent else -1
         self._until, self._next_round, self._bytes_left = until, next_round, bytes_left
         self._reported_at, self._report_due = seconds(CLOCK_MONOTONIC), False
-        self.armed = can_sum and len(self._answer) + 4 <= RECEIVE_BYTES
+        self.armed = has_checksum() and len(self._answer) + 4 <= RECEIVE_BYTES
         self.waiter.started(reader)
 
     def stop(self):
@@ -126,8 +126,8 @@ cdef class FastPath:
             return None
         if (key is not None and type(key) is not bytes) or (value is not None and type(value) is not bytes):
             return None
-        set_field(&row.key, key, "key")
-        set_field(&row.value, value, "value")
+        point_to(&row.key, key)
+        point_to(&row.value, value)
         size = 4 + field_size(&row.key) + field_size(&row.value)  # attributes, two deltas of 0, no headers
         batch = ROOM_FOR_HEADER + varint_size(size) + size
         if self.frame_size(batch) > len(self._memory):
@@ -196,7 +196,7 @@ cdef class FastPath:
         cdef RecordHandle handle = <RecordHandle>(
             (<PyTypeObject*>self._handle_type).tp_new(<type>self._handle_type, <PyObject*>NO_ARGUMENTS, NULL)
         )
-        untrack(<void*>handle)
+        untrack_handle(handle)
         handle.batch, handle.index, handle.timestamp_ms = delivery, 0, record.timestamp_ms
         if on_delivery is not None:
             delivery.callbacks, record.calls = [0, on_delivery, handle], [(on_delivery, handle)]
@@ -248,7 +248,7 @@ cdef class FastPath:
         at[0] = at[1] = at[2] = 0
         at = write_field(write_field(at + 3, &row.key), &row.value)
         at[0] = 0
-        put_int32(start + CHECKED_AT - 4, crc_of(start + CHECKED_AT, batch - CHECKED_AT))
+        put_int32(start + CHECKED_AT - 4, checksum_of(start + CHECKED_AT, batch - CHECKED_AT))
         at += 1
         memcpy(at, <const uint8_t*>self._tail, len(self._tail))
         whole[0] = at + len(self._tail) - begin

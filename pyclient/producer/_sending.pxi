@@ -32,7 +32,7 @@ cdef class OpenBatches:
     """
 
     cdef list _builders  # a BatchBuilder, or None
-    cdef BatchBuilder _sticky
+    cdef object _sticky
     cdef Py_ssize_t sticky_partition
     cdef readonly Py_ssize_t count
 
@@ -46,7 +46,7 @@ cdef class OpenBatches:
         self._builders.extend([None] * (count - len(self._builders)))
         self.count = count
 
-    def open(self, Py_ssize_t partition, BatchBuilder builder not None):
+    def open(self, Py_ssize_t partition, builder not None):
         """Append the partition's records to `builder` from now on."""
         self._builders[partition] = builder
         if partition == self.sticky_partition:
@@ -61,7 +61,7 @@ cdef class OpenBatches:
     def stick_to(self, Py_ssize_t partition):
         """Append records without a key to `partition`."""
         self.sticky_partition = partition
-        self._sticky = <BatchBuilder?>self._builders[partition] if self._builders[partition] is not None else None
+        self._sticky = self._builders[partition]
 
     def append(self, int64_t timestamp_ms, key, value, headers, partition):
         """Append a record to the open batch of its partition; None if it does not fit or no batch is open.
@@ -71,12 +71,11 @@ cdef class OpenBatches:
         return self.write(timestamp_ms, key, value, headers, partition)
 
     cdef inline object write(self, int64_t timestamp_ms, object key, object value, object headers, object partition):
-        cdef BatchBuilder builder
         cdef Py_ssize_t number
         if partition is None:
             if key is None:
-                builder = self._sticky
-                return None if builder is None else builder.append_one(timestamp_ms, key, value, headers)
+                found = self._sticky
+                return None if found is None else append_record(found, timestamp_ms, key, value, headers)
             if not self.count:
                 return None
             number = (hash_object(key) & 0x7FFFFFFF) % <uint32_t>self.count
@@ -87,7 +86,7 @@ cdef class OpenBatches:
             if not 0 <= number < self.count:
                 return None
         found = self._builders[number]
-        return None if found is None else (<BatchBuilder>found).append_one(timestamp_ms, key, value, headers)
+        return None if found is None else append_record(found, timestamp_ms, key, value, headers)
 
 
 cdef class RecordAppender:
@@ -250,6 +249,7 @@ cdef inline bint is_timeout(object timeout) except -1:
     return timeout is None or ((type(timeout) is int or type(timeout) is float) and timeout >= 0)
 
 
+@cython.no_gc
 cdef class OutcomeHandle(RecordHandle):
     """A handle whose `batch` is a `BatchOutcome`; the subclass handles batches that are not delivered."""
 

@@ -21,7 +21,7 @@ from pyclient.clock import Clock
 from pyclient.errors import ForkError, KafkaError, TransactionAborted
 from pyclient.net.latch import Latch
 from pyclient.producer.callbacks import CallbackRunner
-from pyclient.records import BatchOutcome
+from pyclient.producer.implementation import BatchOutcome
 from pyclient.types import RecordMetadata
 
 logger: Final = logging.getLogger("pyclient.producer")

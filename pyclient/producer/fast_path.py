@@ -18,6 +18,7 @@ from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Delivery, DeliveryContext, State
 from pyclient.producer.futures import DeliveryFuture
 from pyclient.producer.idempotence import Phase
+from pyclient.producer.implementation import compiled_only
 from pyclient.producer.lock import ProducerLock
 from pyclient.producer.metrics import LATENCY_BOUNDS_MS
 from pyclient.producer.producer_batch import BatchState, ProducerBatch
@@ -25,7 +26,7 @@ from pyclient.producer.record_accumulator import ATOMIC_APPEND, PartitionQueue
 from pyclient.producer.sender import ProduceWork
 from pyclient.producer.sender_thread import SenderLoop
 from pyclient.protocol.messages.produce import ProduceRequest
-from pyclient.records import HEADER_SIZE, compiled_only, record_size_bound
+from pyclient.records import HEADER_SIZE, record_size_bound
 
 LARGEST: Final = 16_384  # bytes of the largest frame on the fast path
 DEPTH: Final = 3  # records in flight on the fast path: more are sent faster in a batch than one by one

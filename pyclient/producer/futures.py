@@ -13,7 +13,7 @@ from pyclient.errors import DeliveryFailed, KafkaTimeout
 from pyclient.net.latch import Latch
 from pyclient.producer.checks import check_callback, check_seconds
 from pyclient.producer.delivery import Delivery, DeliveryContext, State
-from pyclient.records import OutcomeHandle
+from pyclient.producer.implementation import OutcomeHandle
 from pyclient.types import RecordMetadata
 
 

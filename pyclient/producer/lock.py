@@ -8,7 +8,7 @@ import weakref
 from types import TracebackType
 from typing import Any, Protocol, cast
 
-from pyclient.records import compiled_only
+from pyclient.producer.implementation import compiled_only
 
 
 class ProducerLock(Protocol):

@@ -29,13 +29,13 @@ from pyclient.producer.config import ProducerConfig, ProducerOptions
 from pyclient.producer.core import ProducerCore
 from pyclient.producer.engine import EXIT_SECONDS, Engine
 from pyclient.producer.futures import BatchFuture, DeliveryFuture
+from pyclient.producer.implementation import RecordSender
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
 from pyclient.producer.lock import call_after_fork
 from pyclient.producer.partition_slices import slices_of
 from pyclient.producer.record_accumulator import ATOMIC_APPEND, TopicQueues
 from pyclient.producer.send_many import TOPIC_UNKNOWN, BulkAppend, SentRows, records_of
 from pyclient.producer.transactions import Transactions, group_of, offsets_of
-from pyclient.records import RecordSender
 from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 logger: Final = logging.getLogger("pyclient.producer")

@@ -11,10 +11,11 @@ from pyclient.clock import Rng
 from pyclient.producer.buffer_pool import BufferPool
 from pyclient.producer.delivery import Delivery, DeliveryContext
 from pyclient.producer.idempotence import EVERYTHING, PartitionSequence
+from pyclient.producer.implementation import OpenBatches, compiled_only
 from pyclient.producer.partitioner import StickyPartitioner
 from pyclient.producer.produce_template import ProduceTemplate
 from pyclient.producer.producer_batch import BatchState, ProducerBatch
-from pyclient.records import HEADER_SIZE, OpenBatches, compiled_only, partition_for_key
+from pyclient.records import HEADER_SIZE, partition_for_key
 
 NO_LEADER = -1
 

@@ -1,12 +1,13 @@
 """Encode, decode, compress and check record batches; a compiled codec with an equivalent in Python (_pure/).
 
 `BatchBuilder` appends records to a batch, `BatchHeader` has the fields of a batch's header, and a batch is decoded to
-`Record` objects or `RecordColumns`. `Compression` has Kafka's codecs. `RecordSender` and `OpenBatches` are the part of
-`send` that is compiled. `implementation.py` chooses between the two codecs.
+`Record` objects or `RecordColumns`. `Compression` has Kafka's codecs. `implementation.py` chooses between the two
+record codecs and lists their names.
 """
 
 from __future__ import annotations
 
+from pyclient.records import implementation
 from pyclient.records.batch import (
     HEADER_SIZE,
     MAX_BATCH_SIZE,
@@ -30,92 +31,40 @@ from pyclient.records.compression import (
     lz4_blocks_depend,
 )
 from pyclient.records.control import ControlType, control_key, control_type
-from pyclient.records.implementation import (
-    IMPLEMENTATION,
-    BatchBuilder,
-    BatchOutcome,
-    ColumnsBuilder,
-    OpenBatches,
-    OutcomeHandle,
-    PlacedBatch,
-    Record,
-    RecordAppender,
-    RecordChain,
-    RecordHandle,
-    RecordSender,
-    check_rows,
-    compiled_only,
-    count_intact,
-    decode_batch,
-    decode_payload,
-    decode_varint,
-    encode_varint,
-    find_batches,
-    log_pure_codec,
-    murmur2,
-    partition_for_key,
-    record_size_bound,
-    release_spare_memory,
-    rows_by_partition,
-    validate_records,
-)
+from pyclient.records.implementation import *
+from pyclient.records.implementation import log_pure_codec
 from pyclient.records.payload import KEYLESS, MOST_NAMED, OUT_OF_RANGE
 
 __all__ = [
     "HEADER_SIZE",
-    "IMPLEMENTATION",
     "KEYLESS",
     "LEVELS",
     "MAX_BATCH_SIZE",
     "MAX_DECOMPRESSED",
     "MOST_NAMED",
     "OUT_OF_RANGE",
-    "BatchBuilder",
     "BatchHeader",
-    "BatchOutcome",
     "BinaryColumn",
-    "ColumnsBuilder",
     "Compression",
     "ControlType",
     "DecompressedTooLarge",
     "HeaderColumns",
-    "OpenBatches",
-    "OutcomeHandle",
-    "PlacedBatch",
-    "Record",
-    "RecordAppender",
-    "RecordChain",
     "RecordColumns",
-    "RecordHandle",
-    "RecordSender",
     "build_batch",
     "check_crc",
-    "check_rows",
-    "compiled_only",
     "compress",
     "control_key",
     "control_type",
-    "count_intact",
-    "decode_batch",
     "decode_columns",
     "decode_key_values",
-    "decode_payload",
-    "decode_varint",
     "decompress",
     "encode_columns",
-    "encode_varint",
-    "find_batches",
     "iter_batches",
     "log_pure_codec",
     "lz4_blocks_depend",
-    "murmur2",
-    "partition_for_key",
     "read_header",
-    "record_size_bound",
-    "release_spare_memory",
-    "rows_by_partition",
     "stamp_offsets",
     "stamp_producer",
     "stamp_timestamp",
-    "validate_records",
 ]
+__all__ += implementation.__all__

@@ -4,7 +4,6 @@
 import sys
 import types
 from array import array as new_array
-from os import strerror
 
 cimport cython
 from cpython cimport array
@@ -12,11 +11,14 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
+
+from pyclient.records._wire cimport (
+    CHECKED_AT, Field, ROOM_FOR_HEADER, Row, field_size, point_to, untrack, untrack_handle, varint_size, write_field,
+    write_varint,
+)
 
 from pyclient.errors import CorruptRecord
 from pyclient.records.batch import CONTROL, HEADER_SIZE, MAX_BATCH_SIZE, TRANSACTIONAL, check_crc, read_header, seal_batch
@@ -26,7 +28,6 @@ from pyclient.records.compression import MAX_DECOMPRESSED, Compression
 from pyclient.records.crc import crc32c
 from pyclient.records.payload import bad_record_text, bytes_behind_text, open_batch
 from pyclient.records.restore import restore_record
-from pyclient.types import RecordMetadata
 
 IMPLEMENTATION = "cython"
 
@@ -44,9 +45,3 @@ include "_speedups_column_memory.pxi"
 include "_speedups_column_reading.pxi"
 include "_speedups_validating.pxi"
 include "_speedups_hashing.pxi"
-include "../producer/_sending.pxi"
-include "../producer/_fast_path_record.pxi"
-include "../producer/_fast_path_reader.pxi"
-include "../producer/_fast_path_waiter.pxi"
-include "../producer/_fast_path.pxi"
-include "../producer/_fast_path_lock.pxi"

@@ -1,7 +1,6 @@
 # Append records to a batch under construction.
 
 cdef enum:
-    ROOM_FOR_HEADER = 61
     PIECE = 16  # bytes copied at once; a length and a timestamp delta have at most 15
     MANY_PIECES = 512  # bytes above which one memcpy is faster
     RECORD_OVERHEAD = 21  # length, attributes, timestamp delta and offset delta at their widest
@@ -84,7 +83,7 @@ cdef class BatchBuilder:
         cdef RecordHandle handle = <RecordHandle>(
             (<PyTypeObject*>self._handle_type).tp_new(<type>self._handle_type, <PyObject*>NO_ARGUMENTS, NULL)
         )
-        untrack(<void*>handle)
+        untrack_handle(handle)
         handle.batch = self._batch
         handle.index = number
         handle.timestamp_ms = timestamp_ms
@@ -317,6 +316,11 @@ cdef class BatchBuilder:
         write_big(at, self.count, 4)
         write_big(self._data + SUM_AT, <int64_t>crc32c(batch[SUM_AT + 4 :]), 4)
         return batch
+
+
+cdef object append_record(object builder, int64_t timestamp_ms, object key, object value, object headers):
+    """Append a record as `BatchBuilder.append` does; for the compiled part of the producer."""
+    return (<BatchBuilder?>builder).append_one(timestamp_ms, key, value, headers)
 
 
 cdef inline uint8_t* write_big(uint8_t* at, int64_t value, int size) noexcept nogil:

@@ -70,6 +70,16 @@ cdef extern from *:
 cdef bint can_sum = crc_begin()
 
 
+cdef bint has_checksum() noexcept:
+    """Return True if the processor has what `checksum_of` needs."""
+    return can_sum
+
+
+cdef uint32_t checksum_of(const uint8_t* at, int64_t size) noexcept nogil:
+    """Return the CRC-32C of memory."""
+    return crc_of(at, size)
+
+
 cdef enum:
     # Checking so many takes 10 us. The consumer's network thread needs the GIL to read the socket, and `poll` releases
     # it nowhere else. With 512 KiB a poll of 500 records of 1 KB (500 KB) kept it: network and user took turns

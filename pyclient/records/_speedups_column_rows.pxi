@@ -82,13 +82,9 @@ cdef class Binary:
 
 cdef inline object set_field(Field* field, object data, str what):
     """Point `field` into `data`; the caller keeps a reference to the returned object."""
-    if data is None:
-        field.size = -1
-        return None
-    if not PyBytes_CheckExact(data):
+    if data is not None and not PyBytes_CheckExact(data):
         data = as_bytes(data, what)
-    field.data = <const uint8_t*>PyBytes_AS_STRING(data)
-    field.size = PyBytes_GET_SIZE(data)
+    point_to(field, data)
     return data
 
 

@@ -1,11 +1,7 @@
-# Memory ordering for builds without the GIL (PEP 703); with the GIL it costs nothing.
+# Locks for builds without the GIL (PEP 703); with the GIL they cost nothing.
 
 cdef extern from *:
     """
-    /* Stores before `stores_done` are visible after `loads_begin` in another thread. x86 orders them anyway. */
-    static inline void stores_done(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
-    static inline void loads_begin(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
-
     #ifdef Py_GIL_DISABLED
     static PyMutex spare_blocks_mutex;
     static inline void lock_spare_blocks(void) { PyMutex_Lock(&spare_blocks_mutex); }
@@ -15,8 +11,6 @@ cdef extern from *:
     static inline void unlock_spare_blocks(void) {}
     #endif
     """
-    void stores_done() noexcept
-    void loads_begin() noexcept
     void lock_spare_blocks() noexcept
     void unlock_spare_blocks() noexcept
 
@@ -26,5 +20,3 @@ ATOMIC = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 It cannot change later: the GIL may be enabled while a program runs, but not disabled.
 """
-
-cdef bint atomic = ATOMIC

@@ -6,7 +6,6 @@ cdef enum:
     EPOCH_AT = 12
     MAGIC_AT = 16
     CRC_AT = 17
-    CHECKED_AT = 21  # what the CRC covers begins here, with the attributes
     LAST_DELTA_AT = 23
     BASE_TIMESTAMP_AT = 27
     MAX_TIMESTAMP_AT = 35

@@ -74,16 +74,13 @@ cdef class Record:
         return restore_record, self.fields()
 
 
+@cython.no_gc
 cdef class RecordHandle:
     """The batch, index and timestamp (epoch ms) of an appended record; the base of the producer's futures.
 
     A subclass has `__slots__ = ()`; its `__init__` is not called. The garbage collector does not look at handles, so
     that a million of them cost it nothing: what `batch` refers to must not refer back for ever.
     """
-
-    cdef public object batch
-    cdef public Py_ssize_t index
-    cdef public int64_t timestamp_ms
 
     def __init__(self, batch, Py_ssize_t index, int64_t timestamp_ms=-1):
         self.batch = batch

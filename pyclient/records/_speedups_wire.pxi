@@ -18,22 +18,6 @@ cdef enum:
 cdef extern from "Python.h":
     str PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
-    void untrack "PyObject_GC_UnTrack" (void* object)
-
-
-cdef struct Field:
-    const uint8_t* data
-    int64_t size  # -1 for null
-
-
-cdef struct Row:
-    int64_t timestamp_delta
-    int64_t offset_delta
-    Field key
-    Field value
-    const uint8_t* headers  # after their count
-    int64_t headers_size
-    int64_t header_count
 
 
 cdef inline int read_varint(const uint8_t** at, const uint8_t* end, int last_shift, int64_t* result) noexcept nogil:
@@ -167,37 +151,6 @@ cdef inline int read_row(
 cdef inline int64_t add64(int64_t left, int64_t right) noexcept nogil:
     """Add with wrap-around."""
     return <int64_t>(<uint64_t>left + <uint64_t>right)
-
-
-cdef inline int varint_size(int64_t value) noexcept nogil:
-    cdef uint64_t rest = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-    cdef int size = 1
-    while rest > 0x7F:
-        rest >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t* write_varint(uint8_t* at, int64_t value) noexcept nogil:
-    cdef uint64_t rest = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-    while rest > 0x7F:
-        at[0] = <uint8_t>(rest | 0x80)
-        rest >>= 7
-        at += 1
-    at[0] = <uint8_t>rest
-    return at + 1
-
-
-cdef inline int64_t field_size(Field* field) noexcept nogil:
-    return 1 if field.size < 0 else varint_size(field.size) + field.size
-
-
-cdef inline uint8_t* write_field(uint8_t* at, Field* field) noexcept nogil:
-    at = write_varint(at, field.size)
-    if field.size > 0:
-        memcpy(at, field.data, field.size)
-        at += field.size
-    return at
 
 
 def encode_varint(int64_t value):

@@ -16,6 +16,7 @@ from pyclient.net.in_flight_requests import InFlightRequests
 from pyclient.producer.callbacks import CallbackThread
 from pyclient.producer.delivery import Delivery, DeliveryContext, State
 from pyclient.producer.futures import DeliveryFuture
+from pyclient.producer.implementation import OpenBatches, RecordSender, compiled_only
 from pyclient.producer.metrics import LATENCY_BOUNDS_MS
 from pyclient.producer.produce_template import ProduceTemplate
 from pyclient.protocol.framing import encode_response
@@ -25,7 +26,6 @@ from pyclient.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from pyclient.records import OpenBatches, RecordSender, compiled_only
 from tests.waiting import PATIENCE, until
 
 FAR = 1e18

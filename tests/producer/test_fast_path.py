@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyclient.producer.implementation import compiled_only
 from pyclient.producer.producer_batch import NO_SEQUENCE
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from pyclient.protocol.framing import decode_response, encode_response
 from pyclient.protocol.messages.produce import ProduceRequest, ProduceResponse
-from pyclient.records import BatchBuilder, compiled_only, partition_for_key
+from pyclient.records import BatchBuilder, partition_for_key
 from tests.producer.fast_path_fixture import FAR, FastPathFixture, is_owned
 
 pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the fast path is compiled")]

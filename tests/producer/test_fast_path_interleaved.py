@@ -14,8 +14,8 @@ import pytest
 
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.producer.implementation import compiled_only
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
-from pyclient.records import compiled_only
 from tests.forks import fork
 from tests.producer.fast_path_fixture import FastPathFixture, at_the_socket, is_owned
 from tests.producer.parts import core_of, fast_path_of

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from pyclient.producer.implementation import compiled_only
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
-from pyclient.records import compiled_only
 from tests.producer.fast_path_fixture import FastPathFixture, at_the_socket
 from tests.producer.parts import waiters_of
 from tests.readable import is_readable

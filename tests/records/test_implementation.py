@@ -12,9 +12,10 @@ import pytest
 
 import pyclient.records
 from pyclient.records import _pure, implementation
+from tests.twins import check_interfaces
 
 ROOT = Path(__file__).parents[2]
-SHARED = sorted(set(_pure.__all__) - {"IMPLEMENTATION"})
+SHARED = sorted(set(implementation.__all__) - {"IMPLEMENTATION"})
 
 
 def run(code: str, **environment: str) -> str:
@@ -30,6 +31,13 @@ def test_every_name_is_imported_from_chosen_twin(twins: tuple[Any, Any]) -> None
     for name in SHARED:
         assert getattr(implementation, name) is getattr(chosen, name)
         assert getattr(pyclient.records, name) is getattr(chosen, name)
+
+
+def test_list_of_names_is_that_of_the_python_twin(twins: tuple[Any, Any]) -> None:
+    found = {name for name, each in vars(_pure).items() if not name.startswith("_") and not inspect.ismodule(each)}
+    assert found == set(implementation.__all__)
+    assert [name for name in implementation.__all__ if not hasattr(twins[0].module, name)] == []
+    assert set(implementation.__all__) <= set(pyclient.records.__all__)
 
 
 def test_environment_variable_forces_python_twin(twins: tuple[Any, Any]) -> None:
@@ -61,26 +69,9 @@ def test_outdated_compiled_codec_warns_how_to_rebuild_it() -> None:
     assert run(f"import sys; {OLD}{IMPORT}", PYCLIENT_PURE="1") == "pure"  # chosen explicitly
 
 
-def members(kind: Any) -> set[str]:
-    return {name for name in dir(kind) if not name.startswith("_")}
-
-
 @pytest.mark.parametrize("name", SHARED)
 def test_both_twins_have_same_names_and_arguments(twins: tuple[Any, Any], name: str) -> None:
-    compiled, pure = (getattr(twin.module, name) for twin in twins)
-    if not inspect.isclass(pure):
-        assert arguments(compiled) == arguments(pure)
-        return
-    assert members(compiled) == members(pure)
-    for member in members(pure) | {"__init__"}:
-        if inspect.isfunction(getattr(pure, member)) and member != "__init__":
-            assert arguments(getattr(compiled, member)) == arguments(getattr(pure, member)), member
-
-
-def arguments(function: Any) -> list[tuple[str, Any, Any]]:
-    """Return names, kinds and defaults; compiled functions have theirs in the first line of their docstring."""
-    parameters = inspect.signature(getattr(function, "__wrapped__", function)).parameters.values()
-    return [(parameter.name, parameter.kind, parameter.default) for parameter in parameters]
+    check_interfaces(*(getattr(twin.module, name) for twin in twins))
 
 
 def test_importing_records_loads_nothing_slow() -> None:
@@ -97,7 +88,7 @@ def test_checksum_module_is_loaded_without_its_package() -> None:
 @pytest.mark.slow
 def test_setup_succeeds_without_working_compiler(tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("*.so", "_speedups.c", "__pycache__")
-    for package in ("records", "producer"):  # the codec's sources, and those that are compiled with it
+    for package in ("records", "producer"):
         shutil.copytree(ROOT / "pyclient" / package, tmp_path / "pyclient" / package, ignore=ignored)
     shutil.copy(ROOT / "setup.py", tmp_path)
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]

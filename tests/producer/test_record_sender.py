@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import subprocess
 import sys
 import threading
-from types import MappingProxyType
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import pytest
@@ -12,10 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclient.clock import SYSTEM_CLOCK
-from pyclient.records import HEADER_SIZE
+from pyclient.producer import _pure, implementation
+from pyclient.records import HEADER_SIZE, check_crc, partition_for_key, read_header
+from pyclient.records import _pure as pure_codec
 from pyclient.testing.clock import ManualClock
 from pyclient.types import RecordMetadata
+from tests.twins import check_interfaces
 
+ROOT = Path(__file__).parents[2]
 PARTITIONS = 3
 
 CHANGES = st.one_of(
@@ -28,6 +37,69 @@ CHANGES = st.one_of(
         st.one_of(st.none(), st.binary(max_size=20)),
     ),
 )
+
+
+class Twin:
+    """One implementation of the work per record, and the codec that goes with it."""
+
+    def __init__(self, module: ModuleType, codec: ModuleType) -> None:
+        self.module, self.codec = module, codec
+        self.BatchBuilder: Any = codec.BatchBuilder
+
+    def rows(self, batch: Any) -> list[Any]:
+        header = read_header(batch)
+        check_crc(batch, 0, header)
+        records = self.codec.decode_batch(batch, 0, header, "orders", 3)
+        return [(record.timestamp_ms, record.key, record.value, record.headers) for record in records]
+
+
+def compiled() -> Twin:
+    """Return the compiled implementation; skip without it, or fail under PYCLIENT_REQUIRE_ALL=1."""
+    try:
+        return Twin(import_module("pyclient.producer._speedups"), import_module("pyclient.records._speedups"))
+    except ImportError:
+        if os.environ.get("PYCLIENT_REQUIRE_ALL") == "1":
+            pytest.fail("not compiled: python setup.py build_ext --inplace", pytrace=False)
+        pytest.skip("not compiled")
+
+
+@pytest.fixture(scope="module", params=["c", "py"])
+def twin(request: pytest.FixtureRequest) -> Twin:
+    return compiled() if request.param == "c" else Twin(_pure, pure_codec)
+
+
+@pytest.fixture(scope="module")
+def twins() -> tuple[Twin, Twin]:
+    """Both implementations, to compare them."""
+    return compiled(), Twin(_pure, pure_codec)
+
+
+def test_list_of_names_is_that_of_the_python_twin(twins: tuple[Any, Any]) -> None:
+    own = {name for name, each in vars(_pure).items() if inspect.isclass(each) and each.__module__ == _pure.__name__}
+    assert own == set(implementation.__all__)
+    for name in implementation.__all__:
+        check_interfaces(*(getattr(twin.module, name) for twin in twins))
+
+
+@pytest.mark.parametrize(
+    ("absent", "pure", "chosen"),
+    [
+        (None, "0", "cython pyclient.producer._speedups"),
+        (None, "1", "pure pyclient.producer._pure"),
+        ("producer", "0", "cython pyclient.producer._pure"),
+        ("records", "0", "pure pyclient.producer._pure"),
+    ],
+)
+def test_compiled_module_is_chosen_if_the_codec_is_compiled(
+    twins: tuple[Any, Any], absent: str | None, pure: str, chosen: str
+) -> None:
+    hidden = f"import sys; sys.modules['pyclient.{absent}._speedups'] = None\n" if absent else ""
+    code = "from pyclient.producer import implementation as i; print(i.IMPLEMENTATION, i.OpenBatches.__module__)"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", hidden + code],
+        check=True, capture_output=True, text=True, env={**os.environ, "PYCLIENT_PURE": pure}, cwd=ROOT, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.strip() == chosen
 
 
 def is_atomic(twin: Any) -> bool:
@@ -73,7 +145,7 @@ def test_record_is_appended_by_partition_key_or_sticky_partition(twin: Any) -> N
     open_batches = open_batches_of(twin, 0, 1, 2, sticky=2)
     assert open_batches.append(1, None, b"v", None, 1).batch == "batch of 1"
     assert open_batches.append(1, None, b"v", None, None).batch == "batch of 2"
-    expected = twin.module.partition_for_key(b"a key", PARTITIONS)
+    expected = partition_for_key(b"a key", PARTITIONS)
     assert open_batches.append(1, b"a key", b"v", None, None).batch == f"batch of {expected}"
 
 

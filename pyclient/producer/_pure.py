@@ -1,4 +1,7 @@
-"""The producer's work per record: find the open batch, append, and read the outcome."""
+"""The producer's work per record in Python: find the open batch, append, and read the outcome.
+
+Type checkers use it for the compiled `_speedups` as well.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from pyclient.records._pure.building import BatchBuilder
-from pyclient.records._pure.hashing import partition_for_key
-from pyclient.records._pure.record import RecordHandle
+from pyclient.records import BatchBuilder, RecordHandle, partition_for_key
 from pyclient.types import RecordMetadata
 
 H = TypeVar("H")
