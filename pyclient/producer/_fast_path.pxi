@@ -40,18 +40,16 @@ cdef class FastPath:
     cdef bint _report_due
     cdef readonly FastPathWaiter waiter
 
-    def __init__(
-        self, owner, context, handle_type, delivery_type, pending, delivered, *, idempotent, delivery_timeout,
-        request_timeout, largest, depth, latency_bounds_ms,
-    ):
+    def __init__(self, owner, context, kinds, limits, latency_bounds_ms):
+        """`kinds` are `FastPathKinds`, `limits` are `FastPathLimits`."""
         self.owner = owner
-        self.records, self._depth = [], depth
-        self._handle_type, self._delivery_type = handle_type, delivery_type
+        self.records, self._depth = [], limits.depth
+        self._handle_type, self._delivery_type = kinds.future, kinds.delivery
         self._context, self._context_locked, self._callbacks = context, context.lock.locked, context.callbacks
-        self._pending, self._delivered = pending, delivered
-        self._idempotent = idempotent
-        self._delivery_timeout, self._request_timeout = delivery_timeout, request_timeout
-        self._memory = bytearray(<int64_t?>largest)
+        self._pending, self._delivered = kinds.pending, kinds.delivered
+        self._idempotent = limits.idempotent
+        self._delivery_timeout, self._request_timeout = limits.delivery_timeout, limits.request_timeout
+        self._memory = bytearray(<int64_t?>limits.largest)
         self._metrics, self.waiter = FastPathMetrics(latency_bounds_ms), FastPathWaiter(self)
 
     def start(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyclient.net.connection import Connection
 from pyclient.net.stream import FrameStream
@@ -33,6 +33,25 @@ DEPTH: Final = 3  # records in flight on the fast path: more are sent faster in 
 _NO_LIMIT: Final = 2**62
 
 
+class FastPathKinds(NamedTuple):
+    """The classes that `FastPath` creates for a record, and the states of a delivery that it sets."""
+
+    future: type[DeliveryFuture] = DeliveryFuture
+    delivery: type[Delivery] = Delivery
+    pending: State = State.PENDING
+    delivered: State = State.DELIVERED
+
+
+class FastPathLimits(NamedTuple):
+    """The options that `FastPath` applies; timeouts in seconds, sizes in bytes."""
+
+    idempotent: bool
+    delivery_timeout: float
+    request_timeout: float
+    largest: int  # of a frame
+    depth: int  # records in flight
+
+
 class FastPathOwner:
     """Starts `fast_path` whenever a response leaves the producer idle, and takes over its records if needed.
 
@@ -50,14 +69,14 @@ class FastPathOwner:
         self.fast_path: Any = None
         wanted = config.linger_ms == 0 and config.acks != 0 and config.plain and config.compression_type == "none"
         if wanted and ATOMIC_APPEND and config.transactional_id is None:
-            self.fast_path = compiled_only("FastPath")(
-                self, context, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
-                idempotent=config.idempotent, delivery_timeout=self._timeout,
+            limits = FastPathLimits(
+                idempotent=config.idempotent,
+                delivery_timeout=self._timeout,
                 request_timeout=config.request_timeout_ms / 1000,
                 largest=min(config.max_request_size, config.buffer_memory, LARGEST),
                 depth=min(DEPTH, config.max_in_flight_requests_per_connection),
-                latency_bounds_ms=LATENCY_BOUNDS_MS,
-            )  # fmt: skip
+            )
+            self.fast_path = compiled_only("FastPath")(self, context, FastPathKinds(), limits, LATENCY_BOUNDS_MS)
             lock.fast_path, loop.when_idle, context.fast_path = self.fast_path, self.open, self.fast_path
 
     def open(self, queue: PartitionQueue, now: float) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.net.in_flight_requests import InFlightRequests
 from pyclient.producer.callbacks import CallbackThread
-from pyclient.producer.delivery import Delivery, DeliveryContext, State
+from pyclient.producer.delivery import DeliveryContext
+from pyclient.producer.fast_path import FastPathKinds, FastPathLimits
 from pyclient.producer.futures import DeliveryFuture
 from pyclient.producer.implementation import OpenBatches, RecordSender, compiled_only
 from pyclient.producer.metrics import LATENCY_BOUNDS_MS
@@ -47,11 +48,10 @@ class FastPathFixture:
         self.events: list[Any] = []
         callbacks = CallbackThread("test")
         self.context = DeliveryContext(callbacks, None, SYSTEM_CLOCK)
-        self.fast_path = compiled_only("FastPath")(
-            self, self.context, DeliveryFuture, Delivery, State.PENDING, State.DELIVERED,
-            idempotent=idempotent, delivery_timeout=120.0, request_timeout=30.0, largest=largest, depth=3,
-            latency_bounds_ms=LATENCY_BOUNDS_MS,
-        )  # fmt: skip
+        limits = FastPathLimits(
+            idempotent=idempotent, delivery_timeout=120.0, request_timeout=30.0, largest=largest, depth=3
+        )
+        self.fast_path = compiled_only("FastPath")(self, self.context, FastPathKinds(), limits, LATENCY_BOUNDS_MS)
         open_batches = OpenBatches()
         open_batches.resize(5)
         open_batches.stick_to(partition)
