@@ -23,6 +23,9 @@ LONGEST_MODULE: Final = 600
 LONGEST_TEST_NAME: Final = 70
 
 SECRET: Final = re.compile(r"password|secret|passphrase")
+COMPILED_IO: Final = re.compile(
+    r"sys/\w+\.h|\b(poll|unistd|fcntl|time|stdio)\.h|libc\.(stdio|time)|posix\.|\.(producer|net)\b|\.\./"
+)
 HIDDEN: Final = re.compile(r"repr=False|secret=True")
 RIDDLE: Final = re.compile(r"\s*(What(ever)?|When|Where|Whether|Which|Who(se|ever)?|Why|How|Those|Nothing|None)\b")
 
@@ -106,6 +109,14 @@ def _loops_in(node: ast.AST) -> Iterator[int]:
             yield inner.lineno
         elif not isinstance(inner, OTHER_FRAMES):
             yield from _loops_in(inner)
+
+
+def compiled_codec_does_no_io() -> Iterator[Finding]:
+    """Cython files in records/ use no header of sockets, files or clocks, and nothing of rooms above."""
+    for path in [path for path in sources() if path.parent == PACKAGE / "records" and path.suffix != ".py"]:
+        text = path.read_text()
+        for found in COMPILED_IO.finditer(text):
+            yield path, line_of(text, found.start()), f"the codec does no I/O and reads no clock: {found[0]}"
 
 
 def secrets_are_in_no_repr() -> Iterator[Finding]:
@@ -272,6 +283,7 @@ RULES: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     settings_name_files,
     modules_are_not_too_long,
     no_loop_is_inside_cleanup_on_users_threads,
+    compiled_codec_does_no_io,
     secrets_are_in_no_repr,
     docstrings_are_no_riddles,
     test_names_are_short,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -188,6 +190,34 @@ def test_concurrent_threads_on_the_fast_path_keep_their_order(cluster: EmbeddedC
     for name in range(4):
         values = [record.value for record in log()[0] if record.key == b"%d" % name]
         assert values == [b"%d" % number for number in range(400)]
+
+
+@pytest.mark.slow
+def test_records_share_no_offset_while_others_take_the_lock(cluster: EmbeddedCluster, topic: str) -> None:
+    end, offsets = time.monotonic() + 20, list[int]()
+    interval = sys.getswitchinterval()
+    with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+
+        def send(headers: list[tuple[str, bytes]] | None) -> None:
+            while time.monotonic() < end:
+                offsets.append(producer.send(topic, b"v", headers=headers, partition=0).result(60).offset)
+
+        def lock() -> None:
+            while time.monotonic() < end:
+                with core_of(producer).lock:
+                    pass
+
+        work: list[Callable[[], None]] = [lambda: send(None), lambda: send([("not on the fast path", b"")]), lock]
+        threads = [threading.Thread(target=each) for each in work]
+        sys.setswitchinterval(1e-6)
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(interval)
+    assert len(offsets) > 1000 and len(set(offsets)) == len(offsets)
 
 
 def test_slow_callback_delays_no_other_fast_path_record(cluster: EmbeddedCluster, topic: str) -> None:
