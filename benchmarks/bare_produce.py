@@ -50,7 +50,7 @@ class _Pipe:
         _written(self._wire, request)
 
     def run(self, count: int) -> int:
-        """Sends so many records, or the rest of a request more; how many."""
+        """Send so many records, or the rest of a request more; return their number."""
         wire, requests = self._wire, -(-count // self._records)
         for number in range(requests + IN_FLIGHT):
             if number >= IN_FLIGHT:

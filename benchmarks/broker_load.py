@@ -45,7 +45,7 @@ class Load:
 
 
 def measured(node: Node, work: Callable[[], tuple[float, list[float]]]) -> Load:
-    """Runs `work`, which gives what it did and perhaps latencies."""
+    """Run `work`, which returns the amount done and perhaps latencies."""
     before, started = node.cpu(), time.perf_counter()
     amount, latencies = work()
     seconds, after = time.perf_counter() - started, node.cpu()
@@ -158,7 +158,7 @@ def produce(node: Node, topic: str, size: int, seconds: float) -> Load:
 
 
 def fill(node: Node, topic: str, amount: int, size: int = 1 << 20, partition: int = 0) -> None:
-    """Writes about `amount` bytes."""
+    """Write about `amount` bytes."""
     request = produce_request(topic, batch(size), [partition])
     with Wire(node.address) as wire:
         for _ in range(max(1, amount // size)):

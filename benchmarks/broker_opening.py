@@ -50,7 +50,7 @@ def fill(log: UnifiedLog, amount: int) -> None:
 
 
 def timed_opening(folder: str) -> tuple[float, LogManager, UnifiedLog]:
-    """Milliseconds from nothing to a log that takes appends, and both."""
+    """Return the milliseconds from nothing to a log that takes appends, and both."""
     started = time.perf_counter()
     manager = opened(folder)
     log = manager.get(*TopicPartition("t", 0))
@@ -59,7 +59,7 @@ def timed_opening(folder: str) -> tuple[float, LogManager, UnifiedLog]:
 
 
 def measure(size: int) -> dict[str, list[float]]:
-    """Milliseconds by what was done."""
+    """Return milliseconds by what was done."""
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="pyclient-bench-") as folder:
         manager = opened(folder)

@@ -71,7 +71,7 @@ def _asked(topic: str) -> bytes:
 
 
 def _until_there(bootstrap: str, started: float, notes: list[str]) -> None:
-    """Asks for the partition that is recovered until it is there."""
+    """Request the partition that is recovered until it is there."""
     with Wired(bootstrap) as wire:
         while True:
             answer = wire.call(_asked("large"))

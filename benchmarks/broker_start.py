@@ -45,7 +45,7 @@ def ask(bootstrap: str) -> None:
 
 
 def in_thread() -> float:
-    """Milliseconds from making the cluster to its first answer, all modules loaded."""
+    """Return the milliseconds from making the cluster to its first answer, all modules loaded."""
     started = time.perf_counter()
     with EmbeddedCluster() as cluster:
         ask(cluster.bootstrap_servers)
@@ -61,7 +61,7 @@ def in_process() -> float:
 
 
 def with_import() -> float:
-    """Milliseconds in a fresh interpreter from the import to the first answer."""
+    """Return the milliseconds in a fresh interpreter from the import to the first answer."""
     done = subprocess.run([sys.executable, "-c", _WITH_IMPORT], capture_output=True, text=True, check=True)
     return float(done.stdout)
 

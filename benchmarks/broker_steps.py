@@ -64,7 +64,7 @@ class Measured(Background):
 
 
 def run(found: Steps, steps: Any, disk_thread: DiskThread) -> None:
-    """Does the work as a node does, on a loop with nothing else to do."""
+    """Do the work as a node does, on a loop with nothing else to do."""
 
     async def all_of_it() -> None:
         background = Measured(asyncio.get_running_loop(), disk_thread, found)
@@ -84,7 +84,7 @@ def batch(first: int, count: int, value: int, keys: int, codec: Compression, now
 
 
 def fill(log: UnifiedLog, amount: int, records: int, value: int, codec: Compression = Compression.NONE) -> None:
-    """Appends `amount` bytes in batches of so many records."""
+    """Append `amount` bytes in batches of so many records."""
     data = [batch(n * records, records, value, 40_000, codec, SYSTEM_CLOCK.time_ms()) for n in range(8)]
     written = 0
     while written < amount:
@@ -93,7 +93,7 @@ def fill(log: UnifiedLog, amount: int, records: int, value: int, codec: Compress
         written += len(part)
 
 
-class Bench:
+class LogDirectory:
     """Logs of one data directory."""
 
     def __init__(self, folder: str, amount: int) -> None:
@@ -102,7 +102,7 @@ class Bench:
         self.found: dict[str, Steps] = {}
 
     def manager(self, **config: Any) -> LogManager:
-        """The directory's logs, open."""
+        """Return the directory's logs, open."""
         fs = RealFileSystem()
         directories = DataDirectories([self.folder], fs=fs, node_id=1, cluster_id=None, rng=Random())
         manager = LogManager(directories, clock=SYSTEM_CLOCK, defaults=LogConfig(**config))
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="machine, compaction, retention, recovery or many_logs")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pyclient-bench-") as folder:
-        bench = Bench(folder, options.megabytes * MIB)
+        bench = LogDirectory(folder, options.megabytes * MIB)
         works = (bench.machine, bench.compaction, bench.retention, bench.recovery, bench.many_logs)
         for work in works:
             if not options.only or work.__name__ in options.only:

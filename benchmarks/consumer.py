@@ -87,7 +87,7 @@ class Taken:
 
 
 def fill(servers: str, topic: str, size: int, codec: str, count: int) -> None:
-    """Writes what is to be read."""
+    """Write the records to read."""
     column = values(size) * 100
     with Producer(servers, compression_type=codec, linger_ms=LINGER_MS, batch_size=BATCH_BYTES) as producer:
         for start in range(0, count, len(column)):

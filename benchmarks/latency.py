@@ -45,7 +45,7 @@ class LatencyClient:
         self._process.communicate()
 
     def take_turn(self) -> list[float]:
-        """Sends the records of a turn; how long they took, in rising order."""
+        """Send the records of a turn; return their times, in rising order."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("go\n")
@@ -113,7 +113,7 @@ def _round(clients: list[LatencyClient], order: Random) -> tuple[float, list[lis
 
 
 def _host_time() -> tuple[int, int]:
-    """Ticks of all cores that the host has taken away, and all ticks; on a machine that does not report them, zeros."""
+    """Return the ticks that the host has taken away from all cores, and all ticks; zeros where none are reported."""
     try:
         ticks = [int(field) for field in Path("/proc/stat").read_text().split(maxsplit=9)[1:9]]
     except (OSError, ValueError):

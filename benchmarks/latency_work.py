@@ -92,7 +92,7 @@ def _checked(error: Any) -> None:
 def open_loop(
     count: int, send: Callable[[Callable[[object], None]], None], idle: Callable[[float], object]
 ) -> list[float]:
-    """Sends one record every `1 / RATE` seconds, however the last one fares; milliseconds until each was confirmed."""
+    """Send one record every `1 / RATE` seconds, however the last one fares; return each one's milliseconds."""
     seen: list[float] = []
     done = threading.Event()
     now = time.perf_counter

@@ -80,13 +80,13 @@ def confluent(servers: str, topic: str, size: int, codec: str) -> Produce:
 
 
 def restart_peak() -> int:
-    """Begins a new highest point of the resident set; bytes resident now."""
+    """Reset the peak resident set size; return the current one in bytes."""
     Path("/proc/self/clear_refs").write_text("5")
     return _status("VmRSS")
 
 
 def peak() -> int:
-    """The most bytes that were resident since `restart_peak`."""
+    """Return the most bytes that were resident since `restart_peak`."""
     return _status("VmHWM")
 
 

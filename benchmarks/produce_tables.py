@@ -18,7 +18,7 @@ _VERDICTS = {True: "reached", False: "missed"}
 
 
 def show_throughput(case: Case, found: Mapping[str, Found], broker: str) -> bool:
-    """Records and bytes a second, CPU a record, and the ratios to the peer; False when a goal is missed.
+    """Print records and bytes a second, CPU a record, and ratios to the peer; return False when a goal is missed.
 
     An entry with a goal against confluent-kafka may not need more CPU per record, either. If a bare socket was
     measured, the table has the share of its rate that the others reach, and for a missed goal the socket's own ratio.
@@ -65,7 +65,7 @@ def show_large_buffer(case: Case, found: Mapping[str, Found], broker: str) -> bo
 
 
 def show_latency(case: Case, found: Latency, broker: str) -> bool:
-    """Milliseconds from when a record was due to when its delivery was seen; False when a goal is missed.
+    """Print the milliseconds from a record's due time to its delivery; return False when a goal is missed.
 
     Percentiles and their ratios to the peer's turn of the same round are medians over the turns; the last column is
     over all records of all turns. The title has the number of rounds that count, and the share of the machine's time
@@ -90,7 +90,7 @@ def show_latency(case: Case, found: Latency, broker: str) -> bool:
 
 
 def show_memory(case: Case, found: Mapping[str, Found], broker: str) -> bool:
-    """Megabytes that the process grew by, and those that it may; False when it is more."""
+    """Print the megabytes that the process grew by and may grow by; return False when it is more."""
     met = True
     table = _table(case, _runs(broker, found), "grown MB", "allowed MB", "futures held", "goal")
     for name, one in found.items():

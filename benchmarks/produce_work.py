@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.producers import confirmations, confluent, ours
-from benchmarks.timed_work import BATCH_BYTES, LINGER_MS, Figures, arguments, tell, timed, values
+from benchmarks.timed_work import BATCH_BYTES, LINGER_MS, Figures, arguments, report, timed, values
 
 Produce = Callable[[int], Figures | None]
 """Sends a number of records and confirms each; may return further figures."""
@@ -22,7 +22,7 @@ _LARGE_BUFFER = 256 * 1024 * 1024
 
 
 def run_produce(clients: Mapping[str, PrepareProduce]) -> None:
-    """Does the work that the command line names, and prints what it took as JSON.
+    """Do the work that the command line names, and print its figures as JSON.
 
     `--warm N` sends N records first: memory is touched, code is specialised, connections have their buffers.
     """
@@ -32,7 +32,7 @@ def run_produce(clients: Mapping[str, PrepareProduce]) -> None:
     produce = clients[given.client](given.servers, given.topic, given.size, given.codec)
     if given.warm:
         produce(given.warm)
-    tell(timed(lambda: produce(given.count)))
+    report(timed(lambda: produce(given.count)))
 
 
 def produce_pyclient(servers: str, topic: str, size: int, codec: str, **options: Any) -> Produce:

@@ -45,13 +45,13 @@ class Member:
     held = 0
 
     def stop(self) -> None:
-        """Leaves the group."""
+        """Leave the group."""
         self._stop.set()
         self._thread.join()
 
 
 def wait(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    """Looks every half millisecond until it holds."""
+    """Check every half millisecond until it holds."""
     deadline = time.perf_counter() + seconds
     while not condition():
         if time.perf_counter() > deadline:
@@ -85,7 +85,7 @@ def settled(members: Sequence[Member], partitions: int) -> bool:
 
 
 def main() -> None:
-    """Prints the median of each way to rebalance."""
+    """Print the median of each way to rebalance."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--members", type=int, default=6)
     parser.add_argument("--partitions", type=int, default=60)

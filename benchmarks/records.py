@@ -154,7 +154,7 @@ def cases(size: int) -> list[Case]:
 def show(found: list[Case], size: int, runs: int) -> bool:
     """Print the table; False when a goal is missed."""
     table = Table(title=f"{size} B values, batches of {BATCH_BYTES // 1024} KiB, median of {runs} runs, one core")
-    for heading in ("", "codec", "ns/record", "M records/s", "MB/s", "beside pyclient", "goal"):
+    for heading in ("", "codec", "ns/record", "M records/s", "MB/s", "relative to pyclient", "goal"):
         table.add_column(heading, justify="left" if heading in ("", "codec") else "right")
     met = True
     for work in dict.fromkeys(case.work for case in found):

@@ -13,7 +13,7 @@ from argparse import Namespace
 
 from benchmarks.consume_work import NO_REST, PER_CALL, begin_confluent, confluent
 from benchmarks.produce_work import produce_confluent
-from benchmarks.timed_work import arguments, tell
+from benchmarks.timed_work import arguments, report
 
 PRODUCING = "confluent-kafka, producing"
 CLIENTS = {"confluent-kafka": None, PRODUCING: None}
@@ -58,7 +58,7 @@ def relay(given: Namespace) -> None:
         read(given.count)
         ended = time.monotonic()
         began = float(producer.stdout.readline())
-    tell({"seconds": ended - began})
+    report({"seconds": ended - began})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.consume_work import NO_REST, NO_WAIT, begin_confluent, confluent
 from benchmarks.produce_work import produce_confluent, produce_pyclient
-from benchmarks.timed_work import arguments, tell, timed
+from benchmarks.timed_work import arguments, report, timed
 
 PER_CALL = 500
 Work = Callable[[int], Any]
@@ -67,7 +67,7 @@ def main() -> None:
     given = parser.parse_args()
     work = CLIENTS[given.client](given.servers, given.topic, given.size, given.ca)
     work(given.count // 3)
-    tell(timed(lambda: work(given.count)))
+    report(timed(lambda: work(given.count)))
 
 
 if __name__ == "__main__":

@@ -25,10 +25,10 @@ def values(size: int) -> list[bytes]:
 
 
 def run_one(clients: Mapping[str, Prepare]) -> None:
-    """Does the work that the command line names, in this process alone, and prints what it took as JSON."""
+    """Do the work that the command line names, in this process alone, and print its figures as JSON."""
     given = arguments(clients).parse_args()
     run = clients[given.client](given.servers, given.topic, given.size, given.codec, given.count)
-    tell(timed(run))
+    report(timed(run))
 
 
 def arguments(clients: Mapping[str, object]) -> argparse.ArgumentParser:
@@ -58,7 +58,7 @@ def _peak_kb() -> int:
     return int(line.split()[1])
 
 
-def tell(figures: Figures) -> None:
-    """Prints the figures and ends the process; clients differ in how long they take to close."""
+def report(figures: Figures) -> None:
+    """Print the figures and exit; clients differ in how long they take to close."""
     print(json.dumps(figures), flush=True)
     os._exit(0)

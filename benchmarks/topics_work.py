@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks import producers
-from benchmarks.timed_work import arguments, tell, timed, values
+from benchmarks.timed_work import arguments, report, timed, values
 
 PER_REQUEST = 500
 TIMEOUT = 240  # seconds
 
 
 def make_topics(servers: str, count: int) -> list[str]:
-    """Names of topics that every run uses; the first one creates them."""
+    """Return the names of topics that every run uses; the first run creates them."""
     from pyclient import Admin, NewTopic
 
     names = [f"bench-of-many-{number}" for number in range(count)]
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=0)
     given = parser.parse_args()
     names = make_topics(given.servers, given.count)
-    tell(timed(CLIENTS[given.client](given.servers, given.topic, names, values(given.size))))
+    report(timed(CLIENTS[given.client](given.servers, given.topic, names, values(given.size))))
 
 
 if __name__ == "__main__":

@@ -68,8 +68,8 @@ class FetchBuffer:
     Not thread-safe: its owner holds a lock. Parts of paused partitions stay in place; parts invalidated by a seek or a
     rebalance are dropped when they are reached. No part leaves the queue before it is used up, so that `rewind` can
     undo a `take` that Ctrl-C interrupted. `wants_more` is set when a partition's buffered bytes fall below `low_bytes`,
-    or the memory that one node's responses hold below `high_bytes` or what `wake_below` says: then fetching may
-    continue. `polls` is the number of the poll that `take` works for.
+    or the memory that one node's responses hold below `high_bytes` or the size passed to `wake_below`: then fetching
+    may continue. `polls` is the number of the poll that `take` works for.
     """
 
     def __init__(self, subscription: SubscriptionState, *, low_bytes: int, high_bytes: int, check_crcs: bool) -> None:

@@ -300,7 +300,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     _delete("twice", "cfg", (0, 0), (0, -1)),
     Scenario("producers", "DescribeProducers", 0, {"topics": [{"name": "cfg", "partition_indexes": [0, 9]}]}),
     Scenario("producers nowhere", "DescribeProducers", 0, {"topics": [{"name": "nope", "partition_indexes": [0]}]}),
-    Scenario("producers in vain", "DescribeProducers", 0, {"topics": [{"name": "a b", "partition_indexes": [0]}]}),
+    Scenario("producers, bad name", "DescribeProducers", 0, {"topics": [{"name": "a b", "partition_indexes": [0]}]}),
     _create("again", name="cfg"),
     _create("impossible", name="a b"),
     _create("nothing", name=""),

@@ -98,7 +98,7 @@ def broker() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def connect() -> Iterator[Callable[[EmbeddedCluster], RawClient]]:
-    """Opens raw connections to a cluster."""
+    """Open raw connections to a cluster."""
     clients: list[RawClient] = []
 
     def open_one(cluster: EmbeddedCluster) -> RawClient:
@@ -126,7 +126,7 @@ def topic(request: pytest.FixtureRequest, client: RawClient) -> str:
 
 @pytest.fixture
 def batch() -> Callable[..., bytes]:
-    """Makes a record batch of values, with timestamps as given."""
+    """Make a record batch of values, with timestamps as given."""
 
     def make(*values: bytes, timestamp_ms: int = 1_700_000_000_000, **options: Any) -> bytes:
         return build_batch([(None, value) for value in values], timestamp_ms=timestamp_ms, **options)
@@ -136,7 +136,7 @@ def batch() -> Callable[..., bytes]:
 
 @pytest.fixture
 def produce() -> Callable[..., Any]:
-    """Produces batches to one partition and gives the partition's answer (None with acks=0)."""
+    """Produce batches to one partition and return the partition's answer (None with acks=0)."""
     from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
     def send(
@@ -160,7 +160,7 @@ def produce() -> Callable[..., Any]:
 
 @pytest.fixture
 def fetch_request() -> Callable[..., Any]:
-    """Makes a Fetch request for partitions of one topic."""
+    """Make a Fetch request for partitions of one topic."""
     from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
     def make(

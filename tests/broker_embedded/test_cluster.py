@@ -214,7 +214,7 @@ def test_the_foreground_broker_says_what_is_wrong_and_fails(arguments: tuple[str
     assert b"Traceback" not in error
 
 
-def test_at_interpreter_exit_an_open_cluster_is_closed(tmp_path: Path) -> None:
+def test_open_cluster_is_closed_at_interpreter_exit(tmp_path: Path) -> None:
     code = (
         "from pyclient.broker_embedded import EmbeddedCluster\n"
         "for processes in (False, True):\n"

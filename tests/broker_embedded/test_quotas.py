@@ -81,7 +81,7 @@ def test_byte_quota_forgets_idle_clients_but_not_throttled_ones() -> None:
     assert quotas.charge(client("late"), 0, WINDOWS * SECONDS) > 0
 
 
-def test_without_quotas_no_client_is_remembered() -> None:
+def test_no_client_is_remembered_without_quotas() -> None:
     limits = {(("client-id", None),): {PRODUCE: 10.0, MUTATIONS: 1.0}}
     quotas = ByteQuotas(PRODUCE, limits, windows=WINDOWS, seconds=SECONDS)
     mutations = MutationQuotas(limits, windows=WINDOWS, seconds=SECONDS)
@@ -160,7 +160,7 @@ def broker() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def quota(client: Any, broker: Any) -> Any:
-    """Sets the default quota of client ids, until the end of the test. What was counted before it has expired."""
+    """Set the default quota of client ids, until the end of the test. What was counted before it has expired."""
     node_of(broker).clock.advance(WINDOWS * WINDOW)
 
     def change(key: str, value: float | None) -> None:

@@ -258,7 +258,7 @@ def test_a_thousand_idle_connections_do_not_hold_up_two_hundred_busy_ones(connec
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes the handler of one API and version fail, at once or later."""
+    """Make the handler of one API and version fail, at once or later."""
 
     def breaks(api: str, version: int, *, late: bool = False) -> None:
         def fail(_request: Any, _context: Any) -> Any:

@@ -16,7 +16,7 @@ _SECONDS: Final = 30.0
 
 
 def unreadable(port: int) -> Iterator[tuple[str, str]]:
-    """Partitions that a consumer does not get to the end of: the kind of failure, and its text."""
+    """Yield a failure for each partition that a consumer cannot read to its end: its kind and text."""
     with Caller(port) as caller:
         topics = {
             topic.name: [partition.partition_index for partition in topic.partitions]

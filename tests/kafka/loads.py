@@ -115,17 +115,17 @@ class Load:
                 raise
 
     @property
-    def goes_its_way(self) -> bool:
-        """Return True when records went the way that the load is for."""
+    def is_on_path(self) -> bool:
+        """Return True when records took the path that the load tests."""
         return True
 
     def wait_for(self, more: int = 10 * BURST) -> None:
-        """Until so many records more were sent and the first of them has an outcome."""
+        """Wait until so many records more were sent and the first of them has an outcome."""
         goal = len(self.sent) + more
         wait_until(lambda: len(self.sent) >= goal or bool(self.raised), f"{self.topic}: nothing is sent", PATIENCE)
 
     def stop(self) -> None:
-        """Sends nothing more; what was sent has an outcome afterwards."""
+        """Stop sending, and wait until everything sent has an outcome."""
         self._stop.set()
         self._thread.join(2 * PATIENCE)
         assert not self._thread.is_alive() and not self.raised, self.raised
@@ -138,9 +138,9 @@ class Load:
         assert gaps, "nothing was confirmed"
         return f"longest {gaps[-1]:.2f} s, p99 {gaps[int(0.99 * len(gaps))]:.3f} s of {len(gaps)}"
 
-    def wait_until_it_goes_its_way(self) -> None:
-        """Until records went the way that the load is for, so that a fault meets them there."""
-        wait_until(lambda: self.goes_its_way or bool(self.raised), f"{self.topic}: {self.client.metrics()}", PATIENCE)
+    def wait_until_on_path(self) -> None:
+        """Wait until records took the path under test, so that a fault meets them there."""
+        wait_until(lambda: self.is_on_path or bool(self.raised), f"{self.topic}: {self.client.metrics()}", PATIENCE)
 
     def check_all_delivered(self, kafka: Serving) -> None:
         """Every record was confirmed, and is in the log once, in the order of the calls, where its future says."""
@@ -191,7 +191,7 @@ class SingleLoad(Load):
             self._stop.wait(0.0005)
 
     @property
-    def goes_its_way(self) -> bool:
+    def is_on_path(self) -> bool:
         return self.on_fast_path >= BURST or not ATOMIC_APPEND
 
 
@@ -224,7 +224,7 @@ class SpreadLoad(Load):
             self.widest = max(self.widest, self.client.metrics()["connections_used"])
 
     @property
-    def goes_its_way(self) -> bool:
+    def is_on_path(self) -> bool:
         return self.widest > PARTITIONS
 
 
@@ -256,7 +256,7 @@ def loads(kafka: Serving, topic: str, *, may_fail: bool = False, **options: Any)
             running.append(kind(client, f"{topic}-{name}", name, may_fail=may_fail))
         for load in running:
             load.wait_for()
-            load.wait_until_it_goes_its_way()
+            load.wait_until_on_path()
         try:
             yield running
         finally:

@@ -54,13 +54,13 @@ class Mixed:
         return next(broker.config for broker in self._ours if broker.reachable)
 
     def create(self, topic: str, *replicas: int) -> None:
-        """A topic whose partitions have these replicas, the first of which leads."""
+        """Create a topic whose partitions have these replicas, the first of which leads."""
         assignments = dict.fromkeys(range(PARTITIONS), replicas)
         topics.create(self.bootstrap_servers, NewTopic(topic, assignments=assignments, configs=REPLICATION))
         self.wait_isr(topic, *replicas)
 
     def wait_isr(self, topic: str, *replicas: int) -> None:
-        """Until these are the in-sync replicas of every partition."""
+        """Wait until these are the in-sync replicas of every partition."""
         wanted = set(replicas)
 
         def reached() -> bool:
@@ -70,7 +70,7 @@ class Mixed:
         wait_until(reached, f"{topic}: the in-sync replicas are not {sorted(wanted)}", PATIENCE)
 
     def wait_other_leader(self, topic: str, node: int) -> None:
-        """Until every partition has a leader, which is not that node."""
+        """Wait until every partition has a leader, which is not that node."""
 
         def reached() -> bool:
             leaders = [partition["leader"] for partition in self._views.topic(topic)["partitions"]]
@@ -84,7 +84,7 @@ class Mixed:
             self._moves.move_leader(topic, partition["partition"], node, PATIENCE)
 
     def check_equal_logs(self, topic: str, *nodes: int, written: bool = True) -> None:
-        """The logs of all replicas have the same bytes, of every partition, at the latest when followers are done.
+        """Assert that the logs of each partition's replicas have the same bytes, at the latest when followers are done.
 
         With `written` every partition has some.
         """
@@ -149,7 +149,7 @@ class TransactionalLoad:
             raise AbortedOnPurpose
 
     def wait_for(self, more: int) -> None:
-        """Until so many transactions more were committed."""
+        """Wait until so many transactions more were committed."""
         goal = self.committed + more * PARTITIONS
         wait_until(lambda: self.committed >= goal or bool(self.raised), f"{self.topic}: nothing is committed", PATIENCE)
         assert not self.raised, self.raised
@@ -197,7 +197,7 @@ class GroupReader:
             self.raised.append(error)
 
     def wait_for(self, more: int) -> None:
-        """Until so many records more have come."""
+        """Wait until so many records more were read."""
         goal = self.seen.total() + more
         wait_until(lambda: self.seen.total() >= goal or bool(self.raised), f"{self.topic}: nothing is read", PATIENCE)
         assert not self.raised, self.raised

@@ -77,7 +77,7 @@ def records_in(folder: Path) -> list[Row]:
 
 
 def wait_until_clean(data_dir: Path) -> None:
-    """Until all but the active segment is compacted."""
+    """Wait until all but the active segment is compacted."""
 
     def is_clean() -> bool:
         active = max(int(path.stem) for path in data_dir.glob("compacted-0/*.log"))

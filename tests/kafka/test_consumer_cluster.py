@@ -78,7 +78,7 @@ class Reader:
         consumer.assign([partition])
 
     def read_until(self, *values: bytes, seconds: float = PATIENCE) -> None:
-        """Until just these values were read, in this order, and nothing else."""
+        """Read until just these values were read, in this order, and nothing else."""
         deadline = time.monotonic() + seconds
         while len(self.values) < len(values):
             self.values += [record.value for record in self.consumer.poll(0.1)]
@@ -229,7 +229,7 @@ class Groups:
             event_log.lines.clear()
 
     def read(self, enough: Callable[[], int], seconds: float = PATIENCE) -> None:
-        """Until each group has read so many records, and committed what it has read."""
+        """Wait until each group has read so many records, and committed what it has read."""
         deadline = time.monotonic() + seconds
         while any(seen.total() < enough() for seen in self.seen.values()):
             for protocol, made in self.members.items():

@@ -20,7 +20,7 @@ PATIENCE: Final = 90.0
 
 
 def wait_until(reached: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
-    """Asks again and again until it is so; an AssertionError with `what` after so many seconds."""
+    """Check again and again until it is so; raise AssertionError with `what` after so many seconds."""
     deadline = time.monotonic() + seconds
     while not reached():
         assert time.monotonic() < deadline, what
@@ -28,7 +28,7 @@ def wait_until(reached: Callable[[], bool], what: str, seconds: float = PATIENCE
 
 
 def create(servers: str, *topics: NewTopic) -> None:
-    """Makes topics that every node of `servers` knows and whose leaders lead when it returns.
+    """Create topics that every node of `servers` knows and whose leaders lead when it returns.
 
     Kafka answers CreateTopics once its controller has decided, and its nodes hear of that one after the other: one of
     them that is asked at once may answer that there is no such topic, or that the leader does not lead. A client asks
@@ -46,7 +46,7 @@ def create(servers: str, *topics: NewTopic) -> None:
 
 
 def delete(servers: str, name: str) -> None:
-    """Deletes a topic; when it returns no node of `servers` knows it any more."""
+    """Delete a topic; when it returns no node of `servers` knows it any more."""
     with Admin(servers) as admin:
         admin.delete_topics([name])
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)

@@ -74,7 +74,7 @@ def test_unsent_open_batch_is_closed_after_a_twentieth_of_the_timeout():
     assert fixture.accumulator.next_change() == 160.0
 
 
-def test_without_linger_a_batch_is_ready_at_once_and_still_takes_records():
+def test_batch_without_linger_is_ready_at_once_and_still_takes_records():
     fixture = AccumulatorFixture(linger=0.0)
     first = fixture.send(partition=0)
     assert fixture.ready() == {1: [0]}

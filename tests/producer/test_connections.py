@@ -79,7 +79,7 @@ def slowly(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("options", [{}, {"linger_ms": 0}, {"enable_idempotence": False}, {"acks": 1}], ids=str)
-def test_under_load_partitions_are_spread_and_keep_their_order(
+def test_partitions_are_spread_under_load_and_keep_their_order(
     make: Any, cluster: EmbeddedCluster, topic: str, slowly: None, options: dict[str, Any]
 ) -> None:
     load = Load(make(**SMALL, **options), topic)
@@ -177,7 +177,7 @@ def test_additional_connections_that_break_are_not_reopened_at_once(
     load.check(cluster.bootstrap_servers)
 
 
-def test_unused_additional_connections_are_closed_soon(
+def test_unused_additional_connections_are_closed(
     make: Any,
     cluster: EmbeddedCluster,
     network: FaultyNetwork,

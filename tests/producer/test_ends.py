@@ -104,7 +104,7 @@ async def main():
         await producer.send(sys.argv[2], b"%d" % number, partition=0)
     if sys.argv[3] == "kept":
         kept.append(producer)
-    if sys.argv[3] == "in vain":
+    if sys.argv[3] == "undelivered":
         async_engine.EXIT_SECONDS = 0.3
         core_of(producer).sender.drain = lambda *_: None
 
@@ -113,7 +113,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("fate", ["dropped", "kept", "in vain"])
+@pytest.mark.parametrize("fate", ["dropped", "kept", "undelivered"])
 def test_unclosed_async_producer_delivers_or_logs_when_its_loop_ends(cluster, topic, log, fate):
     done = subprocess.run(
         [sys.executable, "-c", UNCLOSED, cluster.bootstrap_servers, topic, fate],
@@ -122,7 +122,7 @@ def test_unclosed_async_producer_delivers_or_logs_when_its_loop_ends(cluster, to
         timeout=100,
     )
     assert done.returncode == 0
-    if fate == "in vain":
+    if fate == "undelivered":
         assert "500 records were not delivered" in done.stderr
     else:
         assert done.stderr == ""

@@ -29,14 +29,14 @@ def overloaded(node, left=10):
     return node
 
 
-def test_one_more_connection_is_wanted_after_enough_pressed_responses():
+def test_node_adds_a_connection_after_enough_overloaded_responses():
     node = overloaded(filled())
     assert node.wanted == 1
     drain_round(node, 2)
     assert node.wanted == 2 and node.connections == 1  # until it is there
 
 
-def test_drains_that_leave_nothing_reduce_the_pressure():
+def test_drains_that_leave_nothing_reduce_the_overload():
     node = overloaded(filled())
     drain_round(node, 0)
     drain_round(node)

@@ -113,7 +113,7 @@ def test_throttling_applies_to_all_connections_of_a_broker(fixture):
     assert fixture.drain_all(2) == [[["p0 again", "p2 again"]], [["p1 again", "p3 again"]]]
 
 
-def test_without_idempotence_the_order_is_kept_as_well():
+def test_order_is_kept_without_idempotence_as_well():
     fixture = SenderFixture((1, 1), max_connections=2, idempotent=False)
     fixture.batch("a", partition=1)
     assert fixture.drain_all(1) == [[["a"]]]

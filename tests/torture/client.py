@@ -31,7 +31,7 @@ from pyclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 from pyclient.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyclient.records import build_batch, check_crc, decode_key_values, iter_batches
 from pyclient.types import TopicPartition
-from tests.torture.oracle import Broken, Oracle, TopicPromise
+from tests.torture.oracle import Oracle, PromiseBroken, TopicPromise
 
 SECONDS: Final = 30.0
 _NOT_LEADER, _COORDINATOR_NOT_AVAILABLE, _NOT_COORDINATOR, _LOADING = 6, 15, 16, 14
@@ -42,7 +42,7 @@ class Gone(Exception):
 
 
 class Client:
-    """One connection; every wait is bounded, so that a broker that hangs is a `Broken` promise."""
+    """One connection; every wait is bounded, so that a broker that hangs is a `PromiseBroken`."""
 
     def __init__(self, bootstrap: str, oracle: Oracle, rng: random.Random) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -67,7 +67,7 @@ class Client:
             self._socket.sendall(b"".join(framing.encode_request(request, version, number, "torture")))
             frame = self._exactly(int.from_bytes(self._exactly(4), "big"))
         except TimeoutError as error:
-            raise Broken(f"no answer to {type(request).__name__} within {SECONDS:g} s") from error
+            raise PromiseBroken(f"no answer to {type(request).__name__} within {SECONDS:g} s") from error
         except OSError as error:
             raise Gone(str(error)) from error
         cls = type(request)

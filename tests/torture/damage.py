@@ -20,7 +20,7 @@ from tests.torture.client import Client, Gone
 from tests.torture.failing import run_load
 from tests.torture.load import check
 from tests.torture.node import Node
-from tests.torture.oracle import Broken, Oracle
+from tests.torture.oracle import Oracle, PromiseBroken
 
 _LOG: Final = re.compile(r"(\d{20})\.log")
 _DATA: Final = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
@@ -121,7 +121,7 @@ class DamageRun:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def case(self, seed: int) -> str:
-        """Damage one file and start a node on it; return what was done. Raise `Broken`."""
+        """Damage one file and start a node on it; return what was done. Raise `PromiseBroken`."""
         rng = random.Random(seed)
         copy = f"{self.root}/copy"
         shutil.rmtree(copy, ignore_errors=True)
@@ -140,10 +140,10 @@ class DamageRun:
         what = f"{damage.__name__} at byte {position} of {os.path.relpath(path, copy)} ({end}), case {seed}"
         try:
             self._judge(copy, path, content, position, kind)
-        except Broken as error:
-            raise Broken(f"{what}: {error}") from error
+        except PromiseBroken as error:
+            raise PromiseBroken(f"{what}: {error}") from error
         except Exception as error:
-            raise Broken(f"{what}: {error!r}") from error
+            raise PromiseBroken(f"{what}: {error!r}") from error
         return what
 
     def _judge(self, copy: str, path: Path, content: bytes, position: int, kind: str) -> None:
@@ -159,9 +159,9 @@ class DamageRun:
                 node = Node(copy, RealFileSystem(durable=False))
             except KafkaError as error:
                 if not (kind.startswith("__cluster_metadata") or path.name == "meta.properties"):
-                    raise Broken(f"the broker does not start: {error}") from error
+                    raise PromiseBroken(f"the broker does not start: {error}") from error
                 if tree(copy) != before:
-                    raise Broken(f"the broker refused to start, and changed files: {error}") from error
+                    raise PromiseBroken(f"the broker refused to start, and changed files: {error}") from error
                 return
             client = Client(node.bootstrap, self.oracle, self.rng)
             try:
@@ -170,7 +170,7 @@ class DamageRun:
                     return
                 check(client, damaged=damaged, may_fail=lambda partition: partition == may_fail)
             except Gone as error:
-                raise Broken(f"the broker closed a connection: {error}") from error
+                raise PromiseBroken(f"the broker closed a connection: {error}") from error
             finally:
                 client.close()
                 node.stop()
@@ -181,11 +181,11 @@ class DamageRun:
         """The metadata log may have lost its end, if it looks like a crash; every log is there then, set aside."""
         last = [at for at, _ in iter_batches(content)][-1]
         if position > 0 and path.exists() and position < last and len(content) - position < len(content) - last:
-            raise Broken(f"the metadata log lost more than its last batch, topics are {client.topics()}")
+            raise PromiseBroken(f"the metadata log lost more than its last batch, topics are {client.topics()}")
         after = tree(copy)
         for name, data in before.items():
             if name.endswith(".log") and "__" not in name and data not in after.values():
-                raise Broken(f"{name} is gone")
+                raise PromiseBroken(f"{name} is gone")
 
 
 def cases(seed: int) -> Generator[Callable[[], object], None, None]:

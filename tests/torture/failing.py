@@ -19,7 +19,7 @@ from pyclient.errors import KafkaError
 from tests.torture.client import Client, Gone
 from tests.torture.load import Load, check
 from tests.torture.node import Node
-from tests.torture.oracle import Broken, Oracle
+from tests.torture.oracle import Oracle, PromiseBroken
 
 KINDS: Final = ("EIO", "ENOSPC", "short write", "dead disk", "full disk")
 STEPS: Final = 25
@@ -182,7 +182,7 @@ def run_load(node: Node, oracle: Oracle, rng: random.Random, *, cleans: bool) ->
             if cleans and step % 12 == 11:
                 _tolerate(node, lambda: node.node.logs.compact_now())
     except Gone as error:
-        raise Broken(f"the broker closed a connection: {error}") from error
+        raise PromiseBroken(f"the broker closed a connection: {error}") from error
     finally:
         client.close()
 
@@ -194,7 +194,7 @@ def _tolerate(node: Node, work: Any) -> None:
 
 
 def one_case(seed: int, kind: str, fails_at: int) -> int:
-    """Run once with a failure of call number `fails_at`; return the number of calls. Raise `Broken`."""
+    """Run once with a failure of call number `fails_at`; return the number of calls. Raise `PromiseBroken`."""
     rng = random.Random(seed)
     directory = tempfile.mkdtemp(prefix="torture-failing-")
     failing = FailingFileSystem(kind, fails_at)
@@ -217,14 +217,14 @@ def one_case(seed: int, kind: str, fails_at: int) -> int:
                 check(client)
                 Load(oracle, random.Random(seed)).produce(client) if oracle.living else None
             except Gone as error:
-                raise Broken(f"the broker closed a connection: {error}") from error
+                raise PromiseBroken(f"the broker closed a connection: {error}") from error
             finally:
                 client.close()
                 node.stop()
         return failing.calls
     except Exception as error:
         where = f"{kind} at call {fails_at} of load {seed} ({failing.failed_call})"
-        raise Broken(f"{where}: {error if isinstance(error, Broken) else repr(error)}") from error
+        raise PromiseBroken(f"{where}: {error if isinstance(error, PromiseBroken) else repr(error)}") from error
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -15,7 +15,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from tests.torture.client import Client, Gone
 from tests.torture.load import Load, check
 from tests.torture.node import SETTINGS
-from tests.torture.oracle import Broken, Oracle
+from tests.torture.oracle import Oracle, PromiseBroken
 
 ROUNDS: Final = 6
 _LONGEST_LOAD: Final = 0.6  # seconds from the first request to the kill
@@ -53,9 +53,9 @@ class KillRun:
             if rng.random() < 0.4:
                 self._tear(rng)
         except Gone as error:
-            raise Broken(f"case {seed}: the broker closed a connection: {error}") from error
-        except Broken as error:
-            raise Broken(f"case {seed}: {error}") from error
+            raise PromiseBroken(f"case {seed}: the broker closed a connection: {error}") from error
+        except PromiseBroken as error:
+            raise PromiseBroken(f"case {seed}: {error}") from error
 
     def _work_until_killed(self, client: Client, rng: random.Random) -> None:
         killer = threading.Timer(rng.uniform(0.02, _LONGEST_LOAD), self.cluster.kill)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from pyclient.types import TopicPartition
 from tests.torture.client import Client
-from tests.torture.oracle import Broken, Oracle
+from tests.torture.oracle import Oracle, PromiseBroken
 
 NOW_MS = 1_700_000_000_000
 GROUPS = ("g", "h")
@@ -82,7 +82,7 @@ def check(
     damaged: Mapping[TopicPartition, int] | None = None,
     may_fail: Callable[[TopicPartition], bool] = lambda _partition: False,
 ) -> None:
-    """Compare all that is there with the promises; raise `Broken`.
+    """Compare all that is there with the promises; raise `PromiseBroken`.
 
     Records of `damaged` partitions may be missing from an offset on. Partitions that `may_fail` may answer with an
     error.
@@ -98,7 +98,7 @@ def check(
             if not error:
                 error, values = client.read(partition, start, end)
             if error and lost_from is None and not may_fail(partition):
-                raise Broken(f"{partition}: error {error}")
+                raise PromiseBroken(f"{partition}: error {error}")
             if not may_fail(partition):
                 oracle.check_records(partition, start, values, lost_from=lost_from)
     for group, partition in oracle.commits_sent:
@@ -107,4 +107,4 @@ def check(
             if not error:
                 oracle.check_commit(group, partition, offset)
             elif not any(may_fail(TopicPartition("__consumer_offsets", index)) for index in range(2)):
-                raise Broken(f"the offsets of group {group}: error {error}")
+                raise PromiseBroken(f"the offsets of group {group}: error {error}")

@@ -11,7 +11,7 @@ from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.net.loop_thread import LoopThread
-from tests.torture.oracle import Broken
+from tests.torture.oracle import PromiseBroken
 
 SECONDS: Final = 60.0
 SETTINGS: Final = {
@@ -36,10 +36,10 @@ class TracebackHandler(logging.Handler):
             self.first = record
 
     def check(self) -> None:
-        """Raise `Broken` if there was one."""
+        """Raise `PromiseBroken` if there was one."""
         if self.first is not None:
             error = self.first.exc_info[1] if self.first.exc_info else None
-            raise Broken(f"a traceback in the broker's log: {self.first.getMessage()}: {error!r}") from error
+            raise PromiseBroken(f"a traceback in the broker's log: {self.first.getMessage()}: {error!r}") from error
 
 
 class Node:

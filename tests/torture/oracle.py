@@ -27,10 +27,10 @@ class PartitionPromise:
     sent: set[bytes] = field(default_factory=set)
     acknowledged: dict[int, bytes] = field(default_factory=dict)
     start_offset: int = 0
-    """The log's start may have been moved up to here by a client's wish."""
+    """The log's start may have been moved up to here by a DeleteRecords request."""
 
 
-class Broken(AssertionError):
+class PromiseBroken(AssertionError):
     """A promise was broken; the text says which."""
 
 
@@ -56,12 +56,12 @@ class Oracle:
         """Compare the topics that are there."""
         for name, topic in self.topics.items():
             if topic.created and not topic.deletion_begun and name not in found:
-                raise Broken(f"topic {name} was acknowledged and is gone")
+                raise PromiseBroken(f"topic {name} was acknowledged and is gone")
             if topic.deleted and name in found:
-                raise Broken(f"the deletion of topic {name} was acknowledged, and it is there")
+                raise PromiseBroken(f"the deletion of topic {name} was acknowledged, and it is there")
         for name in found - self.topics.keys():
             if not name.startswith("__"):
-                raise Broken(f"topic {name} was never created")
+                raise PromiseBroken(f"topic {name} was never created")
 
     def check_records(
         self, partition: TopicPartition, start: int, found: dict[int, bytes], *, lost_from: int | None = None
@@ -69,15 +69,19 @@ class Oracle:
         """Compare what a partition has; from `lost_from` on records may be missing, but not be others."""
         promise = self.partitions[partition]
         if start > promise.start_offset and lost_from is None:
-            raise Broken(f"{partition} begins at {start}, {promise.start_offset} was the most that was asked for")
+            raise PromiseBroken(
+                f"{partition} begins at {start}, {promise.start_offset} was the most that was asked for"
+            )
         for offset, value in found.items():
             if value not in promise.sent:
-                raise Broken(f"{partition} offset {offset}: {value!r} was never sent")
+                raise PromiseBroken(f"{partition} offset {offset}: {value!r} was never sent")
         for offset, value in promise.acknowledged.items():
             if offset < promise.start_offset or (lost_from is not None and offset >= lost_from):
                 continue
             if found.get(offset) != value:
-                raise Broken(f"{partition} offset {offset}: {value!r} was acknowledged, {found.get(offset)!r} is there")
+                raise PromiseBroken(
+                    f"{partition} offset {offset}: {value!r} was acknowledged, {found.get(offset)!r} is there"
+                )
 
     def forget_from(self, partition: TopicPartition, offset: int) -> None:
         """The records from `offset` on were damaged on purpose: they are no promise any more."""
@@ -90,4 +94,6 @@ class Oracle:
         least = self.committed.get((group, partition), -1)
         most = self.commits_sent.get((group, partition), -1)
         if not least <= offset <= most:
-            raise Broken(f"group {group} has {offset} for {partition}, between {least} and {most} were committed")
+            raise PromiseBroken(
+                f"group {group} has {offset} for {partition}, between {least} and {most} were committed"
+            )

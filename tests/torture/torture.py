@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
 from tests.torture import damage, failing, killing
-from tests.torture.oracle import Broken
+from tests.torture.oracle import PromiseBroken
 
 WAYS: Final[Mapping[str, Callable[[int], Generator[Callable[[], object], None, None]]]] = {
     "damage": damage.cases,
@@ -30,7 +30,7 @@ def torture(way: str, seed: int, seconds: float) -> tuple[int, list[str]]:
             count += 1
             try:
                 case()
-            except Broken as error:
+            except PromiseBroken as error:
                 broken.append(f"seed {seed}, case {count}: {error}")
     finally:
         cases.close()

@@ -94,7 +94,7 @@ def test_a_proxy_of_the_same_listener_is_made_once(links: Links, echo: Echo) -> 
     assert links.proxy(3, 2, "broker", echo.address) != links.proxy(1, 2, "broker", echo.address)
 
 
-def test_over_a_cut_link_nothing_passes_until_it_is_healed(links: Links, echo: Echo) -> None:
+def test_cut_link_passes_nothing_until_it_is_healed(links: Links, echo: Echo) -> None:
     with connected(links, echo) as sock:
         links.cut(1, 2)
         sock.sendall(b"late")

@@ -148,7 +148,7 @@ def test_records_are_sent_and_read_while_most_controllers_are_down() -> None:
             assert producer.send("t", b"after", partition=0).result(60).offset == 4
 
 
-def test_with_two_brokers_down_nothing_is_acknowledged_until_one_is_back(three: EmbeddedCluster, topic: str) -> None:
+def test_nothing_is_acknowledged_with_two_brokers_down_until_one_is_back(three: EmbeddedCluster, topic: str) -> None:
     leader = leader_of(three, topic)
     followers = [each.id for each in three.brokers if each.id != leader]
     for node in followers:

@@ -35,7 +35,7 @@ def test_a_partition_is_as_its_leader_sees_it() -> None:
     assert merged == view(partition(2, 5, 7))
 
 
-def test_without_its_leader_a_partition_is_as_the_newest_epoch_has_it() -> None:
+def test_partition_without_its_leader_is_as_the_newest_epoch_has_it() -> None:
     assert topic_of({1: view(partition(2, 5, 9)), 3: view(partition(3, 6, 8))}) == view(partition(3, 6, 8))
 
 

@@ -44,7 +44,7 @@ def running() -> BrokerLifecycle:
     return broker
 
 
-def test_from_registration_to_running() -> None:
+def test_broker_passes_from_registration_to_running() -> None:
     broker = lifecycle()
     registered(broker, epoch=5)
     assert (broker.state, broker.epoch, broker.due) == (BrokerState.STARTING, 5, 0.0)

@@ -64,7 +64,7 @@ def test_one_partition_fails_and_the_other_is_written(
     assert codes(client.call(two_partitions(topic, batch(b"a")), version)) == [0, 0]
 
 
-def test_after_the_work_the_record_is_there_and_the_answer_says_it_failed(
+def test_fault_after_the_append_keeps_the_record_and_returns_an_error(
     broker: Any, client: Any, topic: str, produce: Any, batch: Any, fetch_request: Any
 ) -> None:
     broker.faults.fail("Produce", errors.RequestTimedOut, when="after")
@@ -277,7 +277,7 @@ def test_a_fault_of_all_apis_leaves_those_alone_that_have_no_topic(broker: Any, 
     assert fault.hits() == 1
 
 
-def test_without_faults_connections_call_handlers_directly(broker: Any, client: Any) -> None:
+def test_connections_call_handlers_directly_without_faults(broker: Any, client: Any) -> None:
     assert node_of(broker).interceptor is None
     with broker.faults.delay("Produce", 1) as fault:
         assert node_of(broker).interceptor is not None

@@ -56,7 +56,7 @@ class LogFixture:
         return self.config
 
     def open(self, *, clean: bool = True, recovery_point: int = 0, **options: Any) -> UnifiedLog:
-        """The log in the directory."""
+        """Open the log in the directory."""
         opening = open_log(
             self.directory,
             TopicPartition("t", 0),
@@ -71,12 +71,12 @@ class LogFixture:
         return log
 
     def crash(self, log: UnifiedLog, *, recovery_point: int | None = None) -> UnifiedLog:
-        """The log again, after its process was killed. Without a recovery point it is the one it would have noted."""
+        """Reopen the log as after a kill of its process. Without a recovery point it is the one it would have noted."""
         log.close(clean=False)
         return self.open(clean=False, recovery_point=log.recovery_point if recovery_point is None else recovery_point)
 
     def reopen(self, log: UnifiedLog) -> UnifiedLog:
-        """The log again, after it was closed in order."""
+        """Close the log in order and open it again."""
         log.close()
         return self.open()
 

@@ -152,7 +152,7 @@ class OpeningCounter:
         return found
 
     def run(self, steps: Any) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Does all of it; the result, and what each step did."""
+        """Run all steps; return the result, and what each step did."""
         answer, done = None, []
         self.take()
         while True:

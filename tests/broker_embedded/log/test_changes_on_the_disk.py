@@ -46,11 +46,11 @@ class Broker(NodeOnDisk[HeldFileSystem]):
         self.fs.gate.clear()
 
     def wait_for_sync(self) -> None:
-        """Returns when a sync waits."""
+        """Block until a sync waits."""
         assert self.fs.reached.acquire(timeout=SECONDS)
 
     def fail(self) -> None:
-        """Lets the syncs end, with an error."""
+        """Let the syncs end with an error."""
         self.fs.fails = True
         self.fs.gate.set()
 

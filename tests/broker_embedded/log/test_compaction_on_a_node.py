@@ -44,7 +44,7 @@ def log_bytes(data_dir: Path) -> int:
 
 
 def wait_until_clean(data_dir: Path, end: int) -> None:
-    """Until the checkpoint says that all but the active segment is compacted."""
+    """Wait until the checkpoint says that all but the active segment is compacted."""
     checkpoint = data_dir / CLEANER_OFFSETS
 
     def clean() -> bool:

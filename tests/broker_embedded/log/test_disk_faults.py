@@ -124,9 +124,7 @@ _STEPS = st.lists(
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_STEPS, st.integers(0, 2**32))
-def test_after_a_loss_of_power_everything_that_was_flushed_is_there(
-    new_fixture: Any, steps: list[str], seed: int
-) -> None:
+def test_everything_flushed_is_there_after_a_loss_of_power(new_fixture: Any, steps: list[str], seed: int) -> None:
     fixture = new_fixture()
     fixture.configure(index_interval_bytes=100)
     rng = random.Random(seed)

@@ -73,7 +73,7 @@ class Broker(NodeOnDisk[SmallFileSystem]):
 
 @pytest.fixture
 def start(data_dir: str) -> Iterator[Callable[[], Broker]]:
-    """Starts a node on the test's data directory."""
+    """Start a node on the test's data directory."""
     made: list[Broker] = []
 
     def one() -> Broker:

@@ -62,7 +62,7 @@ def torn(fixture: Any) -> tuple[Any, Path]:
     return log, path
 
 
-def test_after_a_crash_logs_are_recovered(fixture: Any) -> None:
+def test_logs_are_recovered_after_a_crash(fixture: Any) -> None:
     log, path = torn(fixture)
     again = opened(fixture)
     assert not again.was_clean

@@ -179,7 +179,7 @@ def test_offsets_of_a_transaction_have_no_sequence(fixture: Any) -> None:
 
 
 class Model:
-    """The rules of the broker, said once more and slowly: all batches of a producer, as (epoch, sequences)."""
+    """A slow reference implementation of the broker's rules: all batches of a producer, as (epoch, sequences)."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, list[int], int]] = []

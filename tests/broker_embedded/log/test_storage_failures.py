@@ -125,7 +125,7 @@ def test_a_replacement_that_is_written_in_part_is_not_installed(tmp_path: Path) 
 
 
 def test_a_checkpoint_round_that_is_late_does_not_undo_a_newer_one(fixture: Any) -> None:
-    """The side thread writes what was true before a topic was made again; the loop has written since."""
+    """The disk thread writes a checkpoint from before the topic was recreated; the loop has written since."""
     manager = fixture.start()
     log = manager.create("t", fixture.topic_id, 0, fixture.config)
     for _ in range(3):

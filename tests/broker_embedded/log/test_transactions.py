@@ -134,7 +134,7 @@ def test_control_records_that_end_no_transaction_are_stored(fixture: Any) -> Non
     assert (fixture.crash(log).end_offset, len(log.producers)) == (1, 0)
 
 
-def test_on_a_replica_a_marker_is_final_when_it_is_committed(fixture: Any, new_fixture: Any) -> None:
+def test_marker_on_a_replica_is_final_when_it_is_committed(fixture: Any, new_fixture: Any) -> None:
     other = new_fixture()
     leader, follower = other.open(), fixture.open(high_watermark=0)
     write(other, leader, 1)

@@ -84,7 +84,7 @@ def test_acls_decide(acls: list[AclBinding], operation: AclOperation, allowed: b
     assert may(acls, operation) is allowed
 
 
-def test_without_an_acl_for_the_resource_the_option_decides() -> None:
+def test_option_decides_without_an_acl_for_the_resource() -> None:
     assert may([acl(name="other")], everyone=True)
     assert not may([acl(principal="User:bob")], everyone=True)
     assert not may([acl(permission=DENY)], everyone=True)

@@ -185,7 +185,7 @@ def test_token_without_id_is_verified_by_the_first_of_equal_keys() -> None:
     assert accept(SECOND_RSA.token(), keys_of(FIRST_RSA, SECOND_RSA), RULES, NOW).user == "alice"
 
 
-def test_of_keys_with_one_id_that_of_the_tokens_kind_is_taken() -> None:
+def test_key_of_the_tokens_type_is_chosen_among_keys_with_one_id() -> None:
     elliptic = Signer(SIGNER.key, "1")
     for keys in (keys_of(FIRST_RSA, elliptic), keys_of(elliptic, FIRST_RSA)):
         for signer in (FIRST_RSA, elliptic):

@@ -241,7 +241,7 @@ def listeners_in(settings: dict[str, Any], **given: Any) -> Listeners:
     return build(settings, **given).listeners
 
 
-def test_without_options_there_is_one_plain_listener() -> None:
+def test_default_is_one_plain_listener() -> None:
     found = listeners_in({}, port=5)
     assert [(each.name, each.protocol, each.host, each.port) for each in found.clients] == [
         ("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 5)

@@ -233,7 +233,7 @@ def async_producer(servers: str, config: dict[str, Any], is_grant: bool) -> None
 
 
 def confluent_producer(servers: str, config: dict[str, Any], is_grant: bool) -> None:
-    """Sends the same, by librdkafka's name of the grant."""
+    """Send the same, by librdkafka's name of the grant."""
     assert is_grant
     chosen = {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.grant.type": JWT_BEARER}
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, **config, **chosen})

@@ -79,7 +79,7 @@ def has_producer_id(client: RawClient, name: str) -> bool:
 
 @pytest.fixture
 def alice(cluster: EmbeddedCluster) -> Iterator[Acls]:
-    """Gives alice ACLs, in place of former ones, and returns a connection of hers."""
+    """Give alice ACLs in place of former ones; return a connection of hers."""
     admin = logged_in(cluster.bootstrap_servers, "admin")
     client = logged_in(cluster.bootstrap_servers, "alice")
 

@@ -38,7 +38,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def user(cluster: EmbeddedCluster) -> Iterator[Callable[[str], RawClient]]:
-    """Opens raw connections of users, all with the same client id."""
+    """Open raw connections of users, all with the same client id."""
     clients: list[RawClient] = []
 
     def open_one(name: str) -> RawClient:
@@ -52,7 +52,7 @@ def user(cluster: EmbeddedCluster) -> Iterator[Callable[[str], RawClient]]:
 
 @pytest.fixture
 def quota(cluster: EmbeddedCluster) -> Iterator[Callable[..., None]]:
-    """Sets a quota of an entity; it goes with the test. Each is sent by a connection of its own: one may be muted."""
+    """Set a quota of an entity until the end of the test. Each is sent by a connection of its own: one may be muted."""
     done: list[tuple[str, dict[str, str | None]]] = []
 
     def change(key: str, value: float, **entity: str | None) -> None:

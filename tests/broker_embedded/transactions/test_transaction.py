@@ -173,7 +173,7 @@ def test_everyone_waits_while_markers_are_missing(version: int) -> None:
     assert made.metadata.state is COMPLETE_ABORT
 
 
-def test_before_version_2_epochs_stay_and_an_end_can_be_repeated() -> None:
+def test_epochs_stay_and_an_end_can_be_repeated_before_version_2() -> None:
     made, producer = started(0)
     for _ in range(2):
         assert own(made.ask(EndTransaction, commit=True, **producer)) == producer
@@ -258,7 +258,7 @@ def exhausted(version: int) -> tuple[Coordinator, dict[str, int]]:
     return made, producer
 
 
-def test_after_the_last_epoch_version_2_goes_on_with_a_new_id() -> None:
+def test_version_2_goes_on_with_a_new_id_after_the_last_epoch() -> None:
     made, producer = exhausted(2)
     number = made.send(EndTransaction, commit=True, **producer)
     made.step()
@@ -273,7 +273,7 @@ def test_after_the_last_epoch_version_2_goes_on_with_a_new_id() -> None:
 
 
 @both
-def test_after_the_last_epoch_a_new_producer_gets_a_new_id(version: int) -> None:
+def test_new_producer_gets_a_new_id_after_the_last_epoch(version: int) -> None:
     made, producer = exhausted(version)
     assert made.ask(InitProducerId).error == CONCURRENT
     new = own(made.ask(InitProducerId))
@@ -453,7 +453,7 @@ def test_records_are_read_as_they_were_written(
     assert decode(*encode("é", None, version=version)) == TransactionRecord("é", None)
 
 
-def test_before_version_1_records_have_the_format_of_older_releases() -> None:
+def test_records_before_version_1_have_the_format_of_older_releases() -> None:
     metadata = TransactionMetadata(
         transactional_id="x", producer_id=1, producer_epoch=2, timeout_ms=3, last_update_ms=4, state=EMPTY
     )

@@ -60,7 +60,7 @@ def test_a_pattern_that_takes_too_much_work_matches_nothing(caplog: pytest.LogCa
     assert len(resolve("(a+)+[ab]*", topics, 0).topics) == 2048
 
 
-def test_without_the_library_the_error_says_what_to_install(
+def test_error_without_the_library_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
