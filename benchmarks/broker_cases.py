@@ -256,7 +256,7 @@ def _compared(
     seek: dict[str, list[float]],
     bare: list[float],
 ) -> dict[str, Figure]:
-    """The medians of all windows, and those of the ratios window by window."""
+    """Return the medians of all windows, and those of the ratios window by window."""
     found = {f"{name}: user CPU": Figure(median(values), "s/GB") for name, values in cpu.items()}
     found |= {f"{name}: appends": Figure(median(values), "MB/s") for name, values in rates.items()}
     found |= {f"{name}: finding a batch": Figure(median(values) * 1e6, "us") for name, values in seek.items()}

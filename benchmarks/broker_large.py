@@ -100,7 +100,7 @@ class _Asker:
         self._socket.close()
 
     def ask(self, frame: bytes) -> int:
-        """The size of the answer."""
+        """Return the size of the answer."""
         self._socket.sendall(frame)
         size: int = _LENGTH.unpack(self._exactly(4))[0]
         left = size
@@ -122,7 +122,7 @@ class _Asker:
 
 
 def table(nodes: list[Node], names: list[str], items: int, limit: float) -> Table:
-    """A row for each request."""
+    """Return a row for each request."""
     shown = Table(title=f"small requests while one client asks for {items:,} items")
     for column in (
         "request",

@@ -40,7 +40,7 @@ class Load:
         return self.amount / self.seconds
 
     def percentile(self, share: float) -> float:
-        """A latency in seconds."""
+        """Return a latency in seconds."""
         return sorted(self.latencies)[min(int(share * len(self.latencies)), len(self.latencies) - 1)]
 
 
@@ -67,7 +67,7 @@ class Wire:
         self.socket.close()
 
     def answer(self) -> bytes:
-        """The first kilobytes of the next answer, all of which is read."""
+        """Return the first kilobytes of the next answer, all of which is read."""
         head = self._exactly(4)
         left = size = _LENGTH.unpack(head)[0]
         kept = b""
@@ -113,7 +113,7 @@ class Wire:
 
 
 def frame(message: Request[Any], version: int) -> bytes:
-    """A request as it goes over the wire."""
+    """Return a request as it goes over the wire."""
     parts: list[Any] = framing.encode_request(message, version, 1, "bench")
     return b"".join(parts)
 
@@ -124,7 +124,7 @@ def metadata_request() -> bytes:
 
 
 def batch(size: int, record: int = 100, key: Callable[[int], bytes] | None = None) -> bytes:
-    """A batch of about `size` bytes of records with values of `record` bytes that do not compress."""
+    """Return a batch of about `size` bytes of records with values of `record` bytes that do not compress."""
     builder = BatchBuilder(bytearray(size), None)
     now, noise, n = time.time_ns() // 1_000_000, os.urandom(record + 997), 0
     while builder.append(now, None if key is None else key(n), noise[n % 997 : n % 997 + record], None) is not None:
@@ -226,7 +226,7 @@ def small_requests(node: Node, connections: int, seconds: float) -> Load:
 
 
 def paced(node: Node, request: bytes, rate: float, seconds: float, check: Callable[[bytes], None]) -> Load:
-    """One request after the other at a fixed `rate`; latencies count from when each was due."""
+    """Send one request after the other at a fixed `rate`; latencies count from when each was due."""
 
     def work() -> tuple[float, list[float]]:
         latencies, started = [], time.perf_counter()

@@ -45,12 +45,12 @@ class Node:
         return address_of(self.servers)
 
     def cpu(self) -> Cpu:
-        """Its processor time so far."""
+        """Return its processor time so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
         return Cpu(int(fields[11]) / _TICKS, int(fields[12]) / _TICKS)
 
     def resident_mb(self) -> float:
-        """Its resident memory, in MB."""
+        """Return its resident memory, in MB."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE / 1e6
 
     @contextmanager

@@ -32,7 +32,7 @@ _TAILS = (0, 16 * MIB, 64 * MIB)
 
 
 def opened(folder: str) -> LogManager:
-    """The directory's logs."""
+    """Return the directory's logs."""
     fs = RealFileSystem(durable=False)
     directories = DataDirectories([folder], fs=fs, node_id=1, cluster_id=None, rng=Random())
     manager = LogManager(directories, clock=SYSTEM_CLOCK, defaults=LogConfig())

@@ -44,14 +44,14 @@ class Wired:
         self._socket.close()
 
     def call(self, request: bytes) -> bytes:
-        """The answer, without its length."""
+        """Return the answer, without its length."""
         self._socket.sendall(request)
         head = self._socket.recv(4, socket.MSG_WAITALL)
         return self._socket.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
 
 
 def framed(request: Any, version: int) -> bytes:
-    """A request as it is sent."""
+    """Return a request as it is sent."""
     return b"".join(framing.encode_request(request, version, 1, "bench"))  # type: ignore[arg-type]
 
 

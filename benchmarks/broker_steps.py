@@ -76,7 +76,7 @@ def run(found: Steps, steps: Any, disk_thread: DiskThread) -> None:
 
 
 def batch(first: int, count: int, value: int, keys: int, codec: Compression, now_ms: int) -> bytearray:
-    """A batch of `count` records, every key of which comes again after `keys` others."""
+    """Return a batch of `count` records, every key of which comes again after `keys` others."""
     builder = BatchBuilder(bytearray(1000 + count * (60 + value)), None)
     for n in range(first, first + count):
         assert builder.append(now_ms, b"key-%d" % (n % keys), b"%020d" % n * (value // 20), ()) is not None

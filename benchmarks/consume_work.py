@@ -25,7 +25,7 @@ STALLED_BYTES = 16 * MEBIBYTE
 
 
 def _reader(servers: str, **options: Any) -> Any:
-    """A consumer of ours that has met the cluster."""
+    """Return a consumer of ours that has met the cluster."""
     from pyclient import Consumer
 
     return Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", **options)

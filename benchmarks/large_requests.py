@@ -607,11 +607,11 @@ REQUESTS: Final[dict[str, tuple[str, int, Build]]] = {
 
 
 def api_of(name: str) -> str:
-    """The API that a request of `REQUESTS` asks."""
+    """Return the API that a request of `REQUESTS` asks."""
     return name.partition(",")[0]
 
 
 def large_request(name: str, items: int, topic: str) -> tuple[Request[Any], int]:
-    """The request and its version."""
+    """Return the request and its version."""
     module, version, build = REQUESTS[name]
     return build(import_module(f"pyclient.protocol.messages.{module}"), items, topic), version

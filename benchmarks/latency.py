@@ -56,7 +56,7 @@ class LatencyClient:
         return sorted(json.loads(answer))
 
     def middle(self, share: int) -> float:
-        """The median over the turns of a percentile."""
+        """Return the median over the turns of a percentile."""
         return median(turn[len(turn) * share // 100] for turn in self.turns)
 
     def ratio(self, peer: LatencyClient, share: int) -> float:
@@ -65,7 +65,7 @@ class LatencyClient:
         return median(mine[at] / other[at] for mine, other in zip(self.turns, peer.turns, strict=True))
 
     def overall(self, share: int) -> float:
-        """A percentile of all records of all turns."""
+        """Return a percentile of all records of all turns."""
         together = sorted(took for turn in self.turns for took in turn)
         return together[len(together) * share // 100]
 

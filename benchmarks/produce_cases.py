@@ -80,12 +80,12 @@ class Found:
             self.runs.append({"count": count, **json.loads(done.stdout.splitlines()[-1])})
 
     def middle(self, name: str) -> float:
-        """The median of a figure."""
+        """Return the median of a figure."""
         return median(run[name] for run in self.runs)
 
     @property
     def rate(self) -> float:
-        """Records a second."""
+        """Return records a second."""
         return median(run["count"] / run["seconds"] for run in self.runs)
 
     @property

@@ -46,7 +46,7 @@ class Case:
 
 
 def ours(name: str, twin: Any, size: int, batches: int) -> list[Case]:
-    """All kinds of work by one of our twins."""
+    """Return all kinds of work by one of our twins."""
     count = BATCH_BYTES // (size + 10)
     value = bytes(range(256)) * (size // 256) + bytes(range(size % 256))
     values = [value] * count
@@ -104,7 +104,7 @@ def ours(name: str, twin: Any, size: int, batches: int) -> list[Case]:
 
 
 def peers(name: str, module: ModuleType, suffix: str, size: int, batches: int) -> list[Case]:
-    """The two kinds of work that other clients' codecs do as well."""
+    """Return the two kinds of work that other clients' codecs do as well."""
     builder_type = getattr(module, f"DefaultRecordBatchBuilder{suffix}")
     batch_type = getattr(module, f"DefaultRecordBatch{suffix}")
     count = BATCH_BYTES // (size + 10)
@@ -135,7 +135,7 @@ def peers(name: str, module: ModuleType, suffix: str, size: int, batches: int) -
 
 
 def cases(size: int) -> list[Case]:
-    """Every implementation that is installed, the compiled ones with more to do."""
+    """Return every implementation that is installed, the compiled ones with more to do."""
     found: list[Case] = []
     for name, module, batches in (
         ("pyclient", "pyclient.records._speedups", BATCHES),

@@ -19,7 +19,7 @@ Prepare = Callable[[str, str, int, str, int], Callable[[], Figures | None]]
 
 
 def values(size: int) -> list[bytes]:
-    """A thousand different values of about log-like compressibility."""
+    """Return a thousand different values of about log-like compressibility."""
     stem = b"2026-11-21T12:00:00.000Z INFO service=billing request="
     return [(stem + b"%016x " % (n * 0x9E3779B97F4A7C15 % 2**64) + b"ok " * size)[:size] for n in range(1000)]
 

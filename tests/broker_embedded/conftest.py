@@ -47,19 +47,19 @@ class RawClient:
         self.socket.sendall(struct.pack(">i", len(frame)) + frame)
 
     def receive_frame(self) -> bytes:
-        """The next frame; b"" when the broker has closed the connection."""
+        """Return the next frame; b"" when the broker has closed the connection."""
         head = self._exactly(4)
         return self._exactly(struct.unpack(">i", head)[0]) if head else b""
 
     def receive(self, cls: Any, version: int) -> Any:
-        """The next response, and its correlation id."""
+        """Return the next response, and its correlation id."""
         frame = self.receive_frame()
         assert frame, "the broker closed the connection"
         correlation_id, offset = framing.decode_response_header(cls, version, frame)
         return codec.decode(cls.response if hasattr(cls, "response") else cls, version, frame, offset), correlation_id
 
     def call(self, request: Any, version: int) -> Any:
-        """The response to a request."""
+        """Return the response to a request."""
         sent = self.send(request, version)
         response, correlation_id = self.receive(type(request), version)
         assert correlation_id == sent

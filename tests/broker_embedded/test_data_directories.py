@@ -27,7 +27,7 @@ def delete(client: Any, name: str) -> None:
 
 
 def tree(directory: Path) -> dict[str, bytes]:
-    """Every file below a directory, and what is in it."""
+    """Return every file below a directory, and what is in it."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 

@@ -27,7 +27,7 @@ RECORDS = build_batch([(b"k", b"v")], timestamp_ms=1_700_000_000_000)
 
 
 def value_of(kind: Any, version: int, draw: Any) -> Any:
-    """A value of a wire type: extreme, plausible or arbitrary."""
+    """Return a value of a wire type: extreme, plausible or arbitrary."""
     if isinstance(kind, Nested):
         return message_of(kind.cls, version, draw)
     if isinstance(kind, ArrayOf):
@@ -46,7 +46,7 @@ def value_of(kind: Any, version: int, draw: Any) -> Any:
 
 
 def message_of(cls: Any, version: int, draw: Any) -> Any:
-    """A message with arbitrary values in the fields of its version."""
+    """Return a message with arbitrary values in the fields of its version."""
     return cls(
         **{
             each.name: None
@@ -60,7 +60,7 @@ def message_of(cls: Any, version: int, draw: Any) -> Any:
 
 @st.composite
 def requests(draw: Any) -> tuple[str, bytes]:
-    """The name of a served API and a frame of it."""
+    """Return the name of a served API and a frame of it."""
     name = draw(st.sampled_from(sorted(SERVED)))
     version = draw(st.integers(SERVED[name].first, SERVED[name].last))
     message = message_of(request_class(API_KEYS[name]), version, draw)
@@ -71,7 +71,7 @@ def requests(draw: Any) -> tuple[str, bytes]:
 
 @st.composite
 def mangled(draw: Any) -> bytes:
-    """A frame with truncated or changed bytes, and a matching length."""
+    """Return a frame with truncated or changed bytes, and a matching length."""
     body = bytearray(draw(requests())[1][4:])
     for _ in range(draw(st.integers(0, 4))):
         body[draw(st.integers(0, len(body) - 1))] = draw(st.integers(0, 255))

@@ -46,7 +46,7 @@ WAITING = {"JoinGroup", "SyncGroup"}  # for members that do not come
 
 
 def filled_with(cls: Any, version: int, text: str, number: int) -> Any:
-    """A message with that text in every string, that number where it fits, and one item in every array."""
+    """Return a message with that text in every string, that number where it fits, and one item in every array."""
 
     def value(kind: Any) -> Any:
         if isinstance(kind, Nested):

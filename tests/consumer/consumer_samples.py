@@ -15,13 +15,13 @@ ABORT, COMMIT = b"\0\0\0\0", b"\0\0\0\1"
 
 
 def batch_of(base_offset: int, count: int, *, leader_epoch: int = 0, **options: Any) -> bytes:
-    """A batch whose record at offset n has the value b"n"."""
+    """Return a batch whose record at offset n has the value b"n"."""
     rows = [(f"k{offset}".encode(), f"{offset}".encode()) for offset in range(base_offset, base_offset + count)]
     return build_batch(rows, timestamp_ms=1_000, base_offset=base_offset, leader_epoch=leader_epoch, **options)
 
 
 def compacted(base_offset: int, kept: list[int], span: int) -> bytes:
-    """A batch of `span` offsets with records only at the (relative) offsets `kept`."""
+    """Return a batch of `span` offsets with records only at the (relative) offsets `kept`."""
     builder = BatchBuilder(bytearray(4096), None)
     full = []
     for delta in range(span):
@@ -45,7 +45,7 @@ def _resealed(batch: bytearray, base_offset: int) -> bytes:
 
 
 def marker(offset: int, producer_id: int, key: bytes = ABORT) -> bytes:
-    """A control batch that ends a producer's transaction."""
+    """Return a control batch that ends a producer's transaction."""
     return build_batch(
         [(key, b"\0\0\0\0\0\0")],
         timestamp_ms=1_000,
@@ -58,12 +58,12 @@ def marker(offset: int, producer_id: int, key: bytes = ABORT) -> bytes:
 
 
 def fetched(data: bytes, topic: str = "t", partition: int = 0) -> FetchedBatch:
-    """The one batch in `data`."""
+    """Return the one batch in `data`."""
     return FetchedBatch(topic, partition, memoryview(data), 0, read_header(data))
 
 
 def assigned(*partitions: TopicPartition, position: int = 0) -> tuple[SubscriptionState, list[AssignedPartition]]:
-    """A subscription with these partitions, ready to fetch at `position`."""
+    """Return a subscription with these partitions, ready to fetch at `position`."""
     subscription = SubscriptionState(looks_up_committed=False)
     subscription.assign(partitions)
     for state in subscription:

@@ -27,7 +27,7 @@ def consumers(request: pytest.FixtureRequest, own_cluster: EmbeddedCluster) -> I
 
 
 def make_topic(cluster: EmbeddedCluster, *batches: list[bytes]) -> str:
-    """A topic of one partition; each list of values is a batch."""
+    """Create a topic of one partition; each list of values is a batch."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     with Admin(cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(name, partitions=1)])

@@ -84,7 +84,7 @@ class FetcherFixture:
 
 
 def records(*partitions: int, high_watermark: int) -> FetchResponse:
-    """One record for each partition, and how many its log has."""
+    """Return one record for each partition, and how many its log has."""
     parts = [
         PartitionData(partition_index=number, error_code=0, high_watermark=high_watermark, records=batch_of(0, 1))
         for number in partitions

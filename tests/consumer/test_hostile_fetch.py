@@ -78,7 +78,7 @@ class Reader:
 
 
 def changed(change: Change, *, sealed: bool = True, **options: Any) -> bytes:
-    """A batch of offsets 10, 11 and 12 with something changed; `sealed` makes its checksum right again."""
+    """Return a batch of offsets 10, 11 and 12 with something changed; `sealed` makes its checksum right again."""
     batch = bytearray(batch_of(FIRST, COUNT, **options))
     change(batch)
     if sealed:

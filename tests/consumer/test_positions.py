@@ -240,7 +240,7 @@ def test_partition_without_group_and_policy_has_no_position() -> None:
 
 
 def outdated() -> Script:
-    """A partition whose committed offset has leader epoch 5, while the metadata have epoch 4."""
+    """Return a partition whose committed offset has leader epoch 5, while the metadata have epoch 4."""
     script = Script(auto_offset_reset="earliest")
     script.state.leader_epoch = 4
     script.committed = [{T0: OffsetAndMetadata(7, "", 5)}]
@@ -293,7 +293,7 @@ def test_seek_ends_the_wait_for_metadata() -> None:
 
 
 def refused(**options: Any) -> Script:
-    """A partition at offset 7, which its leader, node 1 with epoch 4, refuses as out of range."""
+    """Return a partition at offset 7, which its leader, node 1 with epoch 4, refuses as out of range."""
     script = Script(**{"auto_offset_reset": "earliest", **options})
     script.state.leader_epoch = 4
     script.state.start_at(7)
@@ -355,7 +355,7 @@ def test_seek_ends_the_wait_for_another_broker() -> None:
 
 
 def validating(policy: str = "earliest") -> Script:
-    """A partition at offset 10, read under epoch 4, whose new leader has epoch 5."""
+    """Return a partition at offset 10, read under epoch 4, whose new leader has epoch 5."""
     script = Script(auto_offset_reset=policy)
     script.state.leader_epoch = 5
     script.state.start_at(10, leader_epoch=4)

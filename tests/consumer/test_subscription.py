@@ -20,7 +20,7 @@ ID_1, ID_2, NO_ID = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=0)
 def started_at_9(
     known_epoch: int, *, leader_epoch: int, topic_id: uuid.UUID = ID_1
 ) -> tuple[SubscriptionState, AssignedPartition]:
-    """A partition of the leader epoch `known_epoch`, started at offset 9 of another epoch."""
+    """Return a partition of the leader epoch `known_epoch`, started at offset 9 of another epoch."""
     subscription, (state,) = assigned(T0)
     subscription.note_leader(T0, known_epoch, topic_id)
     state.start_at(9, leader_epoch=leader_epoch)
@@ -207,7 +207,7 @@ def test_topic_recreated_with_lower_epochs_applies_the_policy() -> None:
 
 
 def refused() -> tuple[SubscriptionState, AssignedPartition]:
-    """A position without an epoch that the leader of epoch 3 refuses."""
+    """Return a position without an epoch that the leader of epoch 3 refuses."""
     subscription, state = started_at_9(3, leader_epoch=-1)
     state.out_of_range(resets=True)
     return subscription, state

@@ -73,7 +73,7 @@ class Outcome:
     findings: list[Finding]
 
     def lines(self) -> list[str]:
-        """The report."""
+        """Return the report."""
         rate = self.inputs / self.seconds if self.seconds else 0.0
         each_us = 1e6 * self.cpu_seconds / max(1, self.inputs)
         lines = [

@@ -37,7 +37,7 @@ class ClientOutcome:
     findings: dict[str, str] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """The report."""
+        """Return the report."""
         return [
             f"seed {self.seed}: {self.episodes} clients, {self.answers} answers, {self.spoiled.total()} spoiled",
             "spoiled: " + " ".join(f"{name}:{count}" for name, count in sorted(self.spoiled.items())),

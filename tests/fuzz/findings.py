@@ -49,7 +49,7 @@ class Finding:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Finding:
-        """A finding from a reproducer file."""
+        """Return a finding from a reproducer file."""
         frames = [
             Sent(
                 bytes.fromhex(each["frame"]),

@@ -108,7 +108,7 @@ class HostileProxy:
                 self._sockets.discard(sock)
 
     def _spoil(self, key: int, version: int, frame: bytes) -> tuple[bytes, bool]:
-        """The answer to forward, and whether the connection ends with it."""
+        """Return the answer to forward, and whether the connection ends with it."""
         rng = self._rng
         self.answers += 1
         try:

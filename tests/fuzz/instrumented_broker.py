@@ -84,7 +84,7 @@ class ErrorHandler(logging.Handler):
 
 
 def place_of(error: BaseException) -> str:
-    """The error's type and the last place in pyclient that it came through: what makes two findings the same."""
+    """Return the error's type and the last place in pyclient that it came through: what makes two findings the same."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [each for each in frames if "pyclient" in each.filename] or list(frames)
     where = f"{os.path.basename(ours[-1].filename)}:{ours[-1].name}" if ours else "nowhere"
@@ -175,7 +175,7 @@ def _holders(instance: Any, seen: set[int]) -> list[str]:
 
 
 def resident_bytes(pid: int | str = "self") -> int:
-    """The resident memory of a process."""
+    """Return the resident memory of a process."""
     with open(f"/proc/{pid}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 

@@ -63,13 +63,13 @@ class MessageGenerator:
         self._names = sorted(SERVED) + list(_RICH_APIS) * 3 + sorted(set(SERVED) - _REMOVING) * 3
 
     def draw(self) -> tuple[str, int]:
-        """An API and one of the versions it is served in."""
+        """Return an API and one of the versions it is served in."""
         name = self.rng.choice(self._names)
         served = SERVED[name]
         return name, self.rng.randint(served.first, served.last)
 
     def make(self, name: str, version: int, hostility: float = 0.0) -> Any:
-        """A request of that API and version."""
+        """Return a request of that API and version."""
         state, rng = self.state, self.rng
         self.hostility = hostility
         self.member = state.any_member(_KIND_OF_GROUP.get(name, ""))
@@ -196,7 +196,7 @@ class MessageGenerator:
         return self._batches.valid(self._topic.name, self._partition)
 
     def topic(self) -> Topic:
-        """The topic that this request is about, or now and then another one."""
+        """Return the topic that this request is about, or now and then another one."""
         if self.rng.random() < 0.15:
             self._topic = self.state.any_topic()
         return self._topic
@@ -211,13 +211,13 @@ class MessageGenerator:
         return self.topic().name
 
     def partition(self) -> int:
-        """The partition that this request is about, or now and then another one."""
+        """Return the partition that this request is about, or now and then another one."""
         if self.rng.random() < 0.2:
             self._partition = self.rng.choice((0, 1, 2, 3, 7, -1))
         return self._partition
 
     def option_name(self) -> str:
-        """An option of topics, brokers or groups."""
+        """Return an option of topics, brokers or groups."""
         choice = self.rng.random()
         if choice < 0.6:
             return self.rng.choice(_TOPIC_OPTIONS)
@@ -228,7 +228,7 @@ class MessageGenerator:
         return self.rng.choice((self._topic.name, self._topic.name, "", "1", "2", self.member.group))
 
     def producer_id(self) -> int:
-        """A producer id that the broker gave out, or -1."""
+        """Return a producer id that the broker gave out, or -1."""
         return self._producer.producer_id
 
     def producer_epoch(self) -> int:
@@ -236,7 +236,7 @@ class MessageGenerator:
         return self._producer.epoch
 
     def session_id(self) -> int:
-        """A fetch session."""
+        """Return a fetch session."""
         return self._session[0]
 
     def session_epoch(self) -> int:
@@ -244,14 +244,14 @@ class MessageGenerator:
         return self._session[1]
 
     def member_epoch(self) -> int:
-        """The member's epoch or generation, now and then one that leaves or is old."""
+        """Return the member's epoch or generation, now and then one that leaves or is old."""
         choice = self.rng.random()
         if choice < 0.1:
             return self.rng.choice((0, -1, -2))
         return self.member.epoch - (choice > 0.95)
 
     def subscription(self) -> bytes:
-        """A classic member's subscription."""
+        """Return a classic member's subscription."""
         rng = self.rng
         owned: list[Any] = []
         topics = [rng.choice(TOPICS) for _ in range(rng.randrange(3))]
@@ -260,13 +260,13 @@ class MessageGenerator:
         return data if rng.random() < 0.8 else data[: rng.randrange(len(data))] + rng.randbytes(rng.randrange(4))
 
     def assignment(self) -> bytes:
-        """A classic member's assignment."""
+        """Return a classic member's assignment."""
         part = ConsumerProtocolAssignmentTopicPartition(topic=self._topic.name, partitions=[0, 1])
         data = encode_versioned(ConsumerProtocolAssignment(assigned_partitions=[part]), self.rng.randrange(4))
         return data if self.rng.random() < 0.8 else data[: self.rng.randrange(len(data))]
 
     def pick(self, *values: Any) -> Any:
-        """One of the values."""
+        """Return one of the values."""
         return self.rng.choice(values)
 
 

@@ -23,7 +23,7 @@ Mutator = Callable[[bytearray, Random, bytes], None]
 
 
 def mutate(frame: bytes, rng: Random, other: bytes) -> bytes:
-    """The frame after one to four changes, its length mostly right again; pieces of `other` are spliced in."""
+    """Return the frame after one to four changes, its length mostly right again; pieces of `other` are spliced in."""
     changed = bytearray(frame)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 4))):
         rng.choice(_MUTATORS)(changed, rng, other)

@@ -48,7 +48,7 @@ class RecordDataGenerator:
         return build_batch(rows, timestamp_ms=_TIMESTAMP, compression=codec)
 
     def valid(self, topic: str, partition: int) -> bytes:
-        """A batch that a client would send, some of them with a producer id that the broker gave out."""
+        """Return a batch that a client would send, some of them with a producer id that the broker gave out."""
         rng = self._rng
         producer = self._state.any_producer()
         if producer.producer_id < 0 or rng.random() < 0.5:
@@ -88,7 +88,7 @@ class RecordDataGenerator:
 
 
 def legacy_message(rng: Random) -> bytes:
-    """A message of the formats 0 and 1, as no version of Produce that is served may carry."""
+    """Return a message of the formats 0 and 1, as no version of Produce that is served may carry."""
     magic = rng.randrange(2)
     body = struct.pack(">bb", magic, rng.choice((0, 1, 4)))
     if magic:

@@ -53,7 +53,7 @@ class State:
         self._known: set[tuple[str, uuid.UUID]] = set()
 
     def any_topic(self) -> Topic:
-        """A topic: mostly one that exists, sometimes only a name."""
+        """Return a topic: mostly one that exists, sometimes only a name."""
         if self.topics and self.rng.random() < 0.9:
             return self.rng.choice(self.topics)
         return Topic(self.rng.choice(TOPICS), uuid.UUID(int=self.rng.getrandbits(128)))
@@ -76,13 +76,13 @@ class State:
         return Member(rng.choice(groups), member_id, 0, instance)
 
     def any_producer(self) -> ProducerIdentity:
-        """A producer id: mostly one that the broker gave out, else none."""
+        """Return a producer id: mostly one that the broker gave out, else none."""
         if self.producers and self.rng.random() < 0.8:
             return self.rng.choice(self.producers)
         return ProducerIdentity(-1, -1)
 
     def any_session(self) -> tuple[int, int]:
-        """A fetch session and its next epoch, or what asks for a new one."""
+        """Return a fetch session and its next epoch, or what asks for a new one."""
         if self.sessions and self.rng.random() < 0.6:
             session = self.rng.choice(self.sessions)
             session[1] += 1
@@ -90,7 +90,7 @@ class State:
         return 0, 0 if self.rng.random() < 0.6 else -1
 
     def next_sequence(self, producer: ProducerIdentity, topic: str, partition: int, count: int) -> int:
-        """The sequence number that continues what was sent to a partition."""
+        """Return the sequence number that continues what was sent to a partition."""
         if producer.producer_id < 0:
             return -1
         key = (producer.producer_id << 16 | producer.epoch & 0xFFFF, topic, partition)

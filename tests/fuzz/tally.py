@@ -17,7 +17,7 @@ Collector = Callable[[Any, set[int]], None]
 
 @cache
 def collector(cls: type) -> Collector:
-    """A function that adds the error codes of an answer, at any depth, to a set."""
+    """Return a function that adds the error codes of an answer, at any depth, to a set."""
     codes = [each.name for each in fields_of(cls) if each.name.endswith("error_code")]
     parts = list(_parts(cls))
 
@@ -61,7 +61,7 @@ class Tally:
         self.waiting: Counter[str] = Counter()
 
     def answered(self, name: str, message: Any) -> set[int]:
-        """An answer came; the error codes in it."""
+        """Count an answer; return the error codes in it."""
         self.inputs += 1
         found: set[int] = set()
         collector(type(message))(message, found)
@@ -71,12 +71,12 @@ class Tally:
         return found
 
     def ended(self, name: str) -> None:
-        """The broker closed the connection instead of answering."""
+        """Count a connection that the broker closed instead of answering."""
         self.inputs += 1
         self.closed[name] += 1
 
     def abandoned(self, name: str) -> None:
-        """The request waited for too long, and its connection was closed."""
+        """Count a request that waited too long, and whose connection was closed."""
         self.inputs += 1
         self.waiting[name] += 1
 

@@ -149,7 +149,7 @@ class Traffic:
     # -- inputs
 
     def frame_of(self, name: str, version: int, message: Any, client_id: str | None = "fuzz") -> bytes:
-        """A request as a frame with a correlation id of its own."""
+        """Return a request as a frame with a correlation id of its own."""
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         return b"".join(framing.encode_request(message, version, self._correlation, client_id))
 

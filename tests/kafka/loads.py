@@ -37,7 +37,7 @@ class Serving(Protocol):
 
 
 def create(kafka: Serving, topic: str, partitions: int = PARTITIONS) -> None:
-    """A topic that all nodes serve, with three replicas."""
+    """Create a topic that all nodes serve, with three replicas."""
     topics.create(kafka.bootstrap_servers, NewTopic(topic, partitions, 3))
 
 
@@ -143,7 +143,7 @@ class Load:
         wait_until(lambda: self.is_on_path or bool(self.raised), f"{self.topic}: {self.client.metrics()}", PATIENCE)
 
     def check_all_delivered(self, kafka: Serving) -> None:
-        """Every record was confirmed, and is in the log once, in the order of the calls, where its future says."""
+        """Assert that every record was confirmed, and is in the log once, in order, at the offset of its future."""
         failures = [error for future in self.sent if (error := future.exception(0)) is not None]
         assert failures == []
         found = read(kafka, self.topic, self.partitions)

@@ -103,7 +103,7 @@ def _bytes_of(directory: Path) -> bytes:
 
 
 def load_on(mixed: Mixed, topic: str) -> SingleLoad:
-    """An idempotent producer with acks=all that sends numbers until it is stopped."""
+    """Start an idempotent producer with acks=all that sends numbers until it is stopped."""
     options = {"request_timeout_ms": 3000, "delivery_timeout_ms": 120_000, "reconnect_backoff_ms": 20}
     return SingleLoad(SyncClient(mixed.bootstrap_servers, **options | SingleLoad.options), topic, "mixed")
 
@@ -203,7 +203,7 @@ class GroupReader:
         assert not self.raised, self.raised
 
     def check(self, sent: int) -> None:
-        """Every record came once, and is committed."""
+        """Assert that every record came once, and is committed."""
         self._goal = sent
         self._thread.join(PATIENCE)
         try:

@@ -53,7 +53,7 @@ def prepared() -> Iterator[bytes]:
 
 
 def produce(servers: str) -> dict[bytes, bytes | None]:
-    """All of them, one request each; what each key had last."""
+    """Produce all of them, one request each; return each key's last value."""
     last: dict[bytes, bytes | None] = {}
     create(servers, NewTopic("compacted", 1, 1, configs=CONFIGS))
     with RawConnection(servers) as connection:

@@ -51,7 +51,7 @@ def factories(kafka: Three) -> Iterator[dict[str, ConsumerFactory]]:
 
 
 def create(kafka: Three, topic: str, *replicas: int, partitions: int = 1, **configs: str) -> None:
-    """A topic whose partitions have these replicas, the leader first."""
+    """Create a topic whose partitions have these replicas, the leader first."""
     assignments = dict.fromkeys(range(partitions), replicas)
     topics.create(kafka.bootstrap_servers, NewTopic(topic, assignments=assignments, configs=configs))
 

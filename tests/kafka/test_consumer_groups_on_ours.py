@@ -119,7 +119,7 @@ def settled(harness: ConsumerHarness) -> bool:
 
 
 def continued(harness: ConsumerHarness, servers: str) -> ConsumerHarness:
-    """The same group and topics on another broker, whose coordinator serves them."""
+    """Return the same group and topics on another broker, whose coordinator serves them."""
     other = ConsumerHarness(servers)
     other.topic, other.other, other.group = harness.topic, harness.other, harness.group
     other.ids, other.held = harness.ids, harness.held

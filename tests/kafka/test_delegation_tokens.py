@@ -94,7 +94,7 @@ def logged_in(address: str, user: str) -> RawClient:
 
 
 def times(answer: Any) -> tuple[int, ...]:
-    """The times in an answer: in relation to the first of them, if that is one."""
+    """Return the times in an answer: in relation to the first of them, if that is one."""
     names = ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms")
     found = [getattr(answer, name) for name in names if hasattr(answer, name)]
     return tuple(each - found[0] for each in found) if found[0] > 0 and len(found) > 1 else tuple(found)

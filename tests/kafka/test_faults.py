@@ -41,7 +41,7 @@ def produce_through(kafka: Three, topic: str, disturb: Callable[[], None]) -> No
 
 
 def check(kafka: Three, topic: str, count: int) -> None:
-    """Each partition holds its numbers, each once, in order."""
+    """Assert that each partition holds its numbers, each once, in order."""
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, n) for n in range(PARTITIONS)])
         read: dict[int, list[int]] = {n: [] for n in range(PARTITIONS)}

@@ -18,7 +18,7 @@ TOPICS = [f"t{number}" for number in range(4)]
 
 
 def directories(ours: EmbeddedCluster) -> dict[tuple[str, int], str]:
-    """The directory of each replica on Kafka's broker, as our controller knows it."""
+    """Return the directory of each replica on Kafka's broker, as our controller knows it."""
     controller = ours.node(ours.controller_id or 0)
     assert isinstance(controller.runner, ThreadRunner)
     found = {}
@@ -29,7 +29,7 @@ def directories(ours: EmbeddedCluster) -> dict[tuple[str, int], str]:
 
 
 def places(directory: Path) -> set[tuple[str, int]]:
-    """The partitions whose logs are in a directory."""
+    """Return the partitions whose logs are in a directory."""
     names = (path.name.rpartition("-") for path in directory.glob("t?-*"))
     return {(topic, int(index)) for topic, _, index in names}
 

@@ -137,5 +137,5 @@ def test_log_and_its_snapshot_are_shown(tmp_path: Path, brokers: int) -> None:
 
 
 def snapshots(directory: Path) -> list[Path]:
-    """The snapshots that are complete, but for the one that formatting writes."""
+    """Return the snapshots that are complete, but for the one that formatting writes."""
     return sorted(path for path in directory.glob("*.checkpoint") if not path.name.startswith(f"{0:020}"))

@@ -158,7 +158,7 @@ def test_batches_with_lost_answers_are_written_once_over_a_rolling_restart(
 
 
 def checked(name: str, number: int) -> bytes:
-    """A value of 600 bytes that names its topic and carries the CRC of the rest."""
+    """Return a value of 600 bytes that names its topic and carries the CRC of the rest."""
     body = f"{name} {number} ".encode().ljust(590, b"%d" % (number % 10))
     return body + b" %08x" % zlib.crc32(body)
 

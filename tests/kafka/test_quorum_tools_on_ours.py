@@ -78,7 +78,7 @@ def test_tools_configure_controllers_without_a_broker() -> None:
 
 
 def properties(nodes: Nodes, node_id: int) -> Path:
-    """The configuration of a controller, as Kafka's tool reads it."""
+    """Return the configuration of a controller, as Kafka's tool reads it."""
     host, port = nodes.addresses[node_id]
     path = nodes.path / f"controller-{node_id}.properties"
     path.write_text(

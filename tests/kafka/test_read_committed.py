@@ -15,7 +15,7 @@ from tests.kafka.topics import PATIENCE
 
 
 def transaction(cluster: Cluster, name: str) -> Any:
-    """A producer of confluent-kafka with a transaction that has begun."""
+    """Return a producer of confluent-kafka with a transaction that has begun."""
     confluent = pytest.importorskip("confluent_kafka")
     producer = confluent.Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name, "linger.ms": 0}

@@ -46,7 +46,7 @@ def tool(ours: EmbeddedCluster, name: str, *arguments: str) -> str:
 
 
 def create(ours: EmbeddedCluster, topic: str, *replicas: int, records: int = 0) -> None:
-    """A topic with one partition on these brokers, the first of which leads."""
+    """Create a topic with one partition on these brokers, the first of which leads."""
     with Admin(ours.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(topic, assignments={0: replicas}, configs={"min.insync.replicas": "1"})])
     ours.wait_isr(topic, 0, len(replicas))

@@ -52,12 +52,12 @@ _WAITS: Final = {"groups": ("--timeout", "90000")}
 
 
 def shows(version: str, **properties: str) -> list[str]:
-    """The options that set the console consumer's formatter, `key=true` for print.key=true."""
+    """Return the options that set the console consumer's formatter, `key=true` for print.key=true."""
     return _properties("--formatter-property" if _is_new(version) else "--property", "print", properties)
 
 
 def parses(version: str, **properties: str) -> list[str]:
-    """The options that set the console producer's reader, `key=true` for parse.key=true."""
+    """Return the options that set the console producer's reader, `key=true` for parse.key=true."""
     return _properties("--reader-property" if _is_new(version) else "--property", "parse", properties)
 
 
@@ -78,7 +78,7 @@ class Output(NamedTuple):
 
 
 def command(tool: str, *arguments: str, version: str = VERSIONS[0], jvm: tuple[str, ...] = QUICK) -> list[str]:
-    """The command line of a tool (a short name, or any Java class)."""
+    """Return the command line of a tool (a short name, or any Java class)."""
     old = {} if _is_new(version) else _CLASSES_3
     name = old.get(tool) or _CLASSES.get(tool, tool)
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"

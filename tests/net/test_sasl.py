@@ -201,7 +201,7 @@ class Recorded:
         return [bytes(each.auth_bytes) for each in self.broker.requests if isinstance(each, SaslAuthenticateRequest)]
 
     def check(self, mechanism: str) -> None:
-        """The client has asked for its mechanism once, and not sent the password."""
+        """Assert that the client asked for its mechanism once, and did not send the password."""
         asked = [each.mechanism for each in self.broker.requests if isinstance(each, SaslHandshakeRequest)]
         assert asked == [mechanism]
         secret = ALICE["sasl_password"].encode()

@@ -40,7 +40,7 @@ class SenderFixture:
         self.topic = self.accumulator.update_topic("t", uuid.UUID(int=1), leaders, self.now)
 
     def batch(self, name, *values, partition=0):
-        """A closed batch of these values; its futures."""
+        """Append and close a batch of these values; return its futures."""
         queue = self.topic.queues[partition]
         batch = self.accumulator.open_batch(queue, self.accumulator.pool.try_acquire(1000), self.now)
         futures = [queue.append(5, None, value, None) for value in values or (b"v",)]

@@ -38,7 +38,7 @@ class Ahead:
 
 
 def clock_of(client):
-    """A clock that can be put ahead, which the client takes its deadlines from."""
+    """Return a clock that can be put ahead, which the client takes its deadlines from."""
     engine_of(client.producer).clock = clock = Ahead()
     return clock
 

@@ -14,7 +14,7 @@ WANDERER = 3  # a partition that is on another connection whenever there are two
 
 
 def begun(kind=HastyMachine, partition=0):
-    """A machine whose first record the broker has confirmed."""
+    """Return a machine whose first record the broker has confirmed."""
     machine = kind()
     machine.begin(0, 0)
     machine.send_alone(partition)

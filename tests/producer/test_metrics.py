@@ -127,7 +127,7 @@ def test_numbers_are_json_whatever_was_counted():
 
 
 def numbers_in(found):
-    """All values of nested dictionaries."""
+    """Return all values of nested dictionaries."""
     return [one for value in found.values() for one in (numbers_in(value) if isinstance(value, dict) else [value])]
 
 

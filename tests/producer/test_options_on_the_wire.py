@@ -22,7 +22,7 @@ def watched(network):
 
 
 def batches(request):
-    """The headers of all batches in a request."""
+    """Return the headers of all batches in a request."""
     return [read_header(bytes(one.records)) for topic in request.topic_data for one in topic.partition_data]
 
 

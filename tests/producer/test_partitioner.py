@@ -22,7 +22,7 @@ JAVA = {
 
 
 def reference_murmur2(data):
-    """The hash as its definition says it, word by word."""
+    """Return the hash as its definition says it, word by word."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     h = (0x9747B28C ^ len(data)) & mask
     words, tail = data[: len(data) // 4 * 4], data[len(data) // 4 * 4 :]

@@ -50,7 +50,7 @@ class Fixture:
         self.manager.commit()
 
     def refuse(self, code):
-        """The next request is an EndTxn or InitProducerId, and answered with this code."""
+        """Answer the next request, an EndTxn or InitProducerId, with this code."""
         request = self.ask()
         kind = EndTxnResponse if request.message.name == "EndTxn" else InitProducerIdResponse
         more = {"throttle_time_ms": 0} if kind is EndTxnResponse else {"producer_epoch": -1}

@@ -17,7 +17,7 @@ REFUSALS = pytest.mark.parametrize("refusal", [OUT_OF_ORDER, errors.UnknownProdu
 
 
 def lost_together(*names, **options):
-    """A fixture whose batches of these names were on their way when the connection broke; and their futures."""
+    """Return a fixture whose batches of these names were on their way when the connection broke; and their futures."""
     fixture = SenderFixture(**options)
     fixture.warm()
     futures = [fixture.batch(name)[0] for name in names]
@@ -223,7 +223,7 @@ def test_first_batch_after_a_long_pause_is_sent_alone_until_confirmed():
 
 
 def in_flight(count):
-    """A machine with a confirmed record, and so many batches on their way."""
+    """Return a machine with a confirmed record, and so many batches on their way."""
     machine = begun(ProducerMachine)
     for _ in range(count):
         machine.send_alone(0)

@@ -61,7 +61,7 @@ class Client:
     # One request
 
     def call(self, request: Any, version: int) -> Any:
-        """The response; raises `Gone` if the connection ends."""
+        """Return the response; raise `Gone` if the connection ends."""
         number = next(self._numbers)
         try:
             self._socket.sendall(b"".join(framing.encode_request(request, version, number, "torture")))
@@ -161,7 +161,7 @@ class Client:
     # What is there
 
     def topics(self) -> set[str]:
-        """The names of all topics."""
+        """Return the names of all topics."""
         return {topic.name for topic in self.call(MetadataRequest(topics=None), 9).topics}
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int, int]:

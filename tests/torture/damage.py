@@ -27,7 +27,7 @@ _DATA: Final = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
 
 
 def flip(content: bytes, rng: random.Random) -> tuple[bytes, int]:
-    """One bit."""
+    """Flip one bit."""
     changed = bytearray(content)
     at = rng.randrange(len(content))
     changed[at] ^= 1 << rng.randrange(8)
@@ -35,20 +35,20 @@ def flip(content: bytes, rng: random.Random) -> tuple[bytes, int]:
 
 
 def tear(content: bytes, rng: random.Random) -> tuple[bytes, int]:
-    """The end is missing."""
+    """Cut off the end."""
     at = rng.randrange(len(content))
     return content[:at], at
 
 
 def zero(content: bytes, rng: random.Random) -> tuple[bytes, int]:
-    """Some bytes are zeros."""
+    """Overwrite some bytes with zeros."""
     at = rng.randrange(len(content))
     end = rng.randint(at + 1, len(content))
     return content[:at] + bytes(end - at) + content[end:], at
 
 
 def scribble(content: bytes, rng: random.Random) -> tuple[bytes, int]:
-    """Some bytes are any others."""
+    """Overwrite some bytes with random ones."""
     at = rng.randrange(len(content))
     end = min(len(content), at + rng.randint(1, 40))
     return content[:at] + rng.randbytes(end - at) + content[end:], at
@@ -61,7 +61,7 @@ def add(content: bytes, rng: random.Random) -> tuple[bytes, int]:
 
 
 def remove(_content: bytes, _rng: random.Random) -> tuple[None, int]:
-    """The file is gone."""
+    """Remove the file."""
     return None, 0
 
 
@@ -87,7 +87,7 @@ def kind_of(path: Path) -> str:
 
 
 def first_lost_offset(path: Path, content: bytes, position: int) -> int:
-    """The first offset of a log that damage at a byte of its segment may cost: that of the batch there."""
+    """Return the first offset of a log that damage at a byte of its segment may cost: that of the batch there."""
     offset = int(path.name[:20])
     for at, header in iter_batches(content):
         if at + header.size > position:
@@ -97,7 +97,7 @@ def first_lost_offset(path: Path, content: bytes, position: int) -> int:
 
 
 def tree(root: str) -> dict[str, bytes]:
-    """Every file and what is in it."""
+    """Return every file and what is in it."""
     return {str(path): path.read_bytes() for path in Path(root).rglob("*") if path.is_file() and path.name != ".lock"}
 
 

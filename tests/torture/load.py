@@ -25,7 +25,7 @@ class Load:
         self._sequences: dict[TopicPartition, int] = {}
 
     def step(self, client: Client) -> None:
-        """One request, of any kind."""
+        """Send one request, of any kind."""
         living = self.oracle.living
         if not living:
             self.create(client)
@@ -40,16 +40,16 @@ class Load:
         self.rng.choices([each for _, each in work], [weight for weight, _ in work])[0](client)
 
     def create(self, client: Client) -> None:
-        """A new topic."""
+        """Create a topic."""
         self._topics += 1
         client.create_topic(f"topic-{self._topics}", self.rng.randint(1, 3))
 
     def delete(self, client: Client) -> None:
-        """A topic less."""
+        """Delete a topic."""
         client.delete_topic(self.rng.choice(self.oracle.living))
 
     def produce(self, client: Client) -> None:
-        """One batch."""
+        """Produce one batch."""
         partition = self._partition()
         values = []
         for _ in range(self.rng.randint(1, 4)):
@@ -58,14 +58,14 @@ class Load:
         client.produce(partition, values, NOW_MS + self._values)
 
     def commit(self, client: Client) -> None:
-        """An offset that grows."""
+        """Commit an offset that grows."""
         partition = self._partition()
         group = self.rng.choice(GROUPS)
         before = self.oracle.commits_sent.get((group, partition), -1)
         client.commit(group, partition, before + self.rng.randint(1, 9))
 
     def delete_records(self, client: Client) -> None:
-        """A later start of a log."""
+        """Move the start of a log forward."""
         partition = self._partition()
         promise = self.oracle.partitions[partition]
         if promise.acknowledged:

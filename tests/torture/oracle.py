@@ -84,7 +84,7 @@ class Oracle:
                 )
 
     def forget_from(self, partition: TopicPartition, offset: int) -> None:
-        """The records from `offset` on were damaged on purpose: they are no promise any more."""
+        """Forget the records from `offset` on, which were damaged on purpose."""
         promise = self.partitions[partition]
         for each in [each for each in promise.acknowledged if each >= offset]:
             del promise.acknowledged[each]

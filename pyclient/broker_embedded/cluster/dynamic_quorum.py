@@ -77,8 +77,9 @@ def directory_id(directory: str) -> uuid.UUID:
 class VoterChanges:
     """Adds and removes voters by AddRaftVoter and RemoveRaftVoter; `broker` returns a running broker's configuration.
 
-    A request is repeated after errors that can be retried. If a voter is there or gone already, the voters decide
-    whether that is what was wanted, as after an answer that was lost, or another replica has the node's id.
+    A request is repeated after errors that can be retried. If the response says that the voter is there or gone
+    already, the voter set is compared with the requested change: the first response may have been lost, or another
+    replica may have the node's id.
     """
 
     def __init__(self, broker: Callable[[], BrokerConfig], timeout: float) -> None:

@@ -17,7 +17,7 @@ IDS = (1, 2, 3)
 
 
 def advertised(name: str, node: int) -> tuple[str, int]:
-    """The address of a node that a listener advertises; nothing is there."""
+    """Return the address of a node that a listener advertises; nothing is there."""
     return f"{name.lower()}-{node}.example", 9000 + node
 
 
@@ -47,13 +47,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
 
 
 def bound(cluster: EmbeddedCluster, name: str, node: int) -> str:
-    """The address at which a node listens."""
+    """Return the address at which a node listens."""
     listeners = cluster.node(node).config.listeners.clients
     return next(f"{each.host}:{each.port}" for each in listeners if each.name == name)
 
 
 def expected(cluster: EmbeddedCluster, name: str) -> dict[int, tuple[str, int]]:
-    """The addresses that clients of a listener get."""
+    """Return the addresses that clients of a listener get."""
     if name != "INTERNAL":
         return {node: advertised(name, node) for node in IDS}
     places = {node: bound(cluster, name, node).split(":") for node in IDS}

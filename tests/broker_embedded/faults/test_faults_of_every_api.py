@@ -27,7 +27,7 @@ def names(topic_id: uuid.UUID) -> str | None:
 
 
 def filled(cls: type, version: int, count: int = 2, number: int = 0) -> Any:
-    """A message with `count` elements in each list of parts, which differ in their keys."""
+    """Return a message with `count` elements in each list of parts, which differ in their keys."""
     made: Any = blank(cls)
     for each in fields_of(cls):
         if not each.present_in(version):

@@ -51,7 +51,7 @@ class LogFixture:
         self._open: list[UnifiedLog] = []
 
     def configure(self, **values: Any) -> LogConfig:
-        """The configs of the logs opened from now on."""
+        """Set and return the configs of the logs opened from now on."""
         self.config = LogConfig(**{"segment_bytes": 1 << 20, "file_delete_delay_ms": 0, **values})
         return self.config
 
@@ -86,11 +86,11 @@ class LogFixture:
             log.close(clean=False)
 
     def path(self, name: str) -> Path:
-        """A file of the log."""
+        """Return a file of the log."""
         return Path(self.directory, name)
 
     def names(self) -> list[str]:
-        """The names of the log's files."""
+        """Return the names of the log's files."""
         return sorted(os.listdir(self.directory))
 
     @staticmethod
@@ -104,7 +104,7 @@ class LogFixture:
         sequence: int = -1,
         transactional: bool = False,
     ) -> bytearray:
-        """A batch as a producer sends it; one record of value b"v" if no value is given."""
+        """Return a batch as a producer sends it; one record of value b"v" if no value is given."""
         rows = values or (b"v",)
         times = timestamp_ms if isinstance(timestamp_ms, list) else [timestamp_ms] * len(rows)
         builder = BatchBuilder(bytearray(1000 + sum(len(value or b"") + 64 for value in rows)), None)
@@ -122,7 +122,7 @@ class LogFixture:
 
     @staticmethod
     def marker(producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0) -> bytearray:
-        """The end of a transaction, as a coordinator sends it."""
+        """Return the end of a transaction, as a coordinator sends it."""
         builder = BatchBuilder(bytearray(1000), None)
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         builder.append(NOW, control_key(kind), struct.pack(">hi", 0, coordinator_epoch), None)
@@ -149,7 +149,7 @@ class LogFixture:
 
     @staticmethod
     def records(log: UnifiedLog, offset: int | None = None, *, max_bytes: int = 1 << 20) -> list[Record[Any, Any]]:
-        """Every record from `offset` on, by as many reads as it takes."""
+        """Return every record from `offset` on, by as many reads as it takes."""
         found: list[Record[Any, Any]] = []
         at = log.start_offset if offset is None else offset
         while at < log.high_watermark:
@@ -162,11 +162,11 @@ class LogFixture:
         return found
 
     def values(self, log: UnifiedLog) -> list[bytes | None]:
-        """The value of every record."""
+        """Return the value of every record."""
         return [record.value for record in self.records(log)]
 
     def manager(self, **options: Any) -> LogManager:
-        """A manager of the directory above, not opened yet."""
+        """Return a manager of the directory above, not opened yet."""
         values = {
             "fs": self.fs,
             "clock": self.clock,
@@ -180,7 +180,7 @@ class LogFixture:
         return LogManager(DataDirectories([str(self.root)], rng=rng, **of_directories), **values)
 
     def start(self, **options: Any) -> LogManager:
-        """A manager that is open, and may change files."""
+        """Return a manager that is open, and may change files."""
         manager = self.manager(**options)
         manager.open()
         manager.take_into_use()

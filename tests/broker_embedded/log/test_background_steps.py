@@ -50,7 +50,7 @@ class Counter:
 
 
 def filled(first: int, count: int, value: bytes, now_ms: int, codec: Compression) -> bytearray:
-    """A batch of `count` records with keys that come again after 3,000 others."""
+    """Return a batch of `count` records with keys that come again after 3,000 others."""
     builder = BatchBuilder(bytearray(1000 + count * (100 + len(value))), None)
     for n in range(first, first + count):
         assert builder.append(now_ms, b"key %d" % (n % 3000), value, ()) is not None
@@ -213,7 +213,7 @@ def test_a_log_of_many_batches_is_opened_in_steps_of_one_batch(
 
 
 def opened_manager(fixture: Any, *topics: str) -> Any:
-    """The logs of these topics, written and left as by a crash, and not opened again yet."""
+    """Return the logs of these topics, written and left as by a crash, and not opened again yet."""
     manager = fixture.start()
     for topic in topics:
         log = manager.create(topic, fixture.topic_id, 0, fixture.config)

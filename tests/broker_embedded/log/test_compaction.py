@@ -15,7 +15,7 @@ from tests.broker_embedded.log.compaction_tools import CODECS, DAY, compact, com
 
 
 def batches(log: Any) -> list[Any]:
-    """The headers of all batches, as they are stored."""
+    """Return the headers of all batches, as they are stored."""
     return [header for segment in log.segments for _, header in segment.records.walk(0)]
 
 
@@ -231,7 +231,7 @@ def test_the_time_of_a_kept_record_is_found(fixture: Any, log: Any) -> None:
 
 
 def old_message(offset: int, key: bytes, value: bytes, timestamp_ms: int) -> bytes:
-    """A message of magic 1, as Kafka 0.10 wrote it."""
+    """Return a message of magic 1, as Kafka 0.10 wrote it."""
     body = struct.pack(">bbqi", 1, 0, timestamp_ms, len(key)) + key + struct.pack(">i", len(value)) + value
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 

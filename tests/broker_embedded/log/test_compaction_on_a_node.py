@@ -20,7 +20,7 @@ ROUNDS = 60
 
 
 def write(servers: str, rounds: int) -> dict[bytes, bytes]:
-    """Every key again and again; what each had last."""
+    """Write every key again and again; return each one's last value."""
     last = {}
     with Producer(servers, linger_ms=0) as producer:
         for n in range(rounds):

@@ -18,19 +18,19 @@ ID = uuid.UUID(int=9)
 
 
 def opened(fixture: Any, **options: Any) -> Any:
-    """A manager that is open."""
+    """Return a manager that is open."""
     return fixture.start(**options)
 
 
 def made(fixture: Any, manager: Any, topic: str = "t", partition: int = 0, topic_id: uuid.UUID = ID) -> Any:
-    """A log with one record."""
+    """Return a log with one record."""
     log = manager.create(topic, topic_id, partition, fixture.config)
     fixture.append(log, b"%s-%d" % (topic.encode(), partition))
     return log
 
 
 def reopened(fixture: Any) -> Any:
-    """A manager that is open again after one that made a log was closed."""
+    """Return a manager that is open again after one that made a log was closed."""
     manager = opened(fixture)
     made(fixture, manager)
     manager.close()
@@ -53,7 +53,7 @@ def test_logs_are_found_again_after_a_clean_stop(fixture: Any) -> None:
 
 
 def torn(fixture: Any) -> tuple[Any, Path]:
-    """A log with a torn batch behind its record, of a manager that was killed; and the file."""
+    """Return a log with a torn batch behind its record, of a manager that was killed; and the file."""
     manager = opened(fixture)
     log = made(fixture, manager)
     manager.close(clean=False)

@@ -23,7 +23,7 @@ LAST = 2**31 - 1
 
 
 def header(epoch: int = 0, sequence: int = 0, count: int = 1, **changes: Any) -> BatchHeader:
-    """The header of a producer's batch."""
+    """Return the header of a producer's batch."""
     values: dict[str, Any] = {
         "base_offset": 0,
         "size": 100,

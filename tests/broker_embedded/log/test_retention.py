@@ -14,7 +14,7 @@ from pyclient.broker_embedded.log.retention import SegmentFacts, expired
 
 
 def rolled(fixture: Any, count: int = 4, **config: Any) -> Any:
-    """A log of `count` segments of one batch each, the newest one active, a second apart."""
+    """Return a log of `count` segments of one batch each, the newest one active, a second apart."""
     fixture.configure(**config)
     log = fixture.open()
     for index in range(count):

@@ -16,7 +16,7 @@ SEGMENTS = 4
 
 
 def filled(fixture: Any, **config: Any) -> Any:
-    """A log of closed segments with the same three keys in each, and an open one with another."""
+    """Return a log of closed segments with the same three keys in each, and an open one with another."""
     fixture.configure(cleanup_policy=("compact",), file_delete_delay_ms=10, **config)
     log = fixture.open()
     for n in range(SEGMENTS):

@@ -14,7 +14,7 @@ from pyclient.records import ControlType, build_batch, control_key
 
 
 def write(fixture: Any, log: Any, producer_id: int, *, epoch: int = 0, sequence: int | None = None) -> int:
-    """A record of a producer's transaction; its offset."""
+    """Append a record of a producer's transaction; return its offset."""
     if sequence is None:
         entry = log.producers.get(producer_id)
         sequence = 0 if entry is None or entry.epoch != epoch else entry.last_sequence + 1

@@ -38,7 +38,7 @@ def send(fixture: Any, batch: bytes, **config: Any) -> Any:
 
 
 def stored(log: Any) -> Any:
-    """The header and the records of the one batch in a log; its checksum is right."""
+    """Return the header and the records of the one batch in a log; its checksum is right."""
     data = log.read_bytes(0, 1 << 20)
     [(position, header)] = iter_batches(data)
     check_crc(data, position, header)
@@ -46,7 +46,7 @@ def stored(log: Any) -> Any:
 
 
 def patched(batch: bytearray, at: int, layout: str, value: int) -> bytearray:
-    """The batch with one field of its header changed, and a right checksum."""
+    """Return the batch with one field of its header changed, and a right checksum."""
     struct.pack_into(layout, batch, at, value)
     header = read_header(batch)
     attributes = struct.unpack_from(">h", batch, 21)[0]

@@ -50,7 +50,7 @@ class Nodes(AbstractAsyncContextManager["Nodes"]):
             self._format()
 
     def key(self, node_id: int) -> ReplicaKey:
-        """The key of a controller whose voters are in the log."""
+        """Return the key of a controller whose voters are in the log."""
         return ReplicaKey(node_id, UUID(int=1000 + node_id))  # Kafka reserves the first hundred
 
     def _format(self) -> None:
@@ -95,7 +95,7 @@ class Nodes(AbstractAsyncContextManager["Nodes"]):
             bound.close()
 
     def config(self, node_id: int) -> BrokerConfig:
-        """The configuration of a node."""
+        """Return the configuration of a node."""
         if self.dynamic:
             known = [f"{host}:{port}" for voter, (host, port) in self.addresses.items() if voter in self.initial]
             if node_id in self.addresses:
@@ -129,7 +129,7 @@ class Nodes(AbstractAsyncContextManager["Nodes"]):
         await self.running.pop(node_id).stop(clean=clean)
 
     async def active(self) -> BrokerNode:
-        """The node that is the active controller, once there is one that all others follow."""
+        """Return the node that is the active controller, once there is one that all others follow."""
 
         def found() -> BrokerNode | None:
             for node in self.running.values():

@@ -456,7 +456,7 @@ def test_three_nodes_know_a_token_that_one_was_asked_for() -> None:
 
 
 def controller_client(cluster: EmbeddedCluster) -> RawClient:
-    """A raw client of the active controller's listener for other nodes; it has sent nothing."""
+    """Return a raw client of the active controller's listener for other nodes; it has sent nothing."""
     active = until(lambda: cluster.controller_id, "no controller is active")
     return RawClient(f"127.0.0.1:{cluster.node(active).config.listeners.controller.port}")
 

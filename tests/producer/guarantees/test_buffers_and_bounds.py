@@ -19,7 +19,7 @@ NOT_LEADER = errors.NotLeaderOrFollower.code
 
 
 def checked(name, number):
-    """A value that names its topic and carries the CRC of the rest."""
+    """Return a value that names its topic and carries the CRC of the rest."""
     body = f"{name} {number} ".encode().ljust(590, b"%d" % (number % 10))
     return body + b" %08x" % zlib.crc32(body)
 

@@ -74,7 +74,7 @@ class ConsumerHarness(GroupHarness):
         return answer.topics[0]
 
     def id_of(self, topic: str) -> UUID:
-        """The topic's id."""
+        """Return the topic's id."""
         self._metadata(topic)
         return next(topic_id for topic_id, name in self.ids.items() if name == topic)
 

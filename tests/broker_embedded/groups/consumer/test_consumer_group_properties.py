@@ -259,7 +259,7 @@ def replayed(node: Node, *, compacted: bool) -> ConsumerGroup:
 
 
 def coordinator_over(log: list[list], topics: KnownTopics) -> GroupCoordinator:
-    """A new coordinator with this log."""
+    """Return a new coordinator with this log."""
     other = Node()
     other.log, other.topics = log, topics
     return other.restart()
