@@ -37,7 +37,7 @@ help:
 	@echo "make lint        ruff, mypy --strict, import-linter, rules of our own, generated files up to date"
 	@echo "make sync-clients  write the synchronous clients from the asyncio ones"
 	@echo "make docs        write docs/options.md from the table of options"
-	@echo "make bench       pyclient beside confluent-kafka, kafka-python and aiokafka"
+	@echo "make bench       pyclient compared with confluent-kafka, kafka-python and aiokafka"
 
 $(STAMP): pyproject.toml setup.py $(wildcard $(foreach room,records producer,$(foreach kind,pyx pxi pxd,pyclient/$(room)/*.$(kind))))
 	@$(PYTHON) -c 'import sys; sys.exit("pyclient needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

@@ -20,7 +20,7 @@ from benchmarks.broker_cases import Case, Figure, Options
 from benchmarks.broker_nodes import Node, both
 from benchmarks.large_requests import REQUESTS
 
-BESIDE: Mapping[str, Case] = {
+COMPARED: Mapping[str, Case] = {
     "idle": cases.idle,
     "metadata": cases.metadata,
     "latency": cases.latency,
@@ -38,7 +38,7 @@ def compared(name: str, nodes: list[Node], options: Options) -> list[dict[str, F
     rounds: list[list[dict[str, Figure]]] = [[] for _ in nodes]
     for _ in range(options.rounds):
         for found, node in zip(rounds, nodes, strict=True):
-            found.append(BESIDE[name](node, options))
+            found.append(COMPARED[name](node, options))
     return [
         {key: figure._replace(value=median(each[key].value for each in found)) for key, figure in found[0].items()}
         for found in rounds
@@ -67,7 +67,7 @@ def show(title: str, names: list[str], found: list[dict[str, Figure]]) -> None:
 def main() -> None:
     """Measure the selected cases, within a bounded time."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", choices=[*BESIDE, *ALONE], help="this case; may be repeated")
+    parser.add_argument("--only", action="append", choices=[*COMPARED, *ALONE], help="this case; may be repeated")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--count", type=int, default=300_000, help="records of 100 B for client libraries")
@@ -77,13 +77,13 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=900.0, help="seconds after which no further case is begun")
     parser.add_argument("--no-kafka", action="store_true", help="ours only")
     given = parser.parse_args()
-    wanted = given.only or [*BESIDE, *ALONE]
+    wanted = given.only or [*COMPARED, *ALONE]
     options = Options(given.seconds, given.rounds, given.count)
     end = time.monotonic() + given.limit
-    beside = [name for name in wanted if name in BESIDE]
-    if beside or "growth" in wanted:
-        with both(not given.no_kafka and bool(beside)) as nodes:
-            for name in beside:
+    chosen = [name for name in wanted if name in COMPARED]
+    if chosen or "growth" in wanted:
+        with both(not given.no_kafka and bool(chosen)) as nodes:
+            for name in chosen:
                 if time.monotonic() < end:
                     show(name, [node.name for node in nodes], compared(name, nodes, options))
             if "growth" in wanted and time.monotonic() < end:

@@ -139,8 +139,8 @@ def show(name: str, case: Case, found: dict[str, Taken]) -> bool:
             table.add_row(client, taken.failure or "no run", "", "", "")
             continue
         rate = median(taken.rates)
-        beside = f"{rate / median(reference):.2f}" if reference else ""
-        row = (f"{rate:,.0f}", f"{rate * case.size / 1e6:,.0f}", f"{median(taken.cpu_us):.2f}", beside)
+        relative = f"{rate / median(reference):.2f}" if reference else ""
+        row = (f"{rate:,.0f}", f"{rate * case.size / 1e6:,.0f}", f"{median(taken.cpu_us):.2f}", relative)
         table.add_row(client, *row)
     console = Console(width=110)
     console.print(table)

@@ -120,10 +120,10 @@ def write(servers: str, records: int, seconds: float, runs: int) -> Iterator[Row
             if client is peer:
                 yield Row(cells)
                 continue
-            beside = ratio(rate, peer.rates(records * turns))
+            relative = ratio(rate, peer.rates(records * turns))
             latencies = ratio(p50, peer.commits(0.5)), ratio(p99, peer.commits(0.99))
-            met = beside >= RATE_GOAL and max(latencies) <= 1
-            found = (f"{beside:.2f}", *(f"{each:.2f}" for each in latencies), _verdict(met))
+            met = relative >= RATE_GOAL and max(latencies) <= 1
+            found = (f"{relative:.2f}", *(f"{each:.2f}" for each in latencies), _verdict(met))
             yield Row(cells + found, met or client.name != OURS)
 
 
@@ -161,10 +161,10 @@ def read(servers: str, records: int, count: int, runs: int) -> Iterator[Row]:
         take_turns([client for pair in pairs for client in pair], runs)
         for name, (committed, uncommitted) in zip(READERS, pairs, strict=True):
             rates = committed.rates(written), uncommitted.rates(written)
-            beside = ratio(*rates)
-            met = beside >= READ_GOAL
+            relative = ratio(*rates)
+            met = relative >= READ_GOAL
             goal = "" if name == PEER else _verdict(met)
-            cells = (name, *(f"{median(each):,.0f}" for each in rates), f"{beside:.2f}", goal)
+            cells = (name, *(f"{median(each):,.0f}" for each in rates), f"{relative:.2f}", goal)
             yield Row(cells, met or name == PEER)
 
 

@@ -91,8 +91,8 @@ LIES: dict[str, tuple[Any, str]] = {
     "a negative length of topics": (framed(struct.pack(">ihi", 0, 0, 0) + b"\xff" * 9), rf"{ENTRY} v12.*at byte"),
     "an answer that ends too soon": (framed(b"\0\0\0\0\0"), rf"{ENTRY} v12.*at byte 5 of"),
     "bytes after the response": (framed(struct.pack(">ihi", 0, 0, 0) + b"\1\0" + b"more"), rf"{ENTRY} v12"),
-    "an error of the whole answer that nobody knows": (fetch(error_code=9999), r"127\.0\.0\.1:\d+.*fetch.*"),
-    "an error of the partition that nobody knows": (fetch(part(error_code=9999)), "t-0 from offset 0"),
+    "an unknown error of the whole answer": (fetch(error_code=9999), r"127\.0\.0\.1:\d+.*fetch.*"),
+    "an unknown error of the partition": (fetch(part(error_code=9999)), "t-0 from offset 0"),
 }
 
 
@@ -136,7 +136,7 @@ def test_broken_fetch_connection_is_in_health_and_other_broker_is_read(
 
 
 ODD: dict[str, FetchResponse] = {
-    "a preferred replica that nobody knows, and no records": fetch(part(preferred_read_replica=4711)),
+    "an unknown preferred replica, and no records": fetch(part(preferred_read_replica=4711)),
     "a preferred replica that has nothing to do with it": fetch(part(preferred_read_replica=2)),
     "a throttle time below nothing": fetch(part(), throttle_time_ms=-(2**31)),
     "a fetch session that it never made": fetch(error_code=errors.FetchSessionIdNotFound.code),

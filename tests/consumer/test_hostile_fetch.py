@@ -137,7 +137,7 @@ HARMLESS: dict[str, tuple[bytes, dict[str, Any], list[int]]] = {
     "watermarks that are no offsets": (batch_of(10, 1), {"high_watermark": -7, "log_start_offset": 2**63 - 1}, [10]),
     "a timestamp of 2^63-1": (changed(put(MAX_TIMESTAMP, "q", 2**63 - 1)), {}, [10, 11, 12]),
     "a timestamp of -1": (changed(put(MAX_TIMESTAMP, "q", -1)), {}, [10, 11, 12]),
-    "a preferred replica nobody knows": (batch_of(10, 1), {"preferred_read_replica": 4711}, [10]),
+    "an unknown preferred replica": (batch_of(10, 1), {"preferred_read_replica": 4711}, [10]),
     "no bytes": (b"", {}, []),
     "two abort markers for one transaction": (marker(10, 1, ABORT) + marker(11, 1, ABORT) + batch_of(12, 1), {}, [12]),
 }  # fmt: skip

@@ -71,7 +71,7 @@ def test_waits_for_metadata_and_memory_share_one_deadline(make, cluster, topic, 
         produce.wait()
         hold_metadata(network)
         sending = in_background(lambda: client.send(other, b"y" * 800, key=b"key"))
-        until(lambda: client.core.loop.learning[other], "nobody asks for the topic")
+        until(lambda: client.core.loop.learning[other], "the topic is not looked up")
         clock.seconds = MAX_BLOCK + 1 if late else MAX_BLOCK / 2
         network.release()
         if late:

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason
 NO_LIMIT = -1.0
 
 
-def loop_is_told(fixture: FastPathFixture, seconds: float = 0.0) -> bool:
+def loop_is_notified(fixture: FastPathFixture, seconds: float = 0.0) -> bool:
     """Return True if the loop would see the socket as readable."""
     return is_readable(fixture.reader, seconds)
 
@@ -54,9 +54,9 @@ def test_waiter_reads_its_response_and_returns_the_socket_to_the_loop(fixture: F
         until(lambda: returned)
     assert returned == [True] and future.result(0).offset == 41
     assert not fixture.fast_path.records and not fixture.waiting and fixture.events == []
-    assert not loop_is_told(fixture)
+    assert not loop_is_notified(fixture)
     fixture.far.sendall(b"x")
-    assert loop_is_told(fixture, PATIENCE)
+    assert loop_is_notified(fixture, PATIENCE)
 
 
 def test_waiter_handles_responses_of_earlier_records(fixture: FastPathFixture) -> None:
@@ -86,7 +86,7 @@ def test_wait_with_a_timeout_changes_nothing(fixture: FastPathFixture) -> None:
     assert outcome_of(fixture, future, 0.02)() is False
     assert not waiters_of(future.batch) and fixture.fast_path.armed and fixture.fast_path.records
     fixture.far.sendall(fixture.answer())
-    assert loop_is_told(fixture, PATIENCE)
+    assert loop_is_notified(fixture, PATIENCE)
     fixture.reader()
     assert future.done()
 
@@ -97,7 +97,7 @@ def test_stopped_lane_leaves_the_response_to_the_loop(fixture: FastPathFixture) 
         answer = fixture.answer()
         fixture.fast_path.stop()
         fixture.far.sendall(answer)
-        assert loop_is_told(fixture, PATIENCE)
+        assert loop_is_notified(fixture, PATIENCE)
         until(lambda: returned)
         fixture.reader()
     assert returned == [False] and fixture.events[-1] == "usual" and fixture.near.recv(1000) == answer
@@ -142,11 +142,11 @@ def test_other_responses_are_handed_over_before_more_is_received(fixture: FastPa
         until(lambda: returned)
     assert returned == [False] and fixture.events == [answer] and not fixture.fast_path.armed
     fixture.far.sendall(b"more")
-    assert not loop_is_told(fixture)
+    assert not loop_is_notified(fixture)
     fixture.reader()
     assert fixture.events == [answer]
     fixture.reader.taken()
-    assert loop_is_told(fixture, PATIENCE)
+    assert loop_is_notified(fixture, PATIENCE)
     fixture.reader()
     assert fixture.events == [answer, "usual"]
 
@@ -156,7 +156,7 @@ def test_the_end_of_the_connection_is_left_to_the_loop(fixture: FastPathFixture)
     with waiting(fixture, outcome_of(fixture, future)) as returned:
         fixture.far.shutdown(socket.SHUT_WR)
         until(lambda: returned)
-    assert returned == [False] and loop_is_told(fixture, PATIENCE)
+    assert returned == [False] and loop_is_notified(fixture, PATIENCE)
     fixture.reader()
     assert fixture.events == ["usual"] and fixture.near.recv(1) == b""
 
@@ -176,7 +176,7 @@ def test_callbacks_are_queued_and_the_reading_thread_runs_them(fixture: FastPath
 
 
 BUSY = {
-    "somebody registers": lambda fixture, other: fixture.context.lock.acquire(),
+    "another thread registers": lambda fixture, other: fixture.context.lock.acquire(),
     "another thread waits": lambda fixture, other: other.batch.when_done(0, lambda: None),
     "a first callback": lambda fixture, other: other.add_done_callback(fixture.events.append),
 }
@@ -190,7 +190,7 @@ def test_main_thread_leaves_python_code_to_the_loop(
     with waiting(fixture, outcome_of(fixture, future)) as returned:
         busy(fixture, other)
         fixture.far.sendall(fixture.answer())
-        assert loop_is_told(fixture, PATIENCE)
+        assert loop_is_notified(fixture, PATIENCE)
         if fixture.context.lock.locked():
             fixture.context.lock.release()
         until(lambda: returned)
@@ -214,4 +214,4 @@ def test_waiter_that_leaves_while_the_loop_reads_keeps_the_loop_reading(fixture:
         fixture.fast_path.records = records
     assert returned == [False] and not fixture.fast_path.waiter.active
     fixture.far.sendall(fixture.answer())
-    assert loop_is_told(fixture, PATIENCE)
+    assert loop_is_notified(fixture, PATIENCE)

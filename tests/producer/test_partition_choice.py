@@ -91,7 +91,7 @@ def test_a_partitioner_that_raises_is_named_with_what_it_raised(make, topic, log
     assert isinstance(caught.value, ValueError) and isinstance(caught.value.__cause__, ZeroDivisionError)
     with pytest.raises(errors.PartitionerError, match=r"mine.* failed for topic"):
         client.send_many(topic, [b"a", b"b"])
-    client.send(topic, b"x", partition=1)  # nobody is asked
+    client.send(topic, b"x", partition=1)  # the partitioner is not asked
     client.flush()
     assert [record.value for record in log()[1]] == [b"x"]
 

@@ -131,7 +131,7 @@ class OpeningCounter:
     def __init__(self, fixture: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self._fs = fixture.fs
         self.batches = self.checked = 0
-        self.beside = False  # True if this is done off the loop
+        self.off_loop = False
         note_batch = SegmentIndexes.add_batch
 
         def note(segment: Any, position: int, header: BatchHeader) -> None:
@@ -139,14 +139,14 @@ class OpeningCounter:
             note_batch(segment, position, header)
 
         def check(batch: Any, position: int, header: BatchHeader) -> None:
-            self.checked += 0 if self.beside else header.size
+            self.checked += 0 if self.off_loop else header.size
             check_crc(batch, position, header)
 
         monkeypatch.setattr(SegmentIndexes, "add_batch", note)
         monkeypatch.setattr(file_records, "check_crc", check)
 
     def take(self) -> tuple[int, int, int]:
-        """(batches noted, bytes checked on the loop, bytes read on the loop) since the last call."""
+        """Return (batches noted, bytes checked on the loop, bytes read on the loop) since the last call."""
         found = self.batches, self.checked, self._fs.bytes_read
         self.batches = self.checked = self._fs.bytes_read = 0
         return found
@@ -161,9 +161,9 @@ class OpeningCounter:
             except StopIteration as end:
                 return end.value, [*done, self.take()]
             done.append(self.take())
-            self.beside = True
+            self.off_loop = True
             answer = step.work() if step is not None else None
-            self.beside = False
+            self.off_loop = False
             self._fs.bytes_read = 0
 
 

@@ -169,10 +169,10 @@ def test_deleted_partitions_stay_in_memory_until_next_checkpoint_only(fixture: A
     manager.close()
 
 
-@pytest.mark.parametrize("is_beside", [False, True])
-def test_new_partition_directory_is_durable_before_its_first_record(fixture: Any, is_beside: bool) -> None:
+@pytest.mark.parametrize("synced_off_the_loop", [False, True])
+def test_new_partition_directory_is_durable_before_its_first_record(fixture: Any, synced_off_the_loop: bool) -> None:
     fixture.configure(flush_messages=1)
-    fixture.fs.durable = is_beside
+    fixture.fs.durable = synced_off_the_loop
     manager = fixture.start()
     for partition in (0, 1):
         fixture.fs.synced_directories.clear()

@@ -171,7 +171,7 @@ class Members(RuleBasedStateMachine):
         assert kept(self.group) == before
 
     @invariant()
-    def nobody_uses_what_another_member_uses(self):
+    def no_member_uses_what_another_one_uses(self):
         group = self.group
         used: set[tuple[UUID, int]] = set()
         for client in self.clients:
