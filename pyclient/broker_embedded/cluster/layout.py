@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -25,12 +25,10 @@ _VOTERS: Final = "controller.quorum.voters"
 _OWN: Final = ("broker.id", "broker.rack", "controller.listener.names", _BOOTSTRAP, _VOTERS, "log.dir")
 _DIRECTORIES: Final = "log.dirs"
 _ALSO_OWN: Final = (_DIRECTORIES, "node.id", "process.roles")
-_FACTORS: Final = (
-    "default.replication.factor",
-    "offsets.topic.replication.factor",
-    "transaction.state.log.replication.factor",
-)
-_MINIMA: Final = ("min.insync.replicas", "transaction.state.log.min.isr")
+_FACTOR: Final = "default.replication.factor"
+_MINIMUM: Final = "min.insync.replicas"
+_TRANSACTIONS: Final = ("transaction.state.log.min.isr", "transaction.state.log.replication.factor")
+_FACTORS: Final = (_FACTOR, "offsets.topic.replication.factor", _TRANSACTIONS[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +107,11 @@ class Layout:
         if controllers is not None:
             nodes += [_controller(node_id) for node_id in voters]
         shared = _replication(brokers, replication_factor, min_insync_replicas, given)
+        settings = {**given, **shared}
         own = _checked_properties(node_properties or {}, nodes)
-        return cls(tuple(nodes), voters, {**given, **shared}, own, dynamic_quorum)
+        for node_id, properties in own.items():
+            _check_minima({**settings, **properties}, where=f"node_properties[{node_id}]: ")
+        return cls(tuple(nodes), voters, settings, own, dynamic_quorum)
 
     def with_broker(self, rack: str | None = None) -> tuple[Layout, NodePlan]:
         """Return the layout with one more broker, and that broker."""
@@ -232,6 +233,7 @@ def put_aside(directory: str, node_id: int) -> None:
         os.rename(directory, target)
 
 
+_ARGUMENTS: Final = {_FACTOR: "replication_factor", _MINIMUM: "min_insync_replicas"}
 _HELP: Final = "start as many brokers and controllers on it as before, or use another directory"
 
 
@@ -282,19 +284,39 @@ def _replication(brokers: int, factor: int | None, minimum: int | None, given: M
     replicas = min(_REPLICAS, brokers) if factor is None else _count("replication_factor", factor)
     if replicas > brokers:
         raise ConfigError(f"replication_factor is {factor}: it must not be above the number of brokers ({brokers})")
-    needed = max(1, replicas - 1) if minimum is None else _count("min_insync_replicas", minimum)
-    if needed > replicas:
-        raise ConfigError(
-            f"min_insync_replicas is {needed}: above the replication factor ({replicas}) no record could be written"
-        )
-    made = dict.fromkeys(_FACTORS, replicas) | dict.fromkeys(_MINIMA, needed)
-    explicit = {"default.replication.factor": factor, "min.insync.replicas": minimum}
-    for name, value in explicit.items():
-        if value is not None and name in given and str(given[name]).strip() != str(value):
+    arguments = {name: value for name, value in ((_FACTOR, factor), (_MINIMUM, minimum)) if value is not None}
+    for name, value in arguments.items():
+        if name in given and str(given[name]).strip() != str(value):
             raise ConfigError(f"{name} is {given[name]} in config and {value} as an argument: give one of them")
-    if brokers == 1:
-        made = {}
+    factors: dict[str, Any] = dict.fromkeys(_FACTORS, replicas)
+    needed = _count("min_insync_replicas", minimum) if minimum is not None else 0
+    minima = {
+        _MINIMUM: needed or max(1, _number(given.get(_FACTOR), replicas) - 1),
+        _TRANSACTIONS[0]: min(needed or max(1, replicas - 1), _number(given.get(_TRANSACTIONS[1]), replicas)),
+    }
+    # A broker alone takes a minimum above its one replica, as Kafka's does: its topics need no more than they have.
+    alone = brokers == 1 and minimum is None
+    _check_minima({**({} if alone else {**factors, **minima}), **given}, arguments)
+    made = {} if brokers == 1 else factors | minima
     return {name: value for name, value in made.items() if name not in given and name in SERVED_OPTIONS}
+
+
+def _check_minima(options: Mapping[str, Any], arguments: Collection[str] = (), where: str = "") -> None:
+    """Raise `ConfigError` if topics are to have fewer replicas than have to be in sync."""
+    for least, most in ((_MINIMUM, _FACTOR), _TRANSACTIONS):
+        needed, replicas = _number(options.get(least), 0), _number(options.get(most), 0)
+        if replicas and needed > replicas:
+            names = [_ARGUMENTS[name] if name in arguments else name for name in (least, most)]
+            raise ConfigError(
+                f"{where}{names[0]} is {needed}, above {names[1]}, which is {replicas}: "
+                f"a topic would never have as many replicas in sync"
+            )
+
+
+def _number(value: object, default: int) -> int:
+    """Return an option's number; `default` if there is none, or none that the option's own check lets pass."""
+    text = str(value).strip()
+    return int(text) if text.isascii() and text.isdigit() else default
 
 
 def _directories(data_dir: str) -> list[int]:

@@ -73,17 +73,29 @@ def test_each_node_of_several_has_its_id_roles_voters_and_rack() -> None:
         (2, {}, 2, 1),
         (3, {"replication_factor": 2}, 2, 1),
         (3, {"replication_factor": 3, "min_insync_replicas": 3}, 3, 3),
-        (3, {"config": {"default.replication.factor": 1}}, None, 2),
+        (3, {"replication_factor": 1}, 1, 1),
+        (3, {"config": {"min.insync.replicas": "3"}}, 3, "3"),
     ],
 )
-def test_topics_are_replicated_as_asked(brokers: int, asked: dict[str, Any], factor: int | None, minimum: int) -> None:
+def test_topics_are_replicated_as_asked(brokers: int, asked: dict[str, Any], factor: int, minimum: int | str) -> None:
     layout = Layout.build(brokers, **asked)
     found = layout.settings
-    if factor is None:
-        assert found["default.replication.factor"] == 1
-        return
     assert found["default.replication.factor"] == found["offsets.topic.replication.factor"] == factor
     assert found["min.insync.replicas"] == minimum
+
+
+def test_defaults_follow_the_factors_in_config() -> None:
+    found = Layout.build(3, config={"default.replication.factor": " 1 "}).settings
+    assert (found["default.replication.factor"], found["min.insync.replicas"]) == (" 1 ", 1)
+    assert found["offsets.topic.replication.factor"] == found["transaction.state.log.replication.factor"] == 3
+    assert found["transaction.state.log.min.isr"] == 2
+    found = Layout.build(3, config={"transaction.state.log.replication.factor": 1}).settings
+    assert (found["transaction.state.log.min.isr"], found["min.insync.replicas"]) == (1, 2)
+
+
+@pytest.mark.parametrize("config", [{"min.insync.replicas": "2"}, {"default.replication.factor": "3"}])
+def test_broker_alone_takes_the_options_of_a_cluster(config: dict[str, str]) -> None:
+    assert Layout.build(1, config=config).settings == config
 
 
 @pytest.mark.parametrize(
@@ -93,8 +105,36 @@ def test_topics_are_replicated_as_asked(brokers: int, asked: dict[str, Any], fac
         (True, {}, "brokers is True"),
         (3, {"replication_factor": 4}, r"replication_factor is 4: .* brokers \(3\)"),
         (3, {"replication_factor": 0}, "replication_factor is 0"),
-        (3, {"min_insync_replicas": 4}, r"min_insync_replicas is 4: above the replication factor \(3\)"),
-        (1, {"min_insync_replicas": 2}, "min_insync_replicas is 2"),
+        (3, {"min_insync_replicas": 4}, r"min_insync_replicas is 4, above default\.replication\.factor, which is 3: "),
+        (3, {"min_insync_replicas": 0}, "min_insync_replicas is 0"),
+        (1, {"min_insync_replicas": 2}, r"min_insync_replicas is 2, above default\.replication\.factor, which is 1"),
+        (3, {"config": {"min.insync.replicas": 5}}, r"^min\.insync\.replicas is 5, above default\.replication\.factor"),
+        (
+            3,
+            {"config": {"default.replication.factor": 1}, "min_insync_replicas": 2},
+            r"^min_insync_replicas is 2, above default\.replication\.factor, which is 1",
+        ),
+        (
+            3,
+            {"config": {"min.insync.replicas": 3}, "replication_factor": 2},
+            r"^min\.insync\.replicas is 3, above replication_factor, which is 2",
+        ),
+        (
+            1,
+            {"config": {"default.replication.factor": "1", "min.insync.replicas": "2"}},
+            r"^min\.insync\.replicas is 2, above default\.replication\.factor, which is 1",
+        ),
+        (
+            3,
+            {"config": {"transaction.state.log.min.isr": 3, "transaction.state.log.replication.factor": 1}},
+            r"^transaction\.state\.log\.min\.isr is 3, above transaction\.state\.log\.replication\.factor, which is 1",
+        ),
+        (3, {"config": {"transaction.state.log.min.isr": 4}}, r"above transaction\.state\.log\.replication\.factor"),
+        (
+            3,
+            {"node_properties": {2: {"min.insync.replicas": "4"}}},
+            r"^node_properties\[2\]: min\.insync\.replicas is 4, above default\.replication\.factor, which is 3",
+        ),
         (3, {"controllers": 2}, "controllers is 2: .* use 1 or 3"),
         (3, {"controllers": 0}, "controllers is 0"),
         (3, {"racks": ["a"]}, r"racks is .* \(3\)"),
