@@ -8,22 +8,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 
-from tests.simulation.simulation import simulate
+from tests.simulation.simulation import Outcome, simulate
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Read the command line and run the seeds; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds")
-    parser.add_argument("--faults", type=int, default=6, help="how many faults strike each cluster")
-    parser.add_argument("--trace", type=int, default=30, help="how many lines of a failing seed's trace are printed")
-    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failing seed")
-    options = parser.parse_args(arguments)
+    options = parse(arguments)
     begun, records, virtual, failed = time.monotonic(), 0, 0.0, 0
-    for seed in range(options.first, options.first + options.seeds):
-        outcome = simulate(seed, faults=options.faults)
+    for done, outcome in enumerate(outcomes(options), 1):
         records += outcome.acknowledged
         virtual += outcome.seconds
         if outcome.violations:
@@ -31,7 +25,6 @@ def main(arguments: list[str] | None = None) -> int:
             _say(outcome.report(options.trace))
             if not options.keep_going:
                 return 1
-        done = seed + 1 - options.first
         if not done % 500:
             _say(f"{done} seeds, {time.monotonic() - begun:.0f} s")
     _say(
@@ -39,6 +32,24 @@ def main(arguments: list[str] | None = None) -> int:
         f"virtual time, {time.monotonic() - begun:.0f} s of real time, {failed} seeds with violations"
     )
     return 1 if failed else 0
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """Return the options of a command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds")
+    parser.add_argument("--faults", type=int, default=6, help="how many faults strike each cluster")
+    parser.add_argument("--kill-in-rebalances", action="store_true", help="kill a copier whenever a rebalance begins")
+    parser.add_argument("--trace", type=int, default=30, help="how many lines of a failing seed's trace are printed")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failing seed")
+    return parser.parse_args(arguments)
+
+
+def outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
+    """Yield the outcomes of the seeds, one after the other."""
+    for seed in range(options.first, options.first + options.seeds):
+        yield simulate(seed, faults=options.faults, kill_in_rebalances=options.kill_in_rebalances)
 
 
 def _say(text: str) -> None:

@@ -53,6 +53,8 @@ class Outcome:
     history: History
     violations: list[str]
     trace: list[str] = field(repr=False)
+    replay: str
+    """The command that repeats the run."""
     killed_in_rebalances: int = 0
 
     @property
@@ -67,7 +69,7 @@ class Outcome:
                 f"seed {self.seed}: {len(self.violations)} violations in {self.seconds:.1f} s of virtual time",
                 *self.violations[:20],
                 f"faults: {', '.join(self.faults)}",
-                f"replay: python -m tests.simulation --seeds 1 --first {self.seed} --faults {len(self.faults)}",
+                f"replay: {self.replay}",
                 *self.trace[-lines:],
             ]
         )
@@ -133,6 +135,8 @@ class _Simulation:
             self.history,
             self.violations,
             self.world.trace,
+            f"python -m tests.simulation --seeds 1 --first {self.seed} --faults {faults}"
+            + (" --kill-in-rebalances" if self.kill_in_rebalances else ""),
             self.nemesis.killed_in_rebalances,
         )
         self.cluster.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.simulation.__main__ import outcomes, parse
 from tests.simulation.simulation import simulate
 
 SEEDS = 50
@@ -37,6 +39,16 @@ def test_copier_that_is_killed_in_every_rebalance_copies_exactly_once() -> None:
         assert not outcome.violations, outcome.report()
         killed += outcome.killed_in_rebalances
     assert killed >= 2
+
+
+@pytest.mark.parametrize("kill_in_rebalances", [False, True])
+def test_printed_command_repeats_the_run(kill_in_rebalances: bool) -> None:
+    outcome = simulate(7, faults=1, kill_in_rebalances=kill_in_rebalances)
+    [line] = [line for line in outcome.report().splitlines() if line.startswith("replay: ")]
+    command = shlex.split(line.removeprefix("replay: "))
+    assert command[:3] == ["python", "-m", "tests.simulation"]
+    [again] = outcomes(parse(command[3:]))
+    assert (again.digest, again.steps, again.trace) == (outcome.digest, outcome.steps, outcome.trace)
 
 
 def test_same_seed_gives_the_same_events_in_any_process() -> None:
