@@ -27,7 +27,7 @@ from pyclient.broker_embedded.log.disk_thread import DiskThread
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.log.manager import LogManager
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
-from pyclient.broker_embedded.scheduling.background_tasks import Background
+from pyclient.broker_embedded.scheduling.background_tasks import BackgroundTasks
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.records import BatchBuilder, Compression
 
@@ -44,7 +44,7 @@ class Steps:
         self.wall, self.cpu = array("d"), array("d")
 
 
-class Measured(Background):
+class Measured(BackgroundTasks):
     """Notes how long each slice of the work takes; `over` is set when all is done."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, disk_thread: DiskThread, found: Steps) -> None:
