@@ -119,6 +119,20 @@ def test_damaged_follower_is_repaired_when_it_is_checked(three: EmbeddedCluster)
     assert three.leader_of(topic, 0) == leader
 
 
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_periodic_check_finds_damage_that_nothing_reads(role: str) -> None:
+    """No client reads, and the followers have everything: only the check looks at the older segments again."""
+    config = {"internal.replica.check.interval.ms": 200, "broker.session.timeout.ms": 6000}
+    with EmbeddedCluster(3, config=config) as cluster:
+        topic = filled(cluster, "unread")
+        leader = cluster.leader_of(topic, 0)
+        damaged = leader if role == "leader" else next(node for node in ALL if node != leader)
+        assert damaged is not None
+        flip(segments(cluster, damaged, topic)[1], 11)
+        until(lambda: bool(list(directory(cluster, damaged, topic).glob("*.damaged"))))
+        check_repaired(cluster, topic, damaged)
+
+
 def test_leader_notices_when_a_follower_cannot_use_what_it_got(three: EmbeddedCluster) -> None:
     topic = filled(three, "catching-up")
     leader = three.leader_of(topic, 0)
