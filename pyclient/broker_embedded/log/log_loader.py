@@ -396,7 +396,10 @@ def _finish_swaps(fs: FileSystem, directory: str, files: dict[str, int], kept: d
     swaps = [name for name in files if name.endswith(SWAP) and (cleaned is None or int(name[:20]) < cleaned)]
     for base in sorted({name[:20] for name in swaps}):
         if f"{base}.log.swap" in files:
-            yield from _drop_covered(fs, directory, base, files, kept)
+            end = yield from _end_of_swap(fs, directory, base, files, kept)
+            if end is None:
+                continue
+            _drop_covered(fs, directory, range(int(base), end), kept)
         elif f"{base}.log" not in kept:
             continue
         for name in [name for name in swaps if name.startswith(base)]:
@@ -405,17 +408,33 @@ def _finish_swaps(fs: FileSystem, directory: str, files: dict[str, int], kept: d
             kept[final] = files[name]
 
 
-def _drop_covered(
+def _end_of_swap(
     fs: FileSystem, directory: str, base: str, files: dict[str, int], kept: dict[str, int]
-) -> IncrementalTask[None]:
-    """Remove the segments that a finished segment of compaction replaces."""
+) -> IncrementalTask[int | None]:
+    """Return the end of a finished segment of compaction; None if it is damaged and not needed.
+
+    That is so while all segments that it replaces are there: they are renamed from the last to the first one.
+    """
     swapped = LogSegment(fs, directory, int(base), size=files[f"{base}.log.swap"], index_interval=_INT_MAX, suffix=SWAP)
     end = int(base) + 1
-    for _position, header in swapped.records.walk(0):
-        end = header.next_offset
-        yield None
-    swapped.close()
+    try:
+        for _position, header in swapped.records.walk(0):
+            end = header.next_offset
+            yield None
+    except DamagedSegment as error:
+        are_some_gone = any(name.endswith(".log.deleted") and name[:20] > base for name in files)
+        if f"{base}.log" in kept and not are_some_gone:
+            log.error("%s; the segments that compaction was about to replace by it are kept", error)
+            return None
+        log.error("%s; the segments that compaction replaced by it are gone: reads of it fail there", error)
+    finally:
+        swapped.close()
+    return end
+
+
+def _drop_covered(fs: FileSystem, directory: str, offsets: range, kept: dict[str, int]) -> None:
+    """Remove the segments that begin at one of `offsets`: a finished segment of compaction replaces them."""
     for name in [name for name in kept if DATA_FILE.fullmatch(name)]:
-        if int(base) <= int(name[:20]) < end and not name.endswith(".snapshot"):
+        if int(name[:20]) in offsets and not name.endswith(".snapshot"):
             fs.remove(f"{directory}/{name}")
             del kept[name]

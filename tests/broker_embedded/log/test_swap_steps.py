@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pyclient import errors
 from pyclient.broker_embedded.log.compaction.log_cleaner import LogCleaner
 from pyclient.broker_embedded.log.compaction.offset_map import KEY_BYTES
 from pyclient.broker_embedded.log.incremental_task import BlockingCall
@@ -143,3 +144,42 @@ def test_a_topic_that_is_made_again_between_two_steps_keeps_its_files(fixture: A
         pass
     assert fixture.names() == names
     assert len(found(fixture, made)) == 3 * SEGMENTS + 1
+
+
+@pytest.mark.parametrize("damage", ["flipped", "garbage"])
+def test_damaged_swap_is_used_only_if_what_it_replaces_is_gone(new_fixture: Any, damage: str, caplog: Any) -> None:
+    outcomes = []
+    for point in range(steps_of(new_fixture)):
+        fixture = new_fixture()
+        log = filled(fixture)
+        before = found(fixture, log)
+        steps = compacting(fixture, log)
+        for _ in range(point):
+            next(steps)
+        copies = {name: fixture.path(name).read_bytes() for name in fixture.names()}
+        steps.close()
+        log.close(clean=False)
+        swap = f"{0:020}.log.swap"
+        if swap in copies:
+            content = copies[swap]
+            damaged = b"\x55" * 100 if damage == "garbage" else content[:8] + bytes([content[8] ^ 0x40]) + content[9:]
+            for name in fixture.names():
+                os.unlink(fixture.path(name))
+            for name, data in {**copies, swap: damaged}.items():
+                fixture.path(name).write_bytes(data)
+            caplog.clear()
+            again = fixture.open(clean=False, recovery_point=log.recovery_point)
+            assert f"{swap}: damaged at byte 0" in caplog.text
+            is_kept = not any(name.endswith(".log.deleted") for name in copies)
+            if is_kept:
+                assert found(fixture, again) == before
+            else:
+                with pytest.raises(errors.CorruptMessage):
+                    again.read_bytes(0, 1000)
+                assert [each.value for each in fixture.records(again, 3 * SEGMENTS)] == [b"end"]
+            assert not [name for name in fixture.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
+            outcomes.append(is_kept)
+        fixture.close()
+    assert outcomes.count(True) >= 1
+    assert outcomes.count(False) >= SEGMENTS - 1
+    assert outcomes == sorted(outcomes, reverse=True)
