@@ -30,13 +30,14 @@ from pyclient.producer.config import ProducerConfig
 from pyclient.producer.delivery import Delivery, DeliveryContext
 from pyclient.producer.fast_path import FastPathOwner
 from pyclient.producer.futures import DeliveryFuture
+from pyclient.producer.implementation import log_pure_parts
 from pyclient.producer.lock import producer_lock
 from pyclient.producer.producer_batch import BatchState
 from pyclient.producer.record_accumulator import NO_LEADER, PartitionQueue, RecordAccumulator, TopicQueues, choose_queue
 from pyclient.producer.sender import Sender, SenderConfig, why_unconfirmed
 from pyclient.producer.sender_thread import SenderLoop
 from pyclient.producer.transactions import Transactions, described
-from pyclient.records import HEADER_SIZE, IMPLEMENTATION, log_pure_codec, record_size_bound
+from pyclient.records import HEADER_SIZE, IMPLEMENTATION, record_size_bound
 
 if TYPE_CHECKING:
     from pyclient.producer.delivery import Delivery
@@ -112,7 +113,7 @@ class ProducerCore:
 
     async def start(self) -> None:
         """Start to connect to the cluster, in the background."""
-        log_pure_codec()
+        log_pure_parts()
         await self.cluster.start()
         self.loop.start()
 

@@ -79,6 +79,24 @@ def test_pure_codec_is_logged_once_in_process() -> None:
     assert "'record_codec': 'pure'" in done.stdout
 
 
+@pytest.mark.compiled
+def test_producer_without_its_compiled_part_works_and_says_so_once() -> None:
+    program = (
+        "import logging, sys; logging.basicConfig(level=logging.INFO)\n"
+        "sys.modules['pyclient.producer._speedups'] = None\n"
+        "from pyclient import Producer\n"
+        "from pyclient.broker_embedded import EmbeddedCluster\n"
+        "with EmbeddedCluster() as cluster:\n"
+        "    for _ in range(2):\n"
+        "        with Producer(cluster.bootstrap_servers) as made:\n"
+        "            print(made.send('t', b'a').result(30).offset)\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYCLIENT_PURE"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert done.stderr.count("the producer's work per record runs in pure Python") == 1
+    assert done.stdout.split() == ["0", "1"]
+
+
 # -- built distributions; compiling takes time
 
 
