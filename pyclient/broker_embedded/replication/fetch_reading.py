@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pyclient import errors
 from pyclient.broker_embedded.failures import code_of
@@ -44,6 +44,25 @@ Answers = list[tuple["CachedPartition", PartitionData]]
 _A_STEP: Final = 16  # partitions
 _MOST_COPIED: Final = 1 << 20
 """Bytes of one response that are read, instead of sent from their files, while responses hold too many files open."""
+
+
+class LeaderLog(Protocol):
+    """The leader's log, as a comparison with a client's needs it."""
+
+    @property
+    def topic(self) -> str:
+        """The name of its topic."""
+
+    @property
+    def partition(self) -> int:
+        """Its number in the topic."""
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that can be read."""
+
+    def end_offset_for_epoch(self, epoch: int, leader_epoch: int) -> tuple[int, int]:
+        """Return (largest known epoch not above `epoch`, its end offset); (-1, -1) if unknown."""
 
 
 class Reading:
@@ -343,18 +362,22 @@ class Reading:
         return is_listed(log.config.leader_replication_throttled_replicas, log.partition, self._services.node_id)
 
     def _divergence(self, log: UnifiedLog, wanted: CachedPartition) -> EpochEndOffset | None:
-        """Return where the client's log diverges from this one before its fetch offset, or None (KIP-595)."""
-        request = wanted.request
         partition = self._services.image.partition(log.topic, log.partition)
-        leader_epoch = NO_EPOCH if partition is None else partition.leader_epoch
-        epoch, end_offset = log.end_offset_for_epoch(request.last_fetched_epoch, leader_epoch)
-        if end_offset < 0 or request.fetch_offset < log.start_offset:
-            raise errors.OffsetOutOfRange(
-                f"{log.topic}-{log.partition}: epoch {request.last_fetched_epoch} is not known"
-            )
-        if epoch < request.last_fetched_epoch or end_offset < request.fetch_offset:
-            return EpochEndOffset(epoch=epoch, end_offset=end_offset)
-        return None
+        return divergence(log, wanted.request, NO_EPOCH if partition is None else partition.leader_epoch)
+
+
+def divergence(log: LeaderLog, request: FetchPartition, leader_epoch: int) -> EpochEndOffset | None:
+    """Return where the client's log diverges from the leader's before its fetch offset, or None (KIP-595).
+
+    Raise `OffsetOutOfRange` if the leader does not know the epoch of the client's last record, or has deleted what
+    follows it.
+    """
+    epoch, end_offset = log.end_offset_for_epoch(request.last_fetched_epoch, leader_epoch)
+    if end_offset < 0 or request.fetch_offset < log.start_offset:
+        raise errors.OffsetOutOfRange(f"{log.topic}-{log.partition}: epoch {request.last_fetched_epoch} is not known")
+    if epoch < request.last_fetched_epoch or end_offset < request.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
 
 
 def _release(answers: Answers) -> None:
