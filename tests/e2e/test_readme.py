@@ -60,6 +60,14 @@ GROWING = "Controllers that join and leave"
 MIXED = "Nodes of Apache Kafka in the same cluster"
 
 
+def test_scenarios_in_the_document_are_those_that_tests_run() -> None:
+    text = (ROOT / "docs" / "cluster.md").read_text()
+    shown = re.findall(r"^`(tests/\S+)`:\n\n```\n((?s:.*?))^```", text, re.MULTILINE)
+    assert len(shown) == 2
+    for path, scenario in shown:
+        assert scenario == (ROOT / path).read_text(), path
+
+
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "-W", "error", *command], capture_output=True, text=True, timeout=240, check=False, cwd=cwd
