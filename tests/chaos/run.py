@@ -254,7 +254,7 @@ def _wide_workers(notes: Notes, addresses: Mapping[str, str], cluster: EmbeddedC
 def _members(notes: Notes, addresses: Mapping[str, str], group: str, protocol: str, seed: int) -> list[Worker]:
     """Return the members of a group: one of ours is static in the classic group, and one leaves and comes again.
 
-    With KIP-848 a static member whose first answer is lost is refused as the owner of its own instance id, by Kafka, too.
+    With KIP-848 a broker, Kafka's too, refuses a static member whose first answer was lost: its instance id is taken.
     """
     servers = addresses[CLIENTS]
     instance = "static" if protocol == "classic" else None
