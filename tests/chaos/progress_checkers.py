@@ -10,7 +10,7 @@ from typing import Final
 
 from tests.chaos.history import CLIENTS, OK, ONE, Fault, History, ProcessState
 
-QUIET_SECONDS: Final = 8.0
+QUIET_SECONDS: Final = 20.0
 """A time without faults that is as long as that is judged by what it acknowledges."""
 _WINDOW_SECONDS: Final = 2.0
 _RECOVERED: Final = 0.9  # of what was acknowledged before the first fault

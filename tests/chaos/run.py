@@ -59,7 +59,7 @@ RECOVERY_SECONDS: Final = 20.0
 LIMITS: Final = Limits(DELIVERY_SECONDS, RECOVERY_SECONDS, min_isr=2, progress=100, progress_seconds=8.0)
 _DRAIN_SECONDS: Final = 200.0
 _BEFORE_SECONDS: Final = 4.0  # without faults, at first: what comes in then is to be reached again
-_QUIET_AFTER: Final = 8  # faults, a longer time without one comes
+_QUIET_AFTER: Final = 10  # faults, a longer time without one comes
 _WORK_SECONDS: Final = 60.0
 _SHOWN: Final = 5  # of each list in the report
 
