@@ -237,12 +237,12 @@ class Nemesis:
         time.sleep(seconds)  # how long the fault lasts
 
     def frozen_followers(self, seconds: float) -> None:
-        """No follower of a partition replicates: its leader is alone in sync, and may acknowledge nothing."""
-        self.wait_in_sync()  # else one that is about to leave the in-sync replicas would be frozen twice
+        """No follower replicates: a leader is alone in sync, and may acknowledge nothing."""
+        self.wait_in_sync()
         partition = self.random.randrange(self.partitions)
-        for in_sync in (2, 1):
-            self.cluster.freeze_follower(self.topic, partition)
-            self.cluster.wait_isr(self.topic, partition, in_sync)
+        for node in self.cluster.nodes:
+            node.call("POST", "/replication/freeze")
+        self.cluster.wait_isr(self.topic, partition, 1)
         time.sleep(seconds)  # how long the fault lasts
 
     def frozen_follower_dead_leader(self, seconds: float) -> None:
