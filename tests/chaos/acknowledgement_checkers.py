@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from tests.chaos.history import OK, SAFE, History, Isolation, Place, ReplicaState, Send
+from tests.chaos.history import SAFE, History, Isolation, Place, ReplicaState, Send
 from tests.chaos.logs import Logs
 
 
@@ -20,9 +20,9 @@ def unsafe_acknowledgements(history: History, min_isr: int) -> Iterator[str]:
     leaders = {(each.place, each.leader_epoch): each.leader for each in history.states}
     too_few = _times_with_too_few(history.states, min_isr)
     for send in history.sends:
-        if send.outcome != OK or send.kind not in SAFE or send.offset is None:
+        if send.kind not in SAFE or send.known_offset is None:
             continue
-        batch = logs.batch_at(send.place, send.offset)
+        batch = logs.batch_at(send.place, send.known_offset)
         if batch is None:
             continue
         leader = leaders.get((send.place, batch.leader_epoch))

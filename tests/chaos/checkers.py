@@ -129,7 +129,7 @@ def unordered_sends(history: History) -> Iterator[str]:
             first_seen[read.value] = min(read.offset, first_seen.get(read.value, read.offset))
     for send in history.sends:
         if send.kind in EXACTLY_ONCE:
-            offset = send.offset if send.outcome == OK and send.offset is not None else first_seen.get(send.value)
+            offset = first_seen.get(send.value) if send.known_offset is None else send.known_offset
             if offset is not None:
                 found[send.value.producer, send.place].append((send, offset))
     for (_producer, place), sends in found.items():

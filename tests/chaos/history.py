@@ -82,7 +82,8 @@ class Call:
 class Send:
     """The outcome of a call of `send`. Times are in seconds of one clock.
 
-    `offset` is None where the answer had none, and for a send that is not OK.
+    `offset` is None where the answer had none, and for a send that is not OK. It is -1 for one that is proven written
+    at an unknown offset, as a producer of ours reports it.
     """
 
     value: Value
@@ -94,6 +95,11 @@ class Send:
     ended: float = 0.0
     transaction: str | None = None
     error: str = ""
+
+    @property
+    def known_offset(self) -> int | None:
+        """The offset of an acknowledged record, None if it is unknown."""
+        return self.offset if self.outcome == OK and self.offset is not None and self.offset >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,8 +410,8 @@ class History:
         """Return the values that sends and reads name for each offset; sends with acks=1 may lose theirs to others."""
         found: dict[Place, dict[int, set[Value]]] = defaultdict(lambda: defaultdict(set))
         for send in self.sends:
-            if send.outcome == OK and send.offset is not None and send.kind != ONE:
-                found[send.place][send.offset].add(send.value)
+            if send.known_offset is not None and send.kind != ONE:
+                found[send.place][send.known_offset].add(send.value)
         for read in self.reads:
             if read.value is not None:
                 found[read.place][read.offset].add(read.value)
@@ -435,8 +441,8 @@ def readable(history: History) -> dict[Place, dict[int, Value]]:
     read_committed."""
     found: dict[Place, dict[int, Value]] = defaultdict(dict)
     for send in history.sends:
-        if send.transaction is None and send.outcome == OK and send.offset is not None and send.kind in SAFE:
-            found[send.place][send.offset] = send.value
+        if send.transaction is None and send.known_offset is not None and send.kind in SAFE:
+            found[send.place][send.known_offset] = send.value
     for read in history.reads:
         if read.isolation == COMMITTED and read.value is not None:
             found[read.place][read.offset] = read.value

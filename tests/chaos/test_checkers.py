@@ -464,6 +464,23 @@ def test_jumps_between_polls_are_allowed() -> None:
     assert violations(history) == {}
 
 
+def test_unknown_offsets_of_acknowledged_records_contradict_nothing() -> None:
+    history = clean()
+    for at in (3, 4, 11):
+        history.sends[at] = replace(history.sends[at], offset=-1)
+    assert violations(history) == {}
+
+
+def test_unknown_offset_does_not_hide_the_order_of_records() -> None:
+    history = clean()
+    history.sends[10:12] = replace(history.sends[10], offset=-1), replace(history.sends[11], offset=-1)
+    swapped = {Value("p1", 10): 11, Value("p1", 11): 10}
+    history.reads = [
+        replace(read, offset=swapped.get(read.value, read.offset)) if read.value else read for read in history.reads
+    ]
+    assert "unordered sends" in violations(history)
+
+
 def test_open_transactions_do_not_count_the_time_of_faults() -> None:
     history = clean().add(*(Ends(A, 4, 10, at) for at in (40.0, 65.0)), Fault("pause a coordinator", 45.0, 60.0))
     history.add(*called(send(50), send(51)), *reads(send(50), send(51), consumer="c9"))
