@@ -150,17 +150,31 @@ class LogManager:
         """Remove the clean-shutdown files: see `DataDirectories.take_into_use`."""
         self.directories.take_into_use()
 
-    def reconcile(self, topics: Mapping[uuid.UUID, str], removed: Collection[uuid.UUID]) -> None:
+    def reconcile(
+        self, topics: Mapping[uuid.UUID, str], removed: Collection[uuid.UUID], *, check_known: bool = False
+    ) -> None:
         """Compare the directories with the metadata: `topics` by id, and the ids of those that were `removed`.
 
-        Directories of removed ones are deleted after `file.delete.delay.ms`. Logs that the metadata do not know are
-        renamed to `<topic>-<partition>.<32 hex>-stray` and kept, as in Kafka; directories that are no logs are not
-        changed. A partition whose directory has another topic's id is offline.
+        Directories of removed ones are deleted after `file.delete.delay.ms`. Logs of partitions that have no replica on
+        this node are renamed to `<topic>-<partition>.<32 hex>-stray` and kept, as in Kafka; directories that are no
+        logs are not changed. A partition whose directory has another topic's id is offline. That is found out now after
+        a crash, or with `check_known`, and else when the log is opened.
         """
+        self._close_unassigned()
         self._reconciler.keep_named_duplicates()
         self.interrupted_moves += self._reconciler.interrupted_moves(topics)
         decisions = Reconciliation(self._fs, self.topic_id_for, topics, removed)
-        self._reconciler.apply(decisions, check_known=not self.was_clean)
+        self._reconciler.apply(decisions, check_known=check_known or not self.was_clean)
+
+    def _close_unassigned(self) -> None:
+        """Close logs that were opened, or are being opened, before the metadata were known, and are another topic's."""
+        for partition in list(self._unopened):
+            self.recovery_queue.forget(partition)
+        for partition, opened in list(self._logs.items()):
+            if opened.topic_id != self.topic_id_for(partition):
+                opened.close(clean=False)
+                del self._logs[partition]
+                self._unopened[partition] = opened.directory
 
     # Logs
 

@@ -33,7 +33,7 @@ class DirectoryDecision(enum.Enum):
     DELETE = "delete"
     """It belongs to a topic that the metadata log removed."""
     STRAY = "stray"
-    """It is the log of a partition that the metadata do not know: rename and keep it."""
+    """It is the log of a partition that has no replica on this node by the metadata: rename and keep it."""
     IGNORE = "ignore"
     """It is no log, or cannot be read, and has no partition: do not change it."""
     OFFLINE = "offline"
@@ -53,8 +53,8 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Compares directories with the metadata: `topic_id` of an existing partition, the `topics` by id, and the
-    `removed` ones."""
+    """Compares directories with the metadata: `topic_id` of a partition with a replica on this node, the `topics` by
+    id, and the `removed` ones."""
 
     fs: FileSystem
     topic_id: Callable[[TopicPartition], uuid.UUID | None]
@@ -86,7 +86,7 @@ class Reconciliation:
         if foreign:
             return Found(path, partition, unknown, f"no {PARTITION_METADATA}, and {foreign[0]!r} is no file of a log")
         if expected is None:
-            reason = f"the metadata have no partition {partition}"
+            reason = f"the metadata have no {partition} on this node"
             if stored is not None:
                 reason += f" of topic id {uuid_text(stored)}"
             return Found(path, partition, DirectoryDecision.IGNORE if empty else DirectoryDecision.STRAY, reason)

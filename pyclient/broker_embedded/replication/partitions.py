@@ -92,9 +92,12 @@ class Partitions:
         return 0 if log is None else log.size
 
     def topic_id(self, at: TopicPartition) -> UUID | None:
-        """Return the id of a partition's topic; None if there is no such partition."""
+        """Return the id of a partition's topic; None if there is no such partition, or no replica of it here."""
         topic = self._image.topics.get(at.topic)
-        return topic.topic_id if topic is not None and at.partition in topic.partitions else None
+        partition = None if topic is None else topic.partitions.get(at.partition)
+        if topic is None or partition is None:
+            return None
+        return topic.topic_id if self.alone or self._node_id in partition.replicas else None
 
     def directory_id(self, at: TopicPartition) -> UUID | None:
         """Return the id of the log directory that the metadata assign to a partition; None if they assign none."""
@@ -103,7 +106,9 @@ class Partitions:
 
     def reconcile_directories(self, removed: Collection[UUID]) -> None:
         """Compare the directories of logs with the metadata; `removed` are the topics that its log has deleted."""
-        self._logs.reconcile({topic_id: topic.name for topic_id, topic in self._image.topics_by_id.items()}, removed)
+        topics = {topic_id: topic.name for topic_id, topic in self._image.topics_by_id.items()}
+        # Other nodes may have removed a topic, and made another one of that name, while this one was down.
+        self._logs.reconcile(topics, removed, check_known=bool(removed) and not self.alone)
 
     def configure(self, topic: str) -> LogConfig:
         """Return the topic's options on top of the broker's defaults.
