@@ -171,7 +171,8 @@ class LogManager:
         for partition in list(self._unopened):
             self.recovery_queue.forget(partition)
         for partition, opened in list(self._logs.items()):
-            if opened.topic_id != self.topic_id_for(partition):
+            expected = self.topic_id_for(partition)
+            if expected is None or opened.topic_id != expected:
                 opened.close(clean=False)
                 del self._logs[partition]
                 self._unopened[partition] = opened.directory
