@@ -27,7 +27,7 @@ COMPILED_IO: Final = re.compile(
     r"sys/\w+\.h|\b(poll|unistd|fcntl|time|stdio)\.h|libc\.(stdio|time)|posix\.|\.(producer|net)\b|\.\./"
 )
 HIDDEN: Final = re.compile(r"repr=False|secret=True")
-RIDDLE: Final = re.compile(r"\s*(What(ever)?|When|Where|Whether|Which|Who(se|ever)?|Why|How|Those|Nothing|None)\b")
+QUESTION_WORD: Final = re.compile(r"\s*(What(ever)?|When|Where|Whether|Which|Who(se|ever)?|Why|How|Those|Nothing|None)\b")
 
 LOOPS: Final = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp)
 DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -133,7 +133,7 @@ def secrets_are_in_no_repr() -> Iterator[Finding]:
                             yield path, field.lineno, "a secret in a repr: give the field repr=False or secret=True"
 
 
-def docstrings_are_no_riddles() -> Iterator[Finding]:
+def docstrings_begin_with_no_question_word() -> Iterator[Finding]:
     """A docstring does not begin with a question word, `Those`, `Nothing` or `None`; one of an attribute neither."""
     for path in python_files():
         for node in ast.walk(ast.parse(path.read_text())):
@@ -141,7 +141,7 @@ def docstrings_are_no_riddles() -> Iterator[Finding]:
                 strings = [(each.lineno, each.value) for each in node.body if isinstance(each, ast.Expr)]
                 for line, value in strings:
                     text = value.value if isinstance(value, ast.Constant) else None
-                    if isinstance(text, str) and (found := RIDDLE.match(text)):
+                    if isinstance(text, str) and (found := QUESTION_WORD.match(text)):
                         yield path, line, f"a docstring begins with a verb or a noun, not with {found[1]!r}"
 
 
@@ -285,7 +285,7 @@ RULES: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     no_loop_is_inside_cleanup_on_users_threads,
     compiled_codec_does_no_io,
     secrets_are_in_no_repr,
-    docstrings_are_no_riddles,
+    docstrings_begin_with_no_question_word,
     test_names_are_short,
     sleeps_have_a_reason,
     architecture_shows_the_layers,

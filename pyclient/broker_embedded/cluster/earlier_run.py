@@ -60,7 +60,7 @@ def start_after_earlier_run(
 
 
 def _wait_for_directories(locks: list[str], stopping: threading.Event, seconds: float) -> bool:
-    """Wait until no process has one of the locks. Return False if `stopping` is set before. Raises `ConfigError`."""
+    """Wait until no process has one of the locks. Return False if `stopping` is set before. Raise `ConfigError`."""
     end = time.monotonic() + seconds
     announced = False
     while used := [path for path in locks if _is_locked(path)]:
