@@ -27,7 +27,9 @@ COMPILED_IO: Final = re.compile(
     r"sys/\w+\.h|\b(poll|unistd|fcntl|time|stdio)\.h|libc\.(stdio|time)|posix\.|\.(producer|net)\b|\.\./"
 )
 HIDDEN: Final = re.compile(r"repr=False|secret=True")
-QUESTION_WORD: Final = re.compile(r"\s*(What(ever)?|When|Where|Whether|Which|Who(se|ever)?|Why|How|Those|Nothing|None)\b")
+QUESTION_WORD: Final = re.compile(
+    r"\s*(What(ever)?|When|Where|Whether|Which|Who(se|ever)?|Why|How|Those|Nothing|None)\b"
+)
 
 LOOPS: Final = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp)
 DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
