@@ -41,7 +41,8 @@ def test_our_broker_joins_a_standalone_jvm_by_its_snapshot(tmp_path: Path, topic
     """As Kafka's quick start formats a node; the snapshot has the voters, registrations and topics."""
     skip_without_kafka()
     settings = COMMON | {"metadata.log.max.record.bytes.between.snapshots": "3000"}
-    settings |= {"offsets.topic.replication.factor": "1", "transaction.state.log.replication.factor": "1"}
+    one_replica = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
+    settings |= dict.fromkeys((*one_replica, "transaction.state.log.min.isr"), "1")
     with RealKafka(heap="256M", settings=settings, dynamic_quorum=True, first_id=JVM) as jvm:
         with Admin(jvm.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(f"old-{number}", 1, 1) for number in range(60)])
