@@ -14,13 +14,23 @@ from pyclient.consumer.member_events import (
     ConsumerHeartbeatAnswered,
     Event,
     IdPartitions,
+    InstanceReleased,
     Refused,
+    ReleaseInstance,
     ResolveTopics,
     SendConsumerHeartbeat,
     Subscribed,
     TopicsResolved,
 )
-from pyclient.errors import CoordinatorLoadInProgress, FencedInstanceId, FencedMemberEpoch, KafkaError, UnknownMemberId
+from pyclient.errors import (
+    CoordinatorLoadInProgress,
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    KafkaError,
+    UnknownMemberId,
+    UnreleasedInstanceId,
+)
 from pyclient.types import TopicPartition
 
 
@@ -51,6 +61,9 @@ class ConsumerMember(Member):
 
     The member chooses its id (KIP-1082) and keeps it for life. While the polling thread reconciles, heartbeats
     continue, and a newer assignment waits for it to finish.
+
+    The coordinator refuses a join with a group_instance_id that a member owns, even the joining member itself: its
+    first join was answered, but the answer lost, or its epoch was fenced. It then releases the id and joins again.
     """
 
     def __init__(self, options: MemberOptions, member_id: str) -> None:
@@ -68,6 +81,9 @@ class ConsumerMember(Member):
         self._resolving: int | None = None
         self._resolve_at = 0.0
         self._resolve_failures = 0
+        self._may_own_instance = False
+        self._release_sent: int | None = None
+        self._unreleased: KafkaError | None = None
 
     def deadline(self) -> float | None:
         """See `Member.deadline`; also due when unresolved topic names are requested again."""
@@ -89,6 +105,8 @@ class ConsumerMember(Member):
                 return self._answered(event, now)
             case TopicsResolved(attempt, names) if attempt == self._resolving:
                 return self._resolved(names, now)
+            case InstanceReleased(attempt) if attempt == self._release_sent:
+                return self._join_after_release()
             case Refused(attempt, error):
                 return self._refused(attempt, error, now)
             case AssignmentApplied(number):
@@ -148,6 +166,7 @@ class ConsumerMember(Member):
     def _answered(self, event: ConsumerHeartbeatAnswered, now: float) -> list[Action]:
         self._heartbeat_sent = None
         self._failures = 0
+        self._may_own_instance = True
         self._reported = self._reporting
         self._interval = event.interval
         self._heartbeat_due = now + event.interval
@@ -166,6 +185,8 @@ class ConsumerMember(Member):
             return self._search_refused(error, now)
         if attempt == self._resolving:
             return self._resolved({}, now)
+        if attempt == self._release_sent:
+            return self._release_refused(error, now)
         if attempt != self._heartbeat_sent:
             return []
         self._heartbeat_sent = None
@@ -176,9 +197,18 @@ class ConsumerMember(Member):
                 return [*self._lose(keep_id=True), *self._retry(now)]
             case FencedInstanceId():
                 return self._fence(error)
+            case UnreleasedInstanceId() if self._may_own_instance:
+                return self._release(error)
+            case _:
+                return self._unanswered(error, now)
+
+    def _unanswered(self, error: KafkaError, now: float) -> list[Action]:
+        """Handle an error that says nothing about the membership."""
+        match error:
             case CoordinatorLoadInProgress():
                 return self._retry_heartbeat(now)
             case _ if isinstance(error, COORDINATOR_GONE):
+                self._may_own_instance = True  # the coordinator may have received the join
                 if self.state is not State.JOINING:
                     return self._seek_again()
                 self.coordinator = None
@@ -201,6 +231,31 @@ class ConsumerMember(Member):
             self.state = State.ACKNOWLEDGING
         else:
             self.state = State.STABLE
+
+    # ---- an instance id that is still owned
+
+    def _release(self, error: KafkaError) -> list[Action]:
+        """Release the instance id, in case that this member is its owner."""
+        assert self.coordinator is not None
+        self._unreleased = error
+        self._release_sent = self._next_attempt()
+        return [ReleaseInstance(self._release_sent, self.coordinator, self.member_id)]
+
+    def _join_after_release(self) -> list[Action]:
+        self._release_sent = self._unreleased = None
+        self._may_own_instance = False
+        return self._prepare_join()
+
+    def _release_refused(self, error: KafkaError, now: float) -> list[Action]:
+        unreleased, self._release_sent = self._unreleased, None
+        match error:
+            case UnknownMemberId() | GroupIdNotFound():  # the owner's session has ended
+                return self._join_after_release()
+            case FencedInstanceId() if unreleased is not None:  # the owner is another consumer
+                self._may_own_instance = False
+                return [*self._lose(keep_id=True), *self._fail(unreleased, now)]
+            case _:
+                return self._unanswered(error, now)
 
     # ---- reconciling
 
@@ -264,7 +319,8 @@ class ConsumerMember(Member):
         return actions
 
     def _forget_membership(self, *, keep_id: bool) -> None:
+        self._may_own_instance |= self._heartbeat_sent is not None
         super()._forget_membership(keep_id=True)
-        self._reported = self._target = self._resolving = None
+        self._reported = self._target = self._resolving = self._release_sent = self._unreleased = None
         self._owned_ids = self._applying_ids = ()
         self._has_applied = False

@@ -28,10 +28,12 @@ from pyclient.consumer.member_events import (
     Event,
     HeartbeatAnswered,
     IdPartitions,
+    InstanceReleased,
     Joined,
     PlanAssignment,
     Planned,
     Refused,
+    ReleaseInstance,
     Request,
     ResolveTopics,
     SendConsumerHeartbeat,
@@ -316,6 +318,9 @@ class ConsumerRequests(GroupRequests):
                 return await self._heartbeat(action)
             case ResolveTopics():
                 return TopicsResolved(action.attempt, await self._resolve(action.topic_ids))
+            case ReleaseInstance():
+                await self._depart(action.node, action.member_id)
+                return InstanceReleased(action.attempt)
             case _:
                 raise TypeError(f"{action!r} is not a request of the consumer protocol")
 
@@ -383,14 +388,17 @@ class ConsumerRequests(GroupRequests):
 
     async def leave(self, leave: SendLeave) -> None:
         """See `GroupRequests.leave`; on the heartbeats' connection, so that it comes after them."""
+        await self._depart(leave.node, leave.member_id)
+
+    async def _depart(self, node: int, member_id: str) -> None:
         static = self._config.group_instance_id is not None
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group_id,
-            member_id=leave.member_id,
+            member_id=member_id,
             member_epoch=WILL_BE_BACK if static else LEAVES,
             instance_id=self._config.group_instance_id,
         )
-        response = await self._ask(leave.node, request)
+        response = await self._ask(node, request)
         if response.error_code:
             raise self._heartbeat_error(response)
 

@@ -126,6 +126,13 @@ class TopicsResolved:
 
 
 @dataclass(frozen=True, slots=True)
+class InstanceReleased:
+    """The coordinator has released the group_instance_id that this member owned."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A request failed. `member_id` is the one of MEMBER_ID_REQUIRED (KIP-394)."""
 
@@ -166,6 +173,7 @@ Event = (
     | HeartbeatAnswered
     | ConsumerHeartbeatAnswered
     | TopicsResolved
+    | InstanceReleased
     | Refused
     | Released
     | AssignmentApplied
@@ -255,6 +263,15 @@ class ResolveTopics:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseInstance:
+    """Leave as a static member that returns (epoch -2), to join again; then `InstanceReleased` or `Refused`."""
+
+    attempt: int
+    node: int
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendLeave:
     """LeaveGroup, or the heartbeat that leaves; no event follows."""
 
@@ -300,7 +317,16 @@ class Fail:
     error: KafkaError
 
 
-Request = FindCoordinator | SendJoin | PlanAssignment | SendSync | SendHeartbeat | SendConsumerHeartbeat | ResolveTopics
+Request = (
+    FindCoordinator
+    | SendJoin
+    | PlanAssignment
+    | SendSync
+    | SendHeartbeat
+    | SendConsumerHeartbeat
+    | ResolveTopics
+    | ReleaseInstance
+)
 """Actions that end in an event: their result, or `Refused`."""
 
 Action = Request | SendLeave | Revoke | ApplyAssignment | PartitionsLost | Fail

@@ -252,14 +252,10 @@ def _wide_workers(notes: Notes, addresses: Mapping[str, str], cluster: EmbeddedC
 
 
 def _members(notes: Notes, addresses: Mapping[str, str], group: str, protocol: str, seed: int) -> list[Worker]:
-    """Return the members of a group: one of ours is static in the classic group, and one leaves and comes again.
-
-    With KIP-848 a broker, Kafka's too, refuses a static member whose first answer was lost: its instance id is taken.
-    """
+    """Return the members of a group: one of ours is static, and one leaves and comes again."""
     servers = addresses[CLIENTS]
-    instance = "static" if protocol == "classic" else None
     return [
-        GroupMember(f"{protocol}-1", notes, servers, TOPIC, group, protocol, instance=instance),
+        GroupMember(f"{protocol}-static", notes, servers, TOPIC, group, protocol, instance="static"),
         GroupMember(f"{protocol}-apart", notes, addresses[APART], TOPIC, group, protocol, seed=seed + 7),
         TheirMember(f"theirs-{protocol}", notes, servers, TOPIC, group, protocol),
     ]

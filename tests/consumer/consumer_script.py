@@ -11,7 +11,9 @@ from pyclient.consumer.member_events import (
     Action,
     ConsumerHeartbeatAnswered,
     IdPartitions,
+    InstanceReleased,
     Refused,
+    ReleaseInstance,
     ResolveTopics,
     SendConsumerHeartbeat,
     SendLeave,
@@ -50,12 +52,15 @@ def show(action: Action) -> str:
             return f"heartbeat: {', '.join(said)}"
         case ResolveTopics():
             return f"resolve {' '.join(topic_name(topic) for topic in action.topic_ids)}"
+        case ReleaseInstance():
+            return f"release the instance id of {action.member_id} at node {action.node}"
         case SendLeave():
             return f"leave: {action.reason}"
         case _:
             return show_in_any_protocol(action)
 
 
+RELEASE = "release the instance id of m at node 1"
 JOIN = "heartbeat: node 1, epoch 0, everything, topics a, owning nothing"
 
 
@@ -81,6 +86,9 @@ class Script(MemberScript):
     def resolved(self, names: str) -> list[str]:
         found = {topic_id(name): name for name in names.split()}
         return self.step(TopicsResolved(self.last[ResolveTopics].attempt, found))
+
+    def released(self) -> list[str]:
+        return self.step(InstanceReleased(self.last[ReleaseInstance].attempt))
 
     def refused(self, request: type, error: type[errors.KafkaError]) -> list[str]:
         return self.step(Refused(self.last[request].attempt, error("refused")))

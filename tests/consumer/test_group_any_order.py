@@ -19,7 +19,9 @@ from pyclient.consumer.member_events import (
     FindCoordinator,
     HeartbeatAnswered,
     IdPartitions,
+    InstanceReleased,
     Joined,
+    ReleaseInstance,
     ResolveTopics,
     SendConsumerHeartbeat,
     SendHeartbeat,
@@ -119,7 +121,7 @@ class InTheConsumerProtocol(AnyOrder):
                     reported = {TopicPartition(topic_name(topic), number) for topic, number in action.owned}
                     assert reported == self.held
                 self.requests.append(action)
-            case FindCoordinator() | ResolveTopics():
+            case FindCoordinator() | ResolveTopics() | ReleaseInstance():
                 self.requests.append(action)
 
     def answer(self, request: Any, wanted: IdPartitions | None) -> None:
@@ -131,6 +133,8 @@ class InTheConsumerProtocol(AnyOrder):
                 self.step(ConsumerHeartbeatAnswered(request.attempt, self.epoch, INTERVAL, wanted))
             case ResolveTopics():
                 self.step(TopicsResolved(request.attempt, {topic: topic_name(topic) for topic in request.topic_ids}))
+            case ReleaseInstance():
+                self.step(InstanceReleased(request.attempt))
 
     def answer_as_wished(self, request: Any) -> None:
         self.answer(request, ids("a0 c1"))
@@ -159,12 +163,23 @@ class InTheConsumerProtocol(AnyOrder):
     @invariant()
     def one_heartbeat_at_a_time(self) -> None:
         """For the current membership: heartbeats from before a loss or a move do not count."""
-        sent = [request.attempt for request in self.requests if isinstance(request, SendConsumerHeartbeat)]
+        kinds = (SendConsumerHeartbeat, ReleaseInstance)
+        sent = [request.attempt for request in self.requests if isinstance(request, kinds)]
         if self.member.coordinator is None or self.member.state in (State.WAITING, *AT_REST):
             self.outdated.update(sent)
         assert len({*sent} - self.outdated) <= 1
 
 
+class Static(InTheConsumerProtocol):
+    """A static one, which may be refused as the owner of its own instance id."""
+
+    refusals = (*InTheConsumerProtocol.refusals, errors.UnreleasedInstanceId)
+
+    def make(self) -> Member:
+        return ConsumerMember(MemberOptions("g", INTERVAL, 300.0, lambda failures: 0.1, "i"), "m")
+
+
 TestClassic = Classic.TestCase
 TestCooperative = Cooperative.TestCase
 TestInTheConsumerProtocol = InTheConsumerProtocol.TestCase
+TestStatic = Static.TestCase

@@ -8,15 +8,19 @@ from pyclient import errors
 from pyclient.consumer.member import State
 from pyclient.consumer.member_events import (
     ConsumerHeartbeatAnswered,
+    CoordinatorFound,
     Departing,
+    InstanceReleased,
     LossAcknowledged,
+    Polled,
     Refused,
+    ReleaseInstance,
     SendConsumerHeartbeat,
     Subscribed,
     Ticked,
     TopicsResolved,
 )
-from tests.consumer.consumer_script import INTERVAL, JOIN, Script, ids
+from tests.consumer.consumer_script import INTERVAL, JOIN, RELEASE, Script, ids
 
 # ---- lost
 
@@ -54,7 +58,94 @@ def test_overdue_poll_while_revoking_leaves_too() -> None:
     assert script.applied() == []
 
 
-# ---- fenced
+# ---- a static member that owns its instance id already
+
+
+def refused_as_owner() -> Script:
+    """Return a static member whose second join was refused: the answer to its first one was lost."""
+    script = Script(instance_id="i").joining()
+    assert script.refused(SendConsumerHeartbeat, errors.ConnectionFailed) == []
+    assert script.tick() == ["find coordinator"]
+    assert script.step(CoordinatorFound(1)) == [JOIN]
+    assert script.refused(SendConsumerHeartbeat, errors.UnreleasedInstanceId) == [RELEASE]
+    return script
+
+
+def test_static_member_releases_its_instance_id_after_a_lost_answer() -> None:
+    script = refused_as_owner()
+    assert script.member.state is State.JOINING
+    assert script.released() == [JOIN]
+    script.heartbeat_answered(3, "a0")
+    assert script.resolved("a") == ["APPLY a0, added a0, revoked nothing"]
+    script.applied()
+    assert script.member.commit_identity() == (3, "m")
+
+
+def test_fenced_static_member_releases_its_instance_id() -> None:
+    script = Script(instance_id="i").stable("a0")
+    script.tick()
+    assert script.refused(SendConsumerHeartbeat, errors.FencedMemberEpoch) == ["LOST a0"]
+    assert script.tick() == [JOIN]
+    assert script.refused(SendConsumerHeartbeat, errors.UnreleasedInstanceId) == [RELEASE]
+    assert script.released() == [JOIN]
+
+
+def test_instance_id_of_another_consumer_is_an_error_at_once() -> None:
+    script = Script(instance_id="i").joining()
+    assert script.refused(SendConsumerHeartbeat, errors.UnreleasedInstanceId) == ["FAIL UnreleasedInstanceId"]
+    assert script.step(Polled(), after=1.0) == [JOIN]
+    assert script.refused(SendConsumerHeartbeat, errors.UnreleasedInstanceId) == ["FAIL UnreleasedInstanceId"]
+
+
+def test_instance_id_that_another_consumer_took_meanwhile_is_an_error() -> None:
+    script = refused_as_owner()
+    assert script.refused(ReleaseInstance, errors.FencedInstanceId) == ["FAIL UnreleasedInstanceId"]
+    assert script.step(Polled(), after=1.0) == [JOIN]
+    assert script.refused(SendConsumerHeartbeat, errors.UnreleasedInstanceId) == ["FAIL UnreleasedInstanceId"]
+
+
+def test_released_instance_id_that_is_refused_again_is_an_error() -> None:
+    script = refused_as_owner()
+    assert script.released() == [JOIN]
+    assert script.refused(SendConsumerHeartbeat, errors.UnreleasedInstanceId) == ["FAIL UnreleasedInstanceId"]
+
+
+@pytest.mark.parametrize("error", [errors.UnknownMemberId, errors.GroupIdNotFound])
+def test_member_that_expired_before_its_release_joins(error: type[errors.KafkaError]) -> None:
+    script = refused_as_owner()
+    assert script.refused(ReleaseInstance, error) == [JOIN]
+
+
+def test_lost_answer_to_a_release_leads_to_another_join() -> None:
+    script = refused_as_owner()
+    assert script.refused(ReleaseInstance, errors.ConnectionFailed) == []
+    assert script.tick() == ["find coordinator"]
+    assert script.step(CoordinatorFound(1)) == [JOIN]
+    assert script.refused(SendConsumerHeartbeat, errors.UnreleasedInstanceId) == [RELEASE]
+    assert script.refused(ReleaseInstance, errors.CoordinatorLoadInProgress) == []
+    assert script.tick() == [JOIN]
+
+
+def test_refused_release_is_raised_if_it_cannot_be_retried() -> None:
+    script = refused_as_owner()
+    assert script.refused(ReleaseInstance, errors.GroupAuthorizationFailed) == ["FAIL GroupAuthorizationFailed"]
+    assert script.member.state is State.FAILED
+
+
+def test_late_answer_to_a_release_is_ignored() -> None:
+    script = refused_as_owner()
+    late = script.last[ReleaseInstance].attempt
+    script.step(Departing("closed"))
+    assert script.step(InstanceReleased(late)) == []
+    assert script.step(Refused(late, errors.FencedInstanceId("late"))) == []
+    assert script.member.state is State.IDLE
+
+
+def test_static_member_that_left_while_joining_may_own_its_instance_id() -> None:
+    script = Script(instance_id="i").joining()
+    assert script.step(Departing("closed")) == ["leave: closed"]
+    assert script.step(Subscribed(("a",))) == [JOIN]
+    assert script.refused(SendConsumerHeartbeat, errors.UnreleasedInstanceId) == [RELEASE]
 
 
 # ---- leaving

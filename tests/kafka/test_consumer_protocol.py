@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from pyclient import Admin, Consumer, NewTopic, Producer, SubscriptionPattern, TopicPartition, errors
+from pyclient.net.connection import Connection
+from pyclient.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.consumer.conftest import produce
 from tests.consumer.consumer_factory import ConsumerFactory, poll_until, shares
 from tests.consumer.consumer_protocol import ConsumerProtocol, group
@@ -87,6 +90,29 @@ def test_group_changes_protocol_one_member_at_a_time(
     for member in old:
         member.close()
     poll_until([new], lambda: shares([new]) == [[0, 1, 2, 3]])
+
+
+def test_static_member_whose_join_answer_is_lost_joins_again(
+    consumers: ConsumerFactory, new_topic: Callable[..., str], group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka refuses its next join, because it owns its instance id; it releases the id and joins again."""
+    topic = new_topic()
+    request_of = Connection.request
+    epochs: list[tuple[int, int]] = []
+
+    async def lose_the_first(self: Connection, request: Any, **options: Any) -> Any:
+        response = await request_of(self, request, **options)
+        if isinstance(request, ConsumerGroupHeartbeatRequest):
+            epochs.append((request.member_epoch, response.error_code))
+            if len(epochs) == 1:
+                raise errors.ConnectionFailed("the answer is lost")
+        return response
+
+    monkeypatch.setattr(Connection, "request", lose_the_first)
+    static = consumers(topic, group_id=group, group_instance_id="one")
+    poll_until([static], lambda: shares([static]) == [[0]])
+    assert epochs[:4] == [(0, 0), (0, errors.UnreleasedInstanceId.code), (-2, 0), (0, 0)]
+    static.commit()
 
 
 def test_broker_pattern_matches_topics_created_later(consumers: ConsumerFactory, admin: Admin, group: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyclient.broker_embedded.groups.consumer.events import ConsumerAnswer, Decision
 from pyclient.broker_embedded.groups.consumer.membership import known_static
 from pyclient.broker_embedded.groups.consumer.model import (
+    JOINING,
     LEAVING_STATIC,
     CurrentRecord,
     EpochRecord,
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 
 def leave(group: ConsumerGroup, event: ConsumerHeartbeat) -> Decision:
-    """Handle a heartbeat with a leaving epoch; a static member that leaves temporarily keeps its assignment."""
+    """Handle a heartbeat with a leaving epoch.
+
+    A static member that leaves temporarily keeps its assignment; it counts as made in epoch 0, in which it returns.
+    """
     if event.instance_id is None:
         member = group.members.get(event.member_id)
         if member is None:
@@ -38,7 +42,10 @@ def leave(group: ConsumerGroup, event: ConsumerHeartbeat) -> Decision:
         member = known_static(group, event.instance_id, event.member_id)
     answer = ConsumerAnswer(event.member_id, event.member_epoch)
     if event.instance_id is not None and event.member_epoch == LEAVING_STATIC:
-        current = replace(member.current, epoch=LEAVING_STATIC, state=MemberState.STABLE, revoking={})
+        assigned = {topic: dict.fromkeys(partitions, JOINING) for topic, partitions in member.current.assigned.items()}
+        current = replace(
+            member.current, epoch=LEAVING_STATIC, state=MemberState.STABLE, assigned=assigned, revoking={}
+        )
         return Decision(answer, [CurrentRecord(member.member_id, current)])
     return Decision(answer, removed=(member,))
 

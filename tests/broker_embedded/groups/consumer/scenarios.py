@@ -192,6 +192,28 @@ def static_members(harness: ConsumerHarness) -> None:
     harness.group_is()
 
 
+def a_static_member_that_missed_the_answer_to_its_join(harness: ConsumerHarness) -> None:
+    harness.enter("a", instance_id="one", quiet=True)
+    harness.enter("a", instance_id="one")
+    harness.enter("a", instance_id="one", version=0)
+    harness.enter("b", instance_id="two")
+    harness.beat("a", 2, instance_id="one", owns={harness.topic: [2, 3]})
+    harness.beat("b", 3, instance_id="two")
+    harness.group_is()
+    harness.enter("a", instance_id="one")
+    harness.beat("b", -2, instance_id="one")
+    harness.beat("c", -2, instance_id="one")
+    harness.beat("a", -2, instance_id="one")
+    harness.beat("a", -2, instance_id="one")
+    harness.group_is()
+    harness.enter("a", instance_id="one")
+    harness.group_is()
+    harness.beat("b", 3, instance_id="two")
+    for epoch in (4, 3, 1, 0):
+        harness.commit_as("a", epoch, partition=2)
+    harness.commit_as("a", 1, partition=0)
+
+
 def a_member_that_does_not_revoke(harness: ConsumerHarness) -> None:
     harness.enter("a", rebalance_timeout_ms=300)
     harness.enter("b")
@@ -302,6 +324,7 @@ SCENARIOS: tuple[Callable[[MixedHarness], None], ...] = (
     member_epochs,
     joins_again_with_epoch_zero,
     static_members,
+    a_static_member_that_missed_the_answer_to_its_join,
     a_member_that_does_not_revoke,
     assignors,
     topics_that_come_and_grow,
