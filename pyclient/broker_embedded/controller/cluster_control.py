@@ -101,7 +101,7 @@ class ClusterControl:
         return [
             UsableBroker(broker.node_id, broker.rack, broker.fenced)
             for broker in self.image.brokers.values()
-            if not broker.in_controlled_shutdown
+            if broker.usable
         ]
 
     def check_epoch(self, broker: int, epoch: int) -> BrokerImage:

@@ -140,6 +140,14 @@ class BrokerImage:
         """True for a broker that may lead partitions and be in their ISR."""
         return not self.fenced and not self.in_controlled_shutdown
 
+    @property
+    def usable(self) -> bool:
+        """True for a broker that new replicas may be placed on.
+
+        One in controlled shutdown is not, until it is fenced: then it gets replicas as every stopped broker does.
+        """
+        return self.fenced or not self.in_controlled_shutdown
+
 
 @dataclass(frozen=True, slots=True)
 class ControllerImage:

@@ -121,7 +121,7 @@ class Brokers:
             tuple(
                 UsableBroker(node, broker.rack, broker.fenced)
                 for node, broker in sorted(image.brokers.items())
-                if not broker.in_controlled_shutdown and not all(cordoned for _, cordoned in directories[node])
+                if broker.usable and not all(cordoned for _, cordoned in directories[node])
             ),
             directories,
         )

@@ -95,9 +95,6 @@ def test_topic_created_again_has_no_records_of_the_deleted_one(
         for value in (b"old 0", b"old 1", b"old 2"):
             write(cluster, value)
         cluster.wait_isr(TOPIC, 0, 3)
-        cluster.move_leader(
-            TOPIC, 0, 1
-        )  # a broker that has handed leaderships over gets no replicas until its next start
         cluster.kill(3) if end == "killed" else cluster.stop(3)
         with Admin(cluster.bootstrap_servers) as admin:
             admin.delete_topics([TOPIC])

@@ -358,6 +358,23 @@ def test_a_broker_joins_and_leaves(three: EmbeddedCluster) -> None:
     assert [each.id for each in three.brokers] == [1, 2, 3]
 
 
+def test_broker_that_was_stopped_in_order_gets_replicas_of_new_topics(three: EmbeddedCluster, topic: str) -> None:
+    """It has handed its leadership over, and is fenced: as a killed one it gets replicas, but leads nothing."""
+    three.move_leader(topic, 0, 3)
+    three.stop(3)
+    new = f"{topic}-new"
+    with Admin(three.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(new, 3, 3)])
+        partitions = admin.describe_topics([new])[new].partitions
+    assert [sorted(each.replicas) for each in partitions] == [[1, 2, 3]] * 3
+    assert [sorted(each.isr) for each in partitions] == [[1, 2]] * 3
+    assert {each.replicas[-1] for each in partitions} == {3}
+    send(three, new, b"x")
+    three.start(3)
+    for partition in range(3):
+        three.wait_isr(new, partition, 3)
+
+
 def test_cluster_comes_back_without_the_brokers_that_were_removed(tmp_path: Path) -> None:
     with EmbeddedCluster(3, data_dir=tmp_path) as cluster:
         for number in range(2):

@@ -223,6 +223,29 @@ def test_leader_stops_when_the_others_know_its_successor(model: ClusterModel) ->
     assert model.beat(1).is_fenced, "it has to register again"
 
 
+def test_broker_fenced_after_its_controlled_shutdown_gets_replicas(model: ClusterModel) -> None:
+    model.start(1, 2, 3)
+    model.create([1, 2, 3])
+    model.beat(1, want_shut_down=True)
+    registration = model.image.brokers[1]
+    assert (registration.in_controlled_shutdown, registration.fenced) == (True, False)
+    assert model.cluster.usable_brokers() == [(2, None, False), (3, None, False)]
+    for broker in (2, 3):
+        model.beat(broker)
+    assert model.beat(1, want_shut_down=True).should_shut_down
+    registration = model.image.brokers[1]
+    assert (registration.in_controlled_shutdown, registration.fenced) == (True, True)
+    assert model.cluster.usable_brokers() == [(1, None, True), (2, None, False), (3, None, False)]
+
+
+def test_broker_that_dies_in_its_controlled_shutdown_gets_replicas(model: ClusterModel) -> None:
+    model.start(1, 2, 3)
+    model.create([1, 2, 3])
+    model.beat(1, want_shut_down=True)
+    model.append(model.cluster.fence(1))  # its session has ended
+    assert model.cluster.usable_brokers() == [(1, None, True), (2, None, False), (3, None, False)]
+
+
 def test_only_broker_may_stop(model: ClusterModel) -> None:
     model.start(1)
     model.create([1])
