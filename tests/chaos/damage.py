@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ from pyclient.broker_embedded.log.checkpoints import (
     parse_offsets,
     render_offsets,
 )
+from pyclient.broker_embedded.log.partition_directories import DAMAGED
 
 Damage = Callable[[Path, random.Random], None]
 
@@ -38,6 +40,29 @@ def logs_of(data_dir: Path, topics: Iterable[str]) -> list[Path]:
     """Return the directories of the partitions of some topics."""
     wanted = set(topics)
     return sorted(path for path in data_dir.iterdir() if path.name.rpartition("-")[0] in wanted)
+
+
+def harm(directory: Path, do: Damage, chosen: random.Random) -> list[str]:
+    """Do some damage to a directory of a node that is down. Return the names of the files that differ."""
+    before = _checksums(directory)
+    do(directory, chosen)
+    after = _checksums(directory)
+    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+
+
+def closed_segments(directory: Path) -> list[Path]:
+    """Return the segments of a log that are no longer written to, the oldest first."""
+    return _segments(directory)[:-1]
+
+
+def bases(directory: Path) -> list[int]:
+    """Return the first offsets of the segments of a log."""
+    return sorted(int(path.stem) for path in directory.glob("*.log") if _LOG.fullmatch(path.name))
+
+
+def kept_aside(directory: Path) -> dict[str, int]:
+    """Return the names and times (ns) of the files with damaged bytes that a repair has left."""
+    return {path.name: path.stat().st_mtime_ns for path in directory.glob(f"*{DAMAGED}")}
 
 
 # The directory of a partition, after a crash
@@ -61,6 +86,13 @@ def tear_tail(directory: Path, chosen: random.Random) -> None:
 def halve_index(directory: Path, chosen: random.Random) -> None:
     """Cut an offset or time index in the middle, which is often inside of an entry."""
     path = _one(_with_data(directory, "*.index", "*.timeindex"), chosen)
+    if path is not None:
+        os.truncate(path, path.stat().st_size // 2)
+
+
+def halve_closed_index(directory: Path, chosen: random.Random) -> None:
+    """Cut an index of a closed segment in the middle."""
+    path = _one(_closed_indexes(directory), chosen)
     if path is not None:
         os.truncate(path, path.stat().st_size // 2)
 
@@ -111,6 +143,13 @@ def remove_checkpoint(data_dir: Path, chosen: random.Random) -> None:
         path.unlink()
 
 
+def halve_checkpoint(data_dir: Path, chosen: random.Random) -> None:
+    """Cut a checkpoint of offsets in the middle, or empty it: its name is on the disk, and its content is not."""
+    path = _one(_with_data(data_dir, *OF_PARTITIONS), chosen)
+    if path is not None:
+        os.truncate(path, chosen.choice((0, path.stat().st_size // 2)))
+
+
 def leave_temporary_checkpoints(data_dir: Path, chosen: random.Random) -> None:
     """Leave garbage under the names of checkpoints whose replacement a crash has interrupted."""
     _write_garbage(data_dir, [f"{name}.tmp" for name in OF_PARTITIONS], chosen)
@@ -133,7 +172,7 @@ def flip_last_segment(directory: Path, chosen: random.Random) -> None:
 
 def flip_closed_segment(directory: Path, chosen: random.Random) -> None:
     """Flip a bit of a closed segment, which a start does not read: it is found later."""
-    path = _one(_segments(directory)[:-1], chosen)
+    path = _one(closed_segments(directory), chosen)
     if path is not None:
         _flip(path, chosen)
 
@@ -141,6 +180,11 @@ def flip_closed_segment(directory: Path, chosen: random.Random) -> None:
 def flip_index(directory: Path, chosen: random.Random) -> None:
     """Flip a bit of an offset or time index."""
     _flip_one(_with_data(directory, "*.index", "*.timeindex"), chosen)
+
+
+def flip_closed_index(directory: Path, chosen: random.Random) -> None:
+    """Flip a bit of an offset or time index of a closed segment, which a start does not check."""
+    _flip_one(_closed_indexes(directory), chosen)
 
 
 def flip_snapshot(directory: Path, chosen: random.Random) -> None:
@@ -156,6 +200,11 @@ def flip_leader_epochs(directory: Path, chosen: random.Random) -> None:
 def flip_high_watermarks(data_dir: Path, chosen: random.Random) -> None:
     """Flip a bit of the checkpoint of the high watermarks."""
     _flip_one(_with_data(data_dir, HIGH_WATERMARKS), chosen)
+
+
+def flip_recovery_points(data_dir: Path, chosen: random.Random) -> None:
+    """Flip a bit of the checkpoint of the recovery points."""
+    _flip_one(_with_data(data_dir, RECOVERY_POINTS), chosen)
 
 
 def _flip(path: Path, chosen: random.Random, last_bytes: int | None = None) -> None:
@@ -178,6 +227,16 @@ def _flip_one(paths: list[Path], chosen: random.Random) -> None:
 def _segments(directory: Path) -> list[Path]:
     """Return the segments of a log that have data, the oldest first."""
     return [path for path in _with_data(directory, "*.log") if _LOG.fullmatch(path.name)]
+
+
+def _closed_indexes(directory: Path) -> list[Path]:
+    closed = {path.stem for path in closed_segments(directory)}
+    return [path for path in _with_data(directory, "*.index", "*.timeindex") if path.stem in closed]
+
+
+def _checksums(directory: Path) -> dict[str, tuple[int, int]]:
+    files = [path for path in directory.iterdir() if path.is_file()]
+    return {path.name: (path.stat().st_size, zlib.crc32(path.read_bytes())) for path in files}
 
 
 def _with_data(directory: Path, *patterns: str) -> list[Path]:

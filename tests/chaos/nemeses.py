@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import os
 import random
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pyclient import Admin
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.groups.partitioning import partition_for_id
 from pyclient.errors import KafkaTimeout
 from tests.chaos.client_proxy import ANSWERS, APART, CLIENTS, REQUESTS, ClientProxies
-from tests.chaos.copy_faults import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from tests.chaos.damage import bases, cut_tail, flip_index, flip_tail, logs_of, tear_tail
+from tests.chaos.disk_faults import DiskFaults
 from tests.chaos.history import Fault, Isolation
+from tests.chaos.metadata_changes import MetadataChanges
+from tests.chaos.slow_disks import SlowDisks
+from tests.chaos.targets import INTERNAL_TOPICS, Harmless, Targets
 from tests.chaos.workload import Notes
 
-_LOG: Final = re.compile(r"\d{20}\.log")
-_HEALING_SECONDS: Final = 60.0
 _LONG_SECONDS: Final = 13.0  # more than the sessions of members, and than the time limit of a transaction
 _BEHIND_MS: Final = 100  # less than replica.lag.time.max.ms: the followers stay in sync
+_FAR_SEGMENTS: Final = 3  # that the others begin while a node is down
+_FAR_SECONDS: Final = 150.0
+_SHORT_SECONDS: Final = 1.0  # at most between two pauses
+_LOOK_SECONDS: Final = 0.25
 _LATE_MS: Final = 900  # both ways too long to stay in sync; connections are made, as their setup may take 2 s
 
 
 class Nemesis:
     """Does one fault after the other, by a seed. `topic` is the busy one, whose leaders are the targets.
 
-    `proxies` are those of a wide run, by the names of their listeners.
+    `proxies` are those of a wide run, by the names of their listeners, `disks` the disks of the nodes.
     """
 
     def __init__(
@@ -41,13 +43,15 @@ class Nemesis:
         partitions: int,
         seed: int,
         proxies: Mapping[str, ClientProxies],
+        disks: SlowDisks,
     ) -> None:
         self.cluster, self.notes, self.topic, self.partitions = cluster, notes, topic, partitions
         self.random = random.Random(seed)
-        self.ids = [node.id for node in cluster.nodes]
-        self.groups: Sequence[str] = ()
-        self.transactional_ids: Sequence[str] = ()
-        self._proxies = proxies
+        self.targets = Targets(cluster, topic, partitions, self.random)
+        self.disk = DiskFaults(cluster, self.targets, disks)
+        self.metadata = MetadataChanges(cluster, self.targets, notes)
+        self.ids = self.targets.ids
+        self._proxies, self._disks = proxies, disks
 
     def strike(self, name: str, seconds: float) -> None:
         """Do the fault with a name, which lasts about that long, and wait until the replicas are in sync again."""
@@ -58,33 +62,35 @@ class Nemesis:
             proxies.heal()
         for node in self.cluster.nodes:
             node.resume()
+        self._disks.heal(self.cluster)
         self.cluster.start()
         self.notes.add(Fault(name, began, time.monotonic(), majority=name not in WITHOUT_MAJORITY))
 
     def wait_in_sync(self) -> None:
         """Wait until all replicas of the busy topic are in sync."""
-        deadline = time.monotonic() + _HEALING_SECONDS
-        for partition in range(self.partitions):
-            self.cluster.wait_isr(self.topic, partition, 3, timeout=max(0.0, deadline - time.monotonic()))
+        self.targets.wait_in_sync()
 
     # N1
 
     def kill_leader(self, seconds: float) -> None:
-        self._down([self._leader()], seconds)
+        self._down([self.targets.leader()], seconds)
 
     def kill_leader_of_slow_followers(self, seconds: float) -> None:
         """Kill a leader that has records which its followers have not got yet."""
-        leader = self._leader()
+        leader = self.targets.leader()
+        self._slow_followers(leader)
+        self._down([leader], seconds)
+
+    def _slow_followers(self, leader: int) -> None:
         for other in self.ids:
             if other != leader:
                 self.cluster.slow(leader, other, latency_ms=_BEHIND_MS)
         time.sleep(5 * _BEHIND_MS / 1000)  # records are written meanwhile
-        self._down([leader], seconds)
 
     def kill_leader_of_late_follower(self, seconds: float) -> None:
         """Kill a leader while a follower is seconds behind: it has left the in-sync replicas, and may not lead."""
         self.wait_in_sync()
-        partition, leader, follower = self._next_leader()
+        partition, leader, follower = self.targets.next_leader()
         self.cluster.slow(leader, follower, latency_ms=_LATE_MS)
         self.cluster.wait_isr(self.topic, partition, 2)
         with suppress(KafkaTimeout):  # it fetches once more meanwhile, and may not join by that
@@ -92,17 +98,65 @@ class Nemesis:
         self._down([leader], seconds)
 
     def kill_follower(self, seconds: float) -> None:
-        leader = self._leader()
-        self._down([self.random.choice([each for each in self.ids if each != leader])], seconds)
+        leader = self.targets.leader()
+        self._down([self.targets.other_than(leader)], seconds)
 
     def kill_controller(self, seconds: float) -> None:
-        self._down([self._controller()], seconds)
+        self._down([self.targets.controller()], seconds)
 
     def kill_majority(self, seconds: float) -> None:
-        self._down(self.random.sample(self.ids, 2), seconds)
+        self._down(self.targets.majority(), seconds)
 
     def kill_all(self, seconds: float) -> None:
         self._down(self.ids, seconds / 4)
+
+    def kill_leader_of_internal_topic(self, _seconds: float) -> None:
+        """Kill the leader of a partition of the offsets or of the transactions, until another node leads it."""
+        self._lose_leader(self.random.choice(INTERNAL_TOPICS))
+
+    def kill_leader_of_slow_internal_followers(self, _seconds: float) -> None:
+        """Kill the leader of a partition of an internal topic that has records which its followers have not got yet."""
+        self.targets.wait_in_sync(INTERNAL_TOPICS)
+        topic = self.random.choice(INTERNAL_TOPICS)
+        partition, leader = self.targets.partition_with_leader(topic)
+        self._slow_followers(leader)
+        self._replace_leader(topic, partition, leader)
+
+    def kill_leaders_of_internal_topics(self, seconds: float) -> None:
+        """Kill the leaders of a partition of the offsets and of one of the transactions, often a majority."""
+        leaders = {self.targets.partition_with_leader(topic)[1] for topic in INTERNAL_TOPICS}
+        self._down(sorted(leaders), seconds)
+
+    def _lose_leader(self, topic: str) -> None:
+        self.targets.wait_in_sync([topic])  # else no other replica may lead
+        partition, leader = self.targets.partition_with_leader(topic)
+        self._replace_leader(topic, partition, leader)
+
+    def _replace_leader(self, topic: str, partition: int, leader: int) -> None:
+        self.cluster.kill(leader)
+        self.targets.wait_leader(topic, partition, other_than=leader)
+        time.sleep(self.random.random())  # requests go to the next one
+
+    def long_kill(self, _seconds: float) -> None:
+        """Kill a node, often a leader, until the others are several segments ahead in each partition."""
+        self.wait_in_sync()
+        node_id = self.targets.leader() if self.random.random() < 0.5 else self.targets.node()
+        self.cluster.kill(node_id)
+        ends = self._newest_segments(node_id)
+        other, deadline = self.targets.other_than(node_id), time.monotonic() + _FAR_SECONDS
+        while not all(sum(base > ends[name] for base in found) >= _FAR_SEGMENTS for name, found in self._bases(other)):
+            if time.monotonic() > deadline:
+                raise Harmless(f"node {other} has begun no {_FAR_SEGMENTS} segments in {_FAR_SECONDS:g} s")
+            time.sleep(_LOOK_SECONDS)  # between two looks
+        self.cluster.start(node_id)
+        self.wait_in_sync()
+
+    def _newest_segments(self, node_id: int) -> dict[str, int]:
+        return {name: max(found) for name, found in self._bases(node_id)}
+
+    def _bases(self, node_id: int) -> list[tuple[str, list[int]]]:
+        directories = logs_of(Path(self.cluster.node(node_id).data_dir), [self.topic])
+        return [(path.name, bases(path)) for path in directories]
 
     def _down(self, ids: list[int], seconds: float) -> None:
         for node_id in ids:
@@ -112,26 +166,37 @@ class Nemesis:
     # N2
 
     def pause_leader(self, seconds: float) -> None:
-        self._frozen([self._leader()], seconds)
+        self._frozen([self.targets.leader()], seconds)
 
     def pause_controller(self, seconds: float) -> None:
-        self._frozen([self._controller()], seconds)
+        self._frozen([self.targets.controller()], seconds)
 
     def pause_majority(self, seconds: float) -> None:
-        self._frozen(self.random.sample(self.ids, 2), seconds)
+        self._frozen(self.targets.majority(), seconds)
+
+    def pause_majority_twice(self, seconds: float) -> None:
+        """Pause two nodes, and soon after that two again."""
+        for _ in range(2):
+            self._frozen(self.targets.majority(), seconds)
+            for node in self.cluster.nodes:
+                node.resume()
+            time.sleep(_SHORT_SECONDS * self.random.random())  # the nodes and clients only begin to go on
 
     def _frozen(self, ids: list[int], seconds: float) -> None:
         for node_id in ids:
             self.cluster.pause(node_id)
+        running = [node_id for node_id in ids if not _is_stopped(self.cluster.node(node_id).pid)]
+        if running:
+            raise Harmless(f"nodes {running} run although they are paused")
         time.sleep(seconds)  # how long the fault lasts
 
     # N3
 
     def isolate_leader(self, seconds: float) -> None:
-        self._isolated(self._leader(), seconds)
+        self._isolated(self.targets.leader(), seconds)
 
     def isolate_controller(self, seconds: float) -> None:
-        self._isolated(self._controller(), seconds)
+        self._isolated(self.targets.controller(), seconds)
 
     def _isolated(self, node_id: int, seconds: float) -> None:
         """Cut a node off from the others; clients still reach it."""
@@ -162,12 +227,12 @@ class Nemesis:
 
     def cut_clients(self, seconds: float) -> None:
         """Cut a leader off from all clients; the other brokers still reach it."""
-        self.proxies.of[self._leader()].cut()
+        self.proxies.of[self.targets.leader()].cut()
         time.sleep(seconds)  # how long the fault lasts
 
     def long_cut_of_clients(self, _seconds: float) -> None:
         """Cut clients off from a coordinator for longer than the session timeout of a member."""
-        self.proxies.of[self._coordinator()].cut()
+        self.proxies.of[self.targets.coordinator()].cut()
         time.sleep(_LONG_SECONDS)  # how long the fault lasts
 
     def long_cut_of_members(self, _seconds: float) -> None:
@@ -178,12 +243,12 @@ class Nemesis:
 
     def cut_requests(self, seconds: float) -> None:
         """Requests arrive late, also those that clients have given up and sent again."""
-        self.proxies.of[self._leader()].cut(REQUESTS)
+        self.proxies.of[self.targets.leader()].cut(REQUESTS)
         time.sleep(seconds + 3)  # more than the request timeout of a client
 
     def cut_answers(self, seconds: float) -> None:
         """Requests are served, and their answers do not arrive."""
-        self.proxies.of[self._leader()].cut(ANSWERS)
+        self.proxies.of[self.targets.leader()].cut(ANSWERS)
         time.sleep(seconds + 3)  # more than the request timeout of a client
 
     def cut_all_clients(self, seconds: float) -> None:
@@ -197,37 +262,37 @@ class Nemesis:
     # coordinators, and pauses that are longer than sessions
 
     def kill_group_coordinator(self, seconds: float) -> None:
-        self._down([self._coordinator()], seconds)
+        self._down([self.targets.coordinator()], seconds)
 
     def pause_group_coordinator(self, seconds: float) -> None:
-        self._frozen([self._coordinator()], seconds)
+        self._frozen([self.targets.coordinator()], seconds)
 
     def long_pause_of_group_coordinator(self, _seconds: float) -> None:
-        self._frozen([self._coordinator()], _LONG_SECONDS)
+        self._frozen([self.targets.coordinator()], _LONG_SECONDS)
 
     def isolate_group_coordinator(self, _seconds: float) -> None:
         """Cut a coordinator off from the other nodes for longer than sessions: another one expels all members."""
-        self._isolated(self._coordinator(), _LONG_SECONDS)
+        self._isolated(self.targets.coordinator(), _LONG_SECONDS)
 
     def kill_transaction_coordinator(self, seconds: float) -> None:
-        self._down([self._transaction_coordinator()], seconds)
+        self._down([self.targets.transaction_coordinator()], seconds)
 
     def pause_transaction_coordinator(self, seconds: float) -> None:
-        self._frozen([self._transaction_coordinator()], seconds)
+        self._frozen([self.targets.transaction_coordinator()], seconds)
 
     def isolate_transaction_coordinator(self, seconds: float) -> None:
-        self._isolated(self._transaction_coordinator(), seconds)
+        self._isolated(self.targets.transaction_coordinator(), seconds)
 
     def long_pause_of_leader(self, _seconds: float) -> None:
-        self._frozen([self._leader()], _LONG_SECONDS)
+        self._frozen([self.targets.leader()], _LONG_SECONDS)
 
     def long_pause_of_majority(self, _seconds: float) -> None:
-        self._frozen(self.random.sample(self.ids, 2), _LONG_SECONDS)
+        self._frozen(self.targets.majority(), _LONG_SECONDS)
 
     # N5
 
     def slow_follower(self, seconds: float) -> None:
-        leader = self._leader()
+        leader = self.targets.leader()
         follower = self.random.choice([each for each in self.ids if each != leader])
         self.cluster.slow(leader, follower, latency_ms=self.random.choice([20, 200, 1500]), bandwidth=None)
         time.sleep(seconds)  # how long the fault lasts
@@ -252,42 +317,21 @@ class Nemesis:
         self.cluster.freeze_follower(self.topic, partition)
         self.cluster.wait_isr(self.topic, partition, 2)
         leader = self.cluster.leader_of(self.topic, partition)
-        self._down([self._leader() if leader is None else leader], seconds)
+        self._down([self.targets.leader() if leader is None else leader], seconds)
 
     # N7, N8, N9: one node loses what no other node has lost
 
     def lose_unsynced(self, _seconds: float) -> None:
         """Crash a node together with its operating system: some of its last bytes are not on the disk."""
-        self._damaged(_cut_tail)
+        self.disk.damage_busy(cut_tail)
 
     def torn_tail(self, _seconds: float) -> None:
         """The end of a log is zeros or half a batch."""
-        self._damaged(_tear_tail)
+        self.disk.damage_busy(tear_tail)
 
     def flipped_bit(self, _seconds: float) -> None:
         """One bit of a log's last segment, or of an index, is another one."""
-        self._damaged(_flip)
-
-    def flipped_bits_of_a_running_node(self, _seconds: float) -> None:
-        """Bits of a running node's logs are other ones: it finds out when it reads them, at the latest by a check."""
-        self.wait_in_sync()
-        leader = self._leader()
-        node = self.cluster.node(leader if self.random.random() < 0.7 else self.random.choice(self.ids))
-        for directory in sorted(Path(node.data_dir).glob(f"{self.topic}-*")):
-            for _ in range(self.random.randint(1, 3)):
-                _flip_one_bit(directory, self.random)
-        node.call("POST", "/verify", {"topic": self.topic})
-        self.wait_in_sync()
-
-    def _damaged(self, damage: Callable[[Path, random.Random], None]) -> None:
-        self.wait_in_sync()
-        node = self.cluster.node(self.random.choice(self.ids))
-        node.kill()
-        for directory in sorted(Path(node.data_dir).glob(f"{self.topic}-*")):
-            damage(directory, self.random)
-        node.start()
-        self.cluster.start()
-        self.wait_in_sync()
+        self.disk.damage_busy(flip_index if self.random.random() < 0.3 else flip_tail)
 
     # N11
 
@@ -296,42 +340,13 @@ class Nemesis:
             self.cluster.restart(node_id)
             self.wait_in_sync()
 
-    def _leader(self) -> int:
-        leader = self.cluster.leader_of(self.topic, self.random.randrange(self.partitions))
-        return self.random.choice(self.ids) if leader is None else leader
 
-    def _next_leader(self) -> tuple[int, int, int]:
-        """Return a partition, its leader, and the node that leads when that one fails; if possible no controller.
+def _of_disk(fault: Callable[[DiskFaults, float], None]) -> Callable[[Nemesis, float], None]:
+    return lambda nemesis, seconds: fault(nemesis.disk, seconds)
 
-        Then the link between the two can be slow, and both keep their sessions with the controller.
-        """
-        controller = self._controller()
-        with Admin(self.cluster.bootstrap_servers) as admin:
-            partitions = list(admin.describe_topics([self.topic])[self.topic].partitions)
-        self.random.shuffle(partitions)
-        found = []
-        for each in partitions:
-            follower = next(node for node in each.replicas if node != each.leader)
-            found.append((each.partition, each.leader, follower))
-        return min(found, key=lambda chosen: controller in chosen[1:])
 
-    def _coordinator(self) -> int:
-        """Return the coordinator of one of the groups."""
-        return self._leader_for(OFFSETS_TOPIC, self.random.choice(self.groups))
-
-    def _transaction_coordinator(self) -> int:
-        return self._leader_for(TRANSACTIONS_TOPIC, self.random.choice(self.transactional_ids))
-
-    def _leader_for(self, topic: str, key: str) -> int:
-        """Return the leader of the partition of an internal topic that has a key; any node if there is none now."""
-        with Admin(self.cluster.bootstrap_servers) as admin:
-            partition = partition_for_id(key, len(admin.describe_topics([topic])[topic].partitions))
-        leader = self.cluster.leader_of(topic, partition)
-        return self.random.choice(self.ids) if leader is None else leader
-
-    def _controller(self) -> int:
-        controller = self.cluster.controller_id
-        return self.random.choice(self.ids) if controller is None else controller
+def _of_metadata(fault: Callable[[MetadataChanges, float], None]) -> Callable[[Nemesis, float], None]:
+    return lambda nemesis, seconds: fault(nemesis.metadata, seconds)
 
 
 FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
@@ -354,7 +369,7 @@ FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
     "lose unsynced": Nemesis.lose_unsynced,
     "torn tail": Nemesis.torn_tail,
     "flipped bit": Nemesis.flipped_bit,
-    "flipped bits of a running node": Nemesis.flipped_bits_of_a_running_node,
+    "flipped bits of a running node": _of_disk(DiskFaults.flip_running),
     "rolling restart": Nemesis.rolling_restart,
 }
 WIDE_FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
@@ -376,6 +391,22 @@ WIDE_FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
     "isolate transaction coordinator": Nemesis.isolate_transaction_coordinator,
     "long pause of leader": Nemesis.long_pause_of_leader,
     "long pause of majority": Nemesis.long_pause_of_majority,
+    "pause majority twice": Nemesis.pause_majority_twice,
+    "kill leader of an internal topic": Nemesis.kill_leader_of_internal_topic,
+    "kill leader of slow internal followers": Nemesis.kill_leader_of_slow_internal_followers,
+    "kill leaders of internal topics": Nemesis.kill_leaders_of_internal_topics,
+    "long kill": Nemesis.long_kill,
+    "damaged internal topics": _of_disk(DiskFaults.damage_internal),
+    "damaged closed segments": _of_disk(DiskFaults.damage_closed),
+    "damaged closed indexes": _of_disk(DiskFaults.damage_closed_indexes),
+    "damaged checkpoints": _of_disk(DiskFaults.damage_checkpoints),
+    "leftovers of a crash": _of_disk(DiskFaults.leave_crash),
+    "flipped bits of running internal topics": _of_disk(DiskFaults.flip_running_internal),
+    "flipped bits of running closed segments": _of_disk(DiskFaults.flip_running_closed),
+    "slow disk": _of_disk(DiskFaults.slow_disk),
+    "kill controller in a topic's creation": _of_metadata(MetadataChanges.create_topic),
+    "kill controller in a reassignment": _of_metadata(MetadataChanges.reassign),
+    "kill controller in an election": _of_metadata(MetadataChanges.elect),
 }
 """Further faults, of wide runs."""
 ALL_FAULTS: Final = FAULTS | WIDE_FAULTS
@@ -387,6 +418,9 @@ WITHOUT_MAJORITY: Final = frozenset(
         "frozen followers",
         "dead leader with a frozen follower",
         "long pause of majority",
+        "pause majority twice",
+        "kill leaders of internal topics",
+        "kill controller in a reassignment",
         "cut all clients",
     }
 )
@@ -403,43 +437,6 @@ def plan(seed: int, count: int, names: list[str] | None = None) -> list[str]:
     return made[:count]
 
 
-def _flip_one_bit(directory: Path, chosen: random.Random) -> None:
-    path = _last_segment(directory)
-    if path is not None:
-        with path.open("r+b") as file:
-            position = chosen.randrange(path.stat().st_size)
-            file.seek(position)
-            byte = file.read(1)[0]
-            file.seek(position)
-            file.write(bytes([byte ^ 1 << chosen.randrange(8)]))
-
-
-def _last_segment(directory: Path) -> Path | None:
-    found = sorted(path for path in directory.iterdir() if _LOG.fullmatch(path.name))
-    return found[-1] if found and found[-1].stat().st_size else None
-
-
-def _cut_tail(directory: Path, chosen: random.Random) -> None:
-    path = _last_segment(directory)
-    if path is not None:
-        size = path.stat().st_size
-        os.truncate(path, max(0, size - chosen.randint(0, min(size, 20_000))))
-
-
-def _tear_tail(directory: Path, chosen: random.Random) -> None:
-    path = _last_segment(directory)
-    if path is not None:
-        content = path.read_bytes()
-        at = max(0, len(content) - chosen.randint(1, min(len(content), 400)))
-        path.write_bytes(content[:at] + bytes(len(content) - at if chosen.random() < 0.5 else 0))
-
-
-def _flip(directory: Path, chosen: random.Random) -> None:
-    path = _last_segment(directory)
-    index = [*directory.glob("*.index"), *directory.glob("*.timeindex")]
-    if index and chosen.random() < 0.3:
-        path = chosen.choice(index)
-    if path is not None and path.stat().st_size:
-        content = bytearray(path.read_bytes())
-        content[chosen.randrange(max(0, len(content) - 20_000), len(content))] ^= 1 << chosen.randrange(8)
-        path.write_bytes(content)
+def _is_stopped(pid: int | None) -> bool:
+    """Return True if a process is stopped by a signal."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")

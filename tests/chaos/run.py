@@ -33,6 +33,7 @@ from tests.chaos.logs import batches_of
 from tests.chaos.nemeses import ALL_FAULTS, Nemesis, plan
 from tests.chaos.progress_checkers import QUIET_SECONDS, usage
 from tests.chaos.report import HEADER, figures
+from tests.chaos.slow_disks import slow_disks
 from tests.chaos.their_wide_workload import TheirAltering, TheirMember, TheirTransacting
 from tests.chaos.watching import Watching
 from tests.chaos.wide_workload import TRANSACTION_SECONDS, GroupMember, Observer, Transacting
@@ -158,7 +159,7 @@ def run(
     notes, began = Notes(), time.monotonic()
     struck: list[str] = []
     with tempfile.TemporaryDirectory(prefix="pyclient-chaos-") as data_dir:
-        with _cluster(data_dir) as (cluster, proxies):
+        with slow_disks() as disks, _cluster(data_dir) as (cluster, proxies):
             servers = cluster.bootstrap_servers
             with Admin(servers) as admin:
                 admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3), NewTopic(CONTROL, PARTITIONS, 3)])
@@ -171,8 +172,9 @@ def run(
             else:
                 workers = [*_wide_workers(notes, addresses, cluster, seed), observer]
                 names = names or sorted(ALL_FAULTS)
-            nemesis = Nemesis(cluster, notes, TOPIC if control is None else CONTROL, PARTITIONS, seed, proxies)
-            nemesis.groups, nemesis.transactional_ids = GROUPS, [TRANSACTIONAL_ID]
+            busy = TOPIC if control is None else CONTROL
+            nemesis = Nemesis(cluster, notes, busy, PARTITIONS, seed, proxies, disks)
+            nemesis.targets.groups, nemesis.targets.transactional_ids = GROUPS, [TRANSACTIONAL_ID]
             nemesis.wait_in_sync()
             for worker in workers:
                 worker.start()
@@ -282,6 +284,8 @@ def _note_topics(notes: Notes, servers: str) -> None:
 SETTINGS: Final = {
     "listeners": f"PLAINTEXT://127.0.0.1:0,{CLIENTS}://127.0.0.1:0,{APART}://127.0.0.1:0",
     "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{CLIENTS}:PLAINTEXT,{APART}:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "log.roll.ms": 20_000,
+    "log.flush.offset.checkpoint.interval.ms": 5_000,
     "offsets.topic.num.partitions": 2,
     "replica.lag.time.max.ms": 2_000,
     "group.consumer.heartbeat.interval.ms": 500,
