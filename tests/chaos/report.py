@@ -33,13 +33,13 @@ class FaultFigures:
         longest, p99 = max(self.gaps, default=0.0), percentile(self.gaps, 0.99)
         recovery = f"{max(self.recoveries):.2f} s" if self.recoveries else "-"
         return (
-            f"{self.name:<34} {len(self.lasted):>5} {max(self.lasted):>7.1f} s {longest:>8.2f} s {p99:>8.3f} s "
+            f"{self.name:<40} {len(self.lasted):>5} {max(self.lasted):>7.1f} s {longest:>8.2f} s {p99:>8.3f} s "
             f"{recovery:>10} {self.overtaken:>9}"
         )
 
 
 HEADER: Final = (
-    f"{'fault':<34} {'times':>5} {'lasted':>9} {'max gap':>10} {'p99 gap':>10} {'recovery':>10} {'overtaken':>9}"
+    f"{'fault':<40} {'times':>5} {'lasted':>9} {'max gap':>10} {'p99 gap':>10} {'recovery':>10} {'overtaken':>9}"
 )
 
 

@@ -182,6 +182,7 @@ def test_flipped_bit_of_a_segment_is_in_the_one_that_is_named(data_dir: Path) ->
         (damage.flip_snapshot, "busy-0", {"snapshot"}),
         (damage.flip_leader_epochs, "busy-0", {"leader-epoch-checkpoint"}),
         (damage.flip_high_watermarks, ".", {"replication-offset-checkpoint"}),
+        (damage.flip_recovery_points, ".", {"recovery-point-offset-checkpoint"}),
     ],
 )
 def test_flipped_bit_of_a_small_file_is_in_each_kind(data_dir: Path, do: Damage, within: str, kinds: set[str]) -> None:
@@ -192,6 +193,55 @@ def test_flipped_bit_of_a_small_file_is_in_each_kind(data_dir: Path, do: Damage,
         found.add(re.split(r"[/.]", name)[-1])
     assert found == kinds
     assert len(positions) > 3
+
+
+def test_halved_checkpoint_is_empty_or_half(data_dir: Path) -> None:
+    names, shares = set(), set()
+    for before, after, changed in harmed(data_dir, damage.halve_checkpoint, "."):
+        (name,) = changed
+        assert before[name].startswith(after[name])
+        names.add(name)
+        shares.add(len(after[name]) * 2 // len(before[name]))
+    assert names >= {"recovery-point-offset-checkpoint", "replication-offset-checkpoint"}
+    assert shares == {0, 1}
+
+
+@pytest.mark.parametrize("do", [damage.flip_closed_index, damage.halve_closed_index])
+def test_damage_to_closed_indexes_spares_the_last_segment(data_dir: Path, do: Damage) -> None:
+    last = segments(tree(data_dir))[-1].removesuffix(".log")
+    found = set()
+    for before, after, changed in harmed(data_dir, do, "busy-0"):
+        (name,) = changed
+        found.add(name)
+        if do is damage.flip_closed_index:
+            assert len(flipped_bits(before[name], after[name])) == 1
+        else:
+            assert len(after[name]) == len(before[name]) // 2
+    assert {name.rpartition(".")[2] for name in found} == {"index", "timeindex"}
+    assert not any(name.startswith(last) for name in found)
+
+
+def test_harm_names_the_files_that_differ(data_dir: Path) -> None:
+    directory, chosen = data_dir / "busy-0", random.Random(1)
+    assert damage.harm(directory, lambda _directory, _chosen: None, chosen) == []
+    assert damage.harm(directory, damage.empty_leader_epochs, chosen) == ["leader-epoch-checkpoint"]
+    assert damage.harm(directory, damage.empty_leader_epochs, chosen) == []
+    (removed,) = damage.harm(directory, lambda path, _chosen: next(path.glob("*.log")).unlink(), chosen)
+    assert removed.endswith(".log")
+
+
+def test_segments_of_a_log_are_closed_but_for_the_last(data_dir: Path) -> None:
+    directory, names = data_dir / "busy-0", segments(tree(data_dir))
+    assert [f"busy-0/{path.name}" for path in damage.closed_segments(directory)] == names[:-1]
+    assert [f"busy-0/{base:020d}.log" for base in damage.bases(directory)] == names
+
+
+def test_files_that_a_repair_kept_aside_are_found(data_dir: Path) -> None:
+    directory = data_dir / "busy-0"
+    assert damage.kept_aside(directory) == {}
+    path = directory / f"{0:020d}.log.damaged"
+    path.write_bytes(b"damaged")
+    assert damage.kept_aside(directory) == {path.name: path.stat().st_mtime_ns}
 
 
 def test_damage_of_an_empty_directory_does_nothing(tmp_path: Path) -> None:
