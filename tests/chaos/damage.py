@@ -124,9 +124,11 @@ def leave_temporary_files(directory: Path, chosen: random.Random) -> None:
 # The data directory of a node, after a crash
 
 
-def lower_offsets(data_dir: Path, chosen: random.Random) -> None:
+def lower_offsets(
+    data_dir: Path, chosen: random.Random, names: Iterable[str] = (RECOVERY_POINTS, HIGH_WATERMARKS)
+) -> None:
     """Lower the recovery points or the high watermarks, as an older checkpoint has them."""
-    path = _one(_with_data(data_dir, RECOVERY_POINTS, HIGH_WATERMARKS), chosen)
+    path = _one(_with_data(data_dir, *names), chosen)
     if path is None:
         return
     try:
@@ -136,16 +138,16 @@ def lower_offsets(data_dir: Path, chosen: random.Random) -> None:
     path.write_bytes(render_offsets({at: chosen.randint(0, offset) for at, offset in offsets.items()}))
 
 
-def remove_checkpoint(data_dir: Path, chosen: random.Random) -> None:
+def remove_checkpoint(data_dir: Path, chosen: random.Random, names: Iterable[str] = OF_PARTITIONS) -> None:
     """Remove a checkpoint of offsets."""
-    path = _one(_with_data(data_dir, *OF_PARTITIONS), chosen)
+    path = _one(_with_data(data_dir, *names), chosen)
     if path is not None:
         path.unlink()
 
 
-def halve_checkpoint(data_dir: Path, chosen: random.Random) -> None:
+def halve_checkpoint(data_dir: Path, chosen: random.Random, names: Iterable[str] = OF_PARTITIONS) -> None:
     """Cut a checkpoint of offsets in the middle, or empty it: its name is on the disk, and its content is not."""
-    path = _one(_with_data(data_dir, *OF_PARTITIONS), chosen)
+    path = _one(_with_data(data_dir, *names), chosen)
     if path is not None:
         os.truncate(path, chosen.choice((0, path.stat().st_size // 2)))
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pyclient import NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.cluster.broker import Broker
+from pyclient.broker_embedded.log.checkpoints import LOG_STARTS
 from tests.chaos import damage
 from tests.chaos.damage import Damage, closed_segments, harm, kept_aside, logs_of
+from tests.chaos.probe import Probe
 from tests.chaos.slow_disks import SlowDisks
 from tests.chaos.targets import HEALING_SECONDS, INTERNAL_TOPICS, Harmless, Targets
 
@@ -41,6 +45,7 @@ CHECKPOINTS: Final[Sequence[Damage]] = (
     damage.halve_checkpoint,
     damage.remove_checkpoint,
 )
+STARTS: Final = (damage.lower_offsets, damage.halve_checkpoint, damage.remove_checkpoint)
 _ROLL_SECONDS: Final = 45.0  # more than twice the time after which a segment is closed
 _LOOK_SECONDS: Final = 0.25
 _ATTEMPTS: Final = 20  # of a kind of damage that may leave everything as it was
@@ -50,9 +55,10 @@ _SLOW_SECONDS: Final = (0.005, 0.03, 0.15)
 class DiskFaults:
     """Damages the files of one node at a time, and delays its writes."""
 
-    def __init__(self, cluster: EmbeddedCluster, targets: Targets, disks: SlowDisks) -> None:
-        self.cluster, self.targets, self.disks = cluster, targets, disks
+    def __init__(self, cluster: EmbeddedCluster, targets: Targets, disks: SlowDisks, probe: Probe) -> None:
+        self.cluster, self.targets, self.disks, self.probe = cluster, targets, disks, probe
         self.random = targets.random
+        self._made = 0
 
     # A node that is down
 
@@ -86,6 +92,25 @@ class DiskFaults:
             return found + sum(self._surely(Path(node.data_dir), each) for each in chosen)
 
         self._while_down(topics, do)
+
+    def damage_log_starts(self, _seconds: float) -> None:
+        """Damage the starts of a topic whose first records were deleted. What follows them is there after that.
+
+        A start that is too high is not told from a right one: it is only lowered, halved or removed.
+        """
+        self._made += 1
+        name, node = f"trimmed-{self._made}", self.cluster.node(self.targets.node())
+        self.probe.create(NewTopic(name, 1, len(self.targets.ids)))
+        self.targets.wait_in_sync([name])
+        sent = self.probe.send(name, [0])
+        start = sorted(sent)[len(sent) // 2][1]
+        self.probe.delete_before(name, 0, start)
+        path = Path(node.data_dir) / LOG_STARTS
+        self.probe.until(lambda: f"{name} 0 {start}\n" in path.read_text(), f"{path} has the start of {name}")
+        do = partial(self.random.choice(STARTS), names=[LOG_STARTS])
+        self._while_down([name], lambda down: self._surely(Path(down.data_dir), do), node)
+        self.cluster.move_leader(name, 0, node.id, timeout=HEALING_SECONDS)
+        self.probe.check_has(name, {at: value for at, value in sent.items() if at[1] >= start})
 
     def leave_crash(self, _seconds: float) -> None:
         """Leave what interrupted operations leave: temporary files, empty, missing or halved small files."""

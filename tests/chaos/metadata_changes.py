@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
+from pyclient import NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.cluster.kafka_call import call, check_code
-from pyclient.errors import ElectionNotNeeded, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+from pyclient.errors import ElectionNotNeeded, KafkaError, TopicAlreadyExists
 from pyclient.protocol.fields import Request
 from pyclient.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -25,23 +25,20 @@ from pyclient.protocol.messages.alter_partition_reassignments import (
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pyclient.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from pyclient.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from tests.chaos.history import OK, TopicChange
-from tests.chaos.targets import HEALING_SECONDS, Harmless, Targets
-from tests.chaos.workload import Notes
+from tests.chaos.probe import Probe
+from tests.chaos.targets import Harmless, Targets
 
 PARTITIONS: Final = 3
-RECORDS: Final = 30
 _COMMIT_MS: Final = 300  # one way: a change needs twice as long to be committed by a majority of the controllers
 _LATEST_KILL: Final = 0.45  # seconds after the controller has begun with the change
-_LOOK_SECONDS: Final = 0.1
 _CALL_SECONDS: Final = 10.0
 
 
 class MetadataChanges:
-    """Changes the metadata while the active controller is killed. `notes` get the changes of topics."""
+    """Changes the metadata while the active controller is killed."""
 
-    def __init__(self, cluster: EmbeddedCluster, targets: Targets, notes: Notes) -> None:
-        self.cluster, self.targets, self.notes = cluster, targets, notes
+    def __init__(self, cluster: EmbeddedCluster, targets: Targets, probe: Probe) -> None:
+        self.cluster, self.targets, self.probe = cluster, targets, probe
         self.random = targets.random
         self._made = 0
 
@@ -54,8 +51,7 @@ class MetadataChanges:
         self._killed_in_the_middle("CreateTopics", CreateTopicsRequest(topics=[wanted], timeout_ms=10_000))
         self._heal()
         with suppress(TopicAlreadyExists):  # the next controller has completed it
-            self._create(NewTopic(name, PARTITIONS, 3))
-        self.notes.add(TopicChange(name, PARTITIONS, OK))
+            self.probe.create(NewTopic(name, PARTITIONS, 3))
         self.targets.wait_in_sync([name])
         if (count := self.targets.count(name)) != PARTITIONS:
             raise AssertionError(f"{name} has {count} partitions of {PARTITIONS}")
@@ -68,10 +64,9 @@ class MetadataChanges:
         name, (a, b, new) = self._next_name("moved"), self.random.sample(self.targets.ids, 3)
         if new == self.targets.controller():
             a, new = new, a
-        self._create(NewTopic(name, assignments={0: [a, b]}))
-        self.notes.add(TopicChange(name, 1, OK))
-        self._wait(name, lambda seen: sorted(seen["isr"]) == sorted([a, b]))
-        sent = self._send(name, [0])
+        self.probe.create(NewTopic(name, assignments={0: [a, b]}))
+        self.probe.wait(name, lambda seen: sorted(seen["isr"]) == sorted([a, b]))
+        sent = self.probe.send(name, [0])
         self.cluster.node(new).call("POST", "/replication/freeze")
         controller = self._reassign(name, 0, [b, new])
         if not self._is_moving(controller, name):
@@ -81,10 +76,12 @@ class MetadataChanges:
         if new != controller and not self._is_moving(successor, name):
             raise AssertionError(f"controller {successor} does not know of the reassignment of {name}-0")
         self._heal()
-        self._wait(name, lambda seen: list(seen["replicas"]) == [b, new] and sorted(seen["isr"]) == sorted([b, new]))
+        self.probe.wait(
+            name, lambda seen: list(seen["replicas"]) == [b, new] and sorted(seen["isr"]) == sorted([b, new])
+        )
         if self._is_moving(self.targets.wait_controller(), name):
             raise AssertionError(f"the reassignment of {name}-0 to {[b, new]} does not end")
-        self._check_has(name, sent)
+        self.probe.check_has(name, sent)
         self._check_writable(name)
 
     def _reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> int:
@@ -114,12 +111,12 @@ class MetadataChanges:
         preferred = self.targets.other_than(self.targets.wait_leader(topic, partition))
         replicas = [preferred, *(each for each in self.targets.ids if each != preferred)]
         self._reassign(topic, partition, replicas)
-        self._wait(topic, lambda seen: list(seen["replicas"]) == replicas, partition)
+        self.probe.wait(topic, lambda seen: list(seen["replicas"]) == replicas, partition)
         request = ElectLeadersRequest(topic_partitions=[TopicPartitions(topic=topic, partitions=[partition])])
         self._killed_in_the_middle("ElectLeaders", request)
         self._heal()
         self.targets.wait_in_sync()
-        self._until(
+        self.probe.until(
             lambda: self._elected(request, topic, partition, preferred), f"{preferred} leads {topic}-{partition}"
         )
 
@@ -169,60 +166,5 @@ class MetadataChanges:
         self._made += 1
         return f"{kind}-{self._made}"
 
-    def _create(self, topic: NewTopic) -> None:
-        with Admin(self.cluster.bootstrap_servers) as admin:
-            admin.create_topics([topic], timeout=HEALING_SECONDS)
-
-    def _send(self, topic: str, partitions: Sequence[int]) -> Mapping[tuple[int, int], bytes]:
-        """Send records, and return the acknowledged ones by partition and offset."""
-        sent = {}
-        with Producer(self.cluster.bootstrap_servers, delivery_timeout_ms=round(HEALING_SECONDS * 1000)) as producer:
-            for number in range(RECORDS):
-                partition, value = partitions[number % len(partitions)], f"{topic}/{number}".encode()
-                sent[partition, producer.send(topic, value, partition=partition).result().offset] = value
-        return sent
-
     def _check_writable(self, topic: str) -> None:
-        self._check_has(topic, self._send(topic, range(self.targets.count(topic))))
-
-    def _check_has(self, topic: str, sent: Mapping[tuple[int, int], bytes]) -> None:
-        """Read a topic. Raise `AssertionError` if it lacks an acknowledged record."""
-        found: dict[tuple[int, int], bytes | None] = {}
-        deadline = time.monotonic() + HEALING_SECONDS
-        with self._reader() as consumer:
-            consumer.assign([TopicPartition(topic, partition) for partition in range(self.targets.count(topic))])
-            while not sent.keys() <= found.keys() and time.monotonic() < deadline:
-                found |= {(each.partition, each.offset): each.value for each in consumer.poll(0.5)}
-        lost = {at: value for at, value in sent.items() if found.get(at) != value}
-        if lost:
-            raise AssertionError(f"{topic}: {len(lost)} acknowledged records are lost: {lost}")
-
-    def _reader(self) -> Consumer[bytes, bytes]:
-        return Consumer(bootstrap_servers=self.cluster.bootstrap_servers, auto_offset_reset="earliest")
-
-    def _wait(self, topic: str, fits: Callable[[dict[str, Any]], bool], partition: int = 0) -> None:
-        """Wait until the leader's view of a partition fits."""
-
-        def look() -> bool:
-            leader = self.cluster.leader_of(topic, partition)
-            if leader is None:
-                return False
-            views = self.cluster.node(leader).call("GET", f"/topics/{topic}")["partitions"]
-            return any(each["partition"] == partition and fits(each) for each in views)
-
-        self._until(look, f"{topic}-{partition} is as wanted")
-
-    def _until(self, look: Callable[[], bool], what: str) -> None:
-        """Look until something is so. Errors that pass are looked over. Raise `TimeoutError`."""
-        deadline, last = time.monotonic() + HEALING_SECONDS, None
-        while True:
-            try:
-                if look():
-                    return
-            except KafkaError as error:
-                if not error.retriable and not isinstance(error, UnknownTopicOrPartition):
-                    raise
-                last = error
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {HEALING_SECONDS:g} s: {what}; the last error: {last!r}")
-            time.sleep(_LOOK_SECONDS)  # between two looks
+        self.probe.check_has(topic, self.probe.send(topic, range(self.targets.count(topic))))

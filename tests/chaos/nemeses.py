@@ -16,6 +16,7 @@ from tests.chaos.damage import bases, cut_tail, flip_index, flip_tail, logs_of, 
 from tests.chaos.disk_faults import DiskFaults
 from tests.chaos.history import Fault, Isolation
 from tests.chaos.metadata_changes import MetadataChanges
+from tests.chaos.probe import Probe
 from tests.chaos.slow_disks import SlowDisks
 from tests.chaos.targets import INTERNAL_TOPICS, Harmless, Targets
 from tests.chaos.workload import Notes
@@ -48,8 +49,9 @@ class Nemesis:
         self.cluster, self.notes, self.topic, self.partitions = cluster, notes, topic, partitions
         self.random = random.Random(seed)
         self.targets = Targets(cluster, topic, partitions, self.random)
-        self.disk = DiskFaults(cluster, self.targets, disks)
-        self.metadata = MetadataChanges(cluster, self.targets, notes)
+        probe = Probe(cluster, self.targets, notes)
+        self.disk = DiskFaults(cluster, self.targets, disks, probe)
+        self.metadata = MetadataChanges(cluster, self.targets, probe)
         self.ids = self.targets.ids
         self._proxies, self._disks = proxies, disks
 
@@ -400,6 +402,7 @@ WIDE_FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
     "damaged closed segments": _of_disk(DiskFaults.damage_closed),
     "damaged closed indexes": _of_disk(DiskFaults.damage_closed_indexes),
     "damaged checkpoints": _of_disk(DiskFaults.damage_checkpoints),
+    "damaged log starts": _of_disk(DiskFaults.damage_log_starts),
     "leftovers of a crash": _of_disk(DiskFaults.leave_crash),
     "flipped bits of running internal topics": _of_disk(DiskFaults.flip_running_internal),
     "flipped bits of running closed segments": _of_disk(DiskFaults.flip_running_closed),

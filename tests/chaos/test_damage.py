@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,14 @@ def test_checkpoint_that_is_corrupt_already_is_not_lowered(data_dir: Path) -> No
     for path in data_dir.glob("*-checkpoint"):
         path.write_bytes(b"nonsense")
     assert not any(changed for _before, _after, changed in harmed(data_dir, damage.lower_offsets, "."))
+
+
+@pytest.mark.parametrize("do", [damage.lower_offsets, damage.halve_checkpoint, damage.remove_checkpoint])
+def test_damage_to_a_named_checkpoint_spares_the_others(data_dir: Path, do: Callable[..., None]) -> None:
+    name = "log-start-offset-checkpoint"
+    (data_dir / name).write_bytes(b"0\n1\nbusy 0 1000000\n")
+    found = [changed for _before, _after, changed in harmed(data_dir, partial(do, names=[name]), ".")]
+    assert found == [{name}] * len(SEEDS)
 
 
 def test_temporary_checkpoints_are_new_files(data_dir: Path) -> None:
