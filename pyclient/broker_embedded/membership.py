@@ -177,8 +177,8 @@ class ClusterMembership:
         node = self._node
         for kind, name in delta.configs:
             node.configs_changed(kind, name)
-        if node.replicas is not None:
-            node.replicas.apply(delta)
+        if node.replicas is not None and delta.deleted_topics:
+            node.replicas.topics_deleted(delta)
         for topic_id, name in delta.deleted_topics.items():
             partitions = {
                 at.partition: before
@@ -186,6 +186,8 @@ class ClusterMembership:
                 if at.topic == name and before is not None
             }
             node.remove_topic(TopicImage(name, topic_id, partitions))
+        if node.replicas is not None:
+            node.replicas.apply(delta)
         for topic_id in delta.created_topics:
             node.topic_created(node.image.topics_by_id[topic_id])
         if self.lifecycle is not None and node.node_id in delta.brokers:

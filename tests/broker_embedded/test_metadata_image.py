@@ -368,3 +368,17 @@ def test_a_delta_has_what_changed_and_a_copy_stays_as_it_was(first: list[Any], t
         key = TOPIC_RESOURCE, f"t_{name}"
         if image.topics.get(f"t_{name}") is before.topics.get(f"t_{name}") is None:
             assert key in delta.configs or image.configs.get(key) == before.configs.get(key)
+
+
+def test_difference_of_images_has_the_partitions_of_a_topic_created_again() -> None:
+    """Although they are equal to those of the deleted topic of that name."""
+    again = uuid.UUID(int=78)
+    before = image_of(TopicRecord(name="t", topic_id=ID), partition(0), partition(1))
+    image = image_of(TopicRecord(name="t", topic_id=again), partition(0, topic_id=again))
+    delta = MetadataDelta.between(before, image)
+    assert (delta.deleted_topics, delta.created_topics) == ({ID: "t"}, {again: "t"})
+    assert delta.partitions == {
+        TopicPartition("t", 0): (before.partition("t", 0), image.partition("t", 0)),
+        TopicPartition("t", 1): (before.partition("t", 1), None),
+    }
+    assert not MetadataDelta.between(image, image.copy())

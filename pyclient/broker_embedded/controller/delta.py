@@ -62,11 +62,12 @@ class MetadataDelta:
         for topic_id, topic in image.topics_by_id.items():
             if topic_id not in before.topics_by_id:
                 delta.created_topics[topic_id] = topic.name
+        replaced = {name for name in delta.deleted_topics.values() if name in image.topics}
         for side in (before, image):
             for topic in side.topics.values():
                 for index in topic.partitions:
                     was, now = before.partition(topic.name, index), image.partition(topic.name, index)
-                    if was != now:
+                    if was != now or topic.name in replaced:
                         delta.partitions[TopicPartition(topic.name, index)] = was, now
         delta.brokers = {
             node for node in before.brokers | image.brokers if _differ(before.brokers, image.brokers, node)

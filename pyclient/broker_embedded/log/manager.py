@@ -151,20 +151,24 @@ class LogManager:
         self.directories.take_into_use()
 
     def reconcile(
-        self, topics: Mapping[uuid.UUID, str], removed: Collection[uuid.UUID], *, check_known: bool = False
+        self, topics: Mapping[uuid.UUID, str], removed: Collection[uuid.UUID], *, has_others: bool = False
     ) -> None:
         """Compare the directories with the metadata: `topics` by id, and the ids of those that were `removed`.
 
         Directories of removed ones are deleted after `file.delete.delay.ms`. Logs of partitions that have no replica on
         this node are renamed to `<topic>-<partition>.<32 hex>-stray` and kept, as in Kafka; directories that are no
-        logs are not changed. A partition whose directory has another topic's id is offline. That is found out now after
-        a crash, or with `check_known`, and else when the log is opened.
+        logs are not changed. A partition whose directory has another topic's id is offline; that is found out now after
+        a crash, and else when the log is opened.
+
+        On a node that `has_others` it is found out now, and the directory renamed, too, if the metadata do not know the
+        id: the others may have deleted that topic and created one of its name while this node was down. The ids of
+        `removed` topics are not enough: a snapshot of the metadata has nothing of them.
         """
         self._close_unassigned()
         self._reconciler.keep_named_duplicates()
         self.interrupted_moves += self._reconciler.interrupted_moves(topics)
-        decisions = Reconciliation(self._fs, self.topic_id_for, topics, removed)
-        self._reconciler.apply(decisions, check_known=check_known or not self.was_clean)
+        decisions = Reconciliation(self._fs, self.topic_id_for, topics, removed, has_others)
+        self._reconciler.apply(decisions, check_known=has_others or not self.was_clean)
 
     def _close_unassigned(self) -> None:
         """Close logs that were opened, or are being opened, before the metadata were known, and are another topic's."""

@@ -33,7 +33,8 @@ class DirectoryDecision(enum.Enum):
     DELETE = "delete"
     """It belongs to a topic that the metadata log removed."""
     STRAY = "stray"
-    """It is the log of a partition that has no replica on this node by the metadata: rename and keep it."""
+    """It is the log of a partition that has no replica on this node by the metadata, or of a topic that they do not
+    know any more: rename and keep it."""
     IGNORE = "ignore"
     """It is no log, or cannot be read, and has no partition: do not change it."""
     OFFLINE = "offline"
@@ -54,12 +55,13 @@ class Found(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
     """Compares directories with the metadata: `topic_id` of a partition with a replica on this node, the `topics` by
-    id, and the `removed` ones."""
+    id, and the `removed` ones. A node that `has_others` may have missed what was removed."""
 
     fs: FileSystem
     topic_id: Callable[[TopicPartition], uuid.UUID | None]
     topics: Mapping[uuid.UUID, str]
     removed: Collection[uuid.UUID]
+    has_others: bool = False
 
     def logs(self, logs: Iterable[tuple[TopicPartition, str]], *, check_known: bool) -> Iterator[Found]:
         """Yield decisions about directories that have the name of a log; none for those in order.
@@ -92,6 +94,9 @@ class Reconciliation:
             return Found(path, partition, DirectoryDecision.IGNORE if empty else DirectoryDecision.STRAY, reason)
         if stored in (expected, None):
             return None
+        if self.has_others and stored not in self.topics:
+            reason = f"topic id {uuid_text(stored)} was deleted, {partition} is of topic id {uuid_text(expected)}"
+            return Found(path, partition, DirectoryDecision.STRAY, reason)
         return Found(path, partition, DirectoryDecision.OFFLINE, contradiction(path, partition, stored, expected))
 
     def marked(self, paths: Iterable[tuple[int, str]]) -> Iterator[Found]:

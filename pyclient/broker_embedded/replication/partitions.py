@@ -107,8 +107,7 @@ class Partitions:
     def reconcile_directories(self, removed: Collection[UUID]) -> None:
         """Compare the directories of logs with the metadata; `removed` are the topics that its log has deleted."""
         topics = {topic_id: topic.name for topic_id, topic in self._image.topics_by_id.items()}
-        # Other nodes may have removed a topic, and made another one of that name, while this one was down.
-        self._logs.reconcile(topics, removed, check_known=bool(removed) and not self.alone)
+        self._logs.reconcile(topics, removed, has_others=not self.alone)
 
     def configure(self, topic: str) -> LogConfig:
         """Return the topic's options on top of the broker's defaults.

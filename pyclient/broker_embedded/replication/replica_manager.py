@@ -153,9 +153,21 @@ class ReplicaManager:
             for index, state in list(topic.partitions.items()):
                 self._changed(TopicPartition(topic.name, index), None, state)
 
+    def topics_deleted(self, delta: MetadataDelta) -> None:
+        """Give up the replicas of deleted topics, whose logs the caller deletes."""
+        for at in delta.partitions:
+            hosted = self._hosted.get(at)
+            if hosted is not None and hosted.topic_id in delta.deleted_topics:
+                self._stop(hosted)
+
     def apply(self, delta: MetadataDelta) -> None:
-        """Act on changes of the metadata, which are in the node's image; before `start` only give up replicas."""
-        for at, (before, after) in delta.partitions.items():
+        """Act on changes of the metadata, which are in the node's image; before `start` only give up replicas.
+
+        `topics_deleted` comes first: a partition of a deleted topic may have a successor of the same name.
+        """
+        deleted = set(delta.deleted_topics.values())
+        for at, (earlier, after) in delta.partitions.items():
+            before = None if at.topic in deleted else earlier
             if self._started or (after is not None and self._env.node_id not in after.replicas):
                 self._changed(at, before, after)
         if any(kind == BROKER_RESOURCE for kind, _name in delta.configs):

@@ -109,3 +109,60 @@ def test_topic_created_again_has_no_records_of_the_deleted_one(
         cluster.wait_isr(TOPIC, 0, 3)
         cluster.move_leader(TOPIC, 0, 3)
         assert values(cluster) == [b"new 0", b"new 1"]
+
+
+def wait_snapshot(cluster: EmbeddedCluster, nodes: set[int]) -> None:
+    """Change the metadata until these controllers have the present state in snapshots only."""
+    with Admin(cluster.bootstrap_servers) as admin:
+        end = admin.describe_metadata_quorum().high_watermark
+        for number in range(1000):
+            admin.create_topics([NewTopic(f"{TOPIC}-other-{number}", 1, 1)])
+            admin.delete_topics([f"{TOPIC}-other-{number}"])
+            if all(snapshot_end(cluster, node) >= end for node in nodes):
+                return
+    raise AssertionError("no snapshot was written")
+
+
+def snapshot_end(cluster: EmbeddedCluster, node: int) -> int:
+    """Return the end offset of a node's newest metadata snapshot, 0 if there is none."""
+    directory = Path(cluster.node(node).data_dir) / "__cluster_metadata-0"
+    return max((int(path.name.split("-")[0]) for path in directory.glob("*.checkpoint")), default=0)
+
+
+def create_assigned(cluster: EmbeddedCluster) -> None:
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(TOPIC, assignments={0: [1, 2, 3]})])
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped", "paused"])
+@pytest.mark.parametrize("has_snapshot", [True, False], ids=["snapshot", "records"])
+def test_topic_created_again_is_replicated_by_a_node_that_missed_it(
+    tmp_path: Path, end: str, has_snapshot: bool
+) -> None:
+    """The node sees both changes at once; a snapshot does not even say that there were two topics of that name."""
+    config = {"broker.session.timeout.ms": 60_000, "replica.lag.time.max.ms": 1000}
+    if has_snapshot:
+        config["metadata.log.max.record.bytes.between.snapshots"] = 3000
+    with EmbeddedCluster(3, data_dir=tmp_path, config=config) as cluster:
+        create_assigned(cluster)
+        for value in (b"old 0", b"old 1", b"old 2"):
+            write(cluster, value)
+        cluster.wait_isr(TOPIC, 0, 3)
+        leave = {"killed": cluster.kill, "stopped": cluster.stop, "paused": cluster.pause}[end]
+        with Admin(cluster.bootstrap_servers) as admin:
+            behind = 3 if admin.describe_metadata_quorum().leader_id == 2 else 2  # not the active controller
+        leave(behind)
+        with Admin(cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("other", 1, 1)])  # which the fetch gets that the node has sent already
+            admin.delete_topics([TOPIC])
+        create_assigned(cluster)
+        write(cluster, b"new 0")
+        if has_snapshot:
+            wait_snapshot(cluster, {1, 2, 3} - {behind})
+        cluster.resume(behind) if end == "paused" else cluster.start(behind)
+        write(cluster, b"new 1")
+        cluster.wait_isr(TOPIC, 0, 3)
+        assert (snapshot_end(cluster, behind) > 0) == has_snapshot
+        cluster.move_leader(TOPIC, 0, behind)
+        assert values(cluster) == [b"new 0", b"new 1"]
+        until(lambda: f"{TOPIC}-0" in names(cluster, behind))

@@ -13,6 +13,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
+from pyclient.types import TopicPartition
 
 ID = uuid.UUID(int=9)
 
@@ -197,6 +198,38 @@ def test_files_of_a_deleted_topic_do_not_come_back_under_its_name(fixture: Any) 
     assert log.end_offset == 0
     fixture.append(log, b"new")
     assert fixture.values(log) == [b"new"]
+    again.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_log_of_a_topic_that_others_have_replaced_is_set_aside(fixture: Any, clean: bool) -> None:
+    """The metadata do not say that it was deleted: they come from a snapshot."""
+    manager = opened(fixture)
+    fixture.append(made(fixture, manager), b"old")
+    manager.close(clean=clean)
+    again = opened(fixture)
+    new = uuid.UUID(int=10)
+    again.topic_id_for = lambda _partition: new
+    again.reconcile({new: "t"}, (), has_others=True)
+    assert not again.offline
+    log = again.create("t", new, 0, fixture.config)
+    fixture.append(log, b"new")
+    assert fixture.values(log) == [b"new"]
+    [stray] = fixture.root.glob("t-0.*-stray")
+    assert (stray / "partition.metadata").exists()
+    again.close()
+
+
+def test_log_that_has_the_id_of_another_topic_is_offline(fixture: Any) -> None:
+    """The topic of its id exists: its directory was renamed."""
+    manager = opened(fixture)
+    fixture.append(made(fixture, manager), b"old")
+    manager.close()
+    again = opened(fixture)
+    new = uuid.UUID(int=10)
+    again.topic_id_for = lambda _partition: new
+    again.reconcile({new: "t", ID: "u"}, (), has_others=True)
+    assert list(again.offline) == [TopicPartition("t", 0)]
     again.close()
 
 
