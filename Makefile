@@ -14,6 +14,10 @@ SUBSET := tests/test_config.py tests/test_errors.py tests/test_serialization.py 
 	tests/producer/test_sending.py tests/producer/test_interrupts.py tests/producer/test_flushing.py \
 	tests/consumer/test_reading.py tests/consumer/test_groups.py tests/e2e/test_public_surface.py
 
+# Without bytecode on disk, each of the many Python processes of the tests compiles the package again, and each worker
+# of pytest rewrites the assertions of all tests again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-pure test-free-threaded test-without-gil test-python test-subset test-slow test-kafka kerberos
 .PHONY: fuzz torture chaos chaos-copy chaos-spark plants simulate lint sync-clients docs bench clean
