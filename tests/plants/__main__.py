@@ -90,7 +90,7 @@ class Search:
         return False, "\n".join(missed)
 
     def _run(self, arguments: tuple[str, ...], directory: str, seconds: float) -> tuple[bool, str]:
-        environment = os.environ | {"PYTHONPATH": directory, "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = os.environ | {"PYTHONPATH": directory, "PYTHONDONTWRITEBYTECODE": ""}
         try:
             ran = subprocess.run(
                 (sys.executable, *arguments),
