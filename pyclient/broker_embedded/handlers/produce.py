@@ -162,18 +162,32 @@ def _response(
         response = ProduceResponse(responses=responses, throttle_time_ms=throttle)
         if context.services.replicas is None:
             return response
-        if not appended:
-            return _with_leaders(response, context)
-        held = when_replicated(response, appended, request.timeout_ms, context.services.loop, context.services.timers)
-        return _with_leaders(held, context) if isinstance(held, ProduceResponse) else _leaders_later(held, context)
+        return _when_replicated(response, request.timeout_ms, context, appended)
     failures = sum(answer.error_code != 0 for topic in responses for answer in topic.partition_responses)
     if failures:
         raise CloseConnection(f"Produce with acks=0 failed for {failures} partitions")
     return None
 
 
-async def _leaders_later(held: Future[ProduceResponse], context: RequestContext) -> ProduceResponse:
-    return _with_leaders(await held, context)
+def _when_replicated(
+    response: ProduceResponse, timeout_ms: int, context: RequestContext, appended: list[Appended]
+) -> ProduceResponse | Awaitable[ProduceResponse]:
+    """Return the response, later if batches have to be replicated first. A future says that all others have failed."""
+    services = context.services
+
+    def decided(done: Future[ProduceResponse]) -> None:
+        _with_leaders(response, context)
+        context.connection.answer_now(done)
+
+    held = when_replicated(response, appended, timeout_ms, services.loop, services.timers, decided)
+    if isinstance(held, ProduceResponse):
+        return _with_leaders(held, context)
+    succeeded = sum(not answer.error_code for topic in response.responses for answer in topic.partition_responses)
+    return held if succeeded <= len(appended) else _later(held)
+
+
+async def _later(held: Future[ProduceResponse]) -> ProduceResponse:
+    return await held
 
 
 def _with_leaders(response: ProduceResponse, context: RequestContext) -> ProduceResponse:

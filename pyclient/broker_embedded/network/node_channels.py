@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -105,12 +106,12 @@ class NodeChannel:
         after `timeout` seconds, which ends the connection, with `UnsupportedVersion` if the node does not serve the
         API, and with `ProtocolError` for an invalid response.
         """
+        if not self._closed and self._connection is not None and not self._connection.closed:
+            return self._submit(self._connection, request, timeout)
         future: Future[R] = self._loop.create_future()
         now = self._loop.time()
         if self._closed:
             future.set_exception(ConnectionFailed(f"{self._label}: this node has closed its connections"))
-        elif self.connected:
-            self._submit(request, future, timeout)
         elif self._opening is None and now < self._not_before:
             future.set_exception(ConnectionFailed(f"{self._label}: no connection yet: {self._failure}"))
         else:
@@ -171,7 +172,8 @@ class NodeChannel:
         for each in waiting:
             each.timer.cancel()
             if not each.future.done():
-                self._submit(each.request, each.future, max(each.deadline - now, 0.001))
+                sent = self._submit(connection, each.request, max(each.deadline - now, 0.001))
+                sent.add_done_callback(partial(_pass_on, each.future))
 
     async def _dial(self) -> Connection:
         """Return a new connection to the address to dial, which may change meanwhile."""
@@ -194,19 +196,17 @@ class NodeChannel:
         if not self._closed:
             self._channels.on_lost()
 
-    def _submit(self, request: Request[Any], future: Future[Any], timeout: float) -> None:
-        connection = self._connection
-        assert connection is not None
+    def _submit(self, connection: Connection, request: Request[R], timeout: float) -> Future[R]:
         kind = type(request)
         try:
             version = self._versions.get(kind)
             if version is None:
                 version = self._versions[kind] = connection.version_for(kind, kind.versions[1])
-            answer = connection.submit(request, version=version, timeout=timeout)
+            return connection.submit(request, version=version, timeout=timeout)
         except KafkaError as error:
+            future: Future[R] = self._loop.create_future()
             future.set_exception(error)
-            return
-        answer.add_done_callback(lambda done: _pass_on(done, future))
+            return future
 
     def _expired(self, request: Request[Any], future: Future[Any], timeout: float) -> None:
         self._unsent = [each for each in self._unsent if each.future is not future]
@@ -235,7 +235,7 @@ class NodeChannel:
         return f"{self._address} (node {self.node_id})"
 
 
-def _pass_on(done: Future[Any], future: Future[Any]) -> None:
+def _pass_on(future: Future[Any], done: Future[Any]) -> None:
     """Complete a future as another one was."""
     if done.cancelled():
         future.cancel()

@@ -484,15 +484,18 @@ class BrokerConnection:
         self.stream.pause_reading()
 
         def answer_once(done: asyncio.Future[Any]) -> None:
-            if self._on_answer is answer_once:
+            if self._waiting is done:
                 self._on_answer = None
                 self._answer(done, route, header, request, large)
 
-        self._on_answer = answer_once
+        self._on_answer = None if large else answer_once
         waiting.add_done_callback(answer_once)
 
     def answer_now(self, waiting: asyncio.Future[Any]) -> None:
-        """Send the answer in `waiting`, which is done, in this iteration of the loop, if the request waits for it."""
+        """Send the answer in `waiting`, which is done, in this iteration of the loop, if the request waits for it.
+
+        A large answer, which is encoded in slices, is left to the next iteration.
+        """
         if self._waiting is waiting and self._on_answer is not None:
             self._on_answer(waiting)
 

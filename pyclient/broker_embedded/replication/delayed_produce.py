@@ -9,7 +9,7 @@ from pyclient import errors
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyclient.broker_embedded.replication.replica_manager import HostedPartition
     from pyclient.broker_embedded.scheduling.timers import Timers
@@ -60,12 +60,18 @@ class Appended(NamedTuple):
 
 
 def when_replicated(
-    response: ProduceResponse, appended: Sequence[Appended], timeout_ms: int, loop: AbstractEventLoop, timers: Timers
+    response: ProduceResponse,
+    appended: Sequence[Appended],
+    timeout_ms: int,
+    loop: AbstractEventLoop,
+    timers: Timers,
+    on_decided: Callable[[Future[ProduceResponse]], object],
 ) -> ProduceResponse | Future[ProduceResponse]:
     """Return the response; a future of it while a batch is not decided, which is done after `timeout_ms` at last.
 
     Each batch is decided once, by itself. What happens to its partition while others are waited for changes nothing,
-    and only those that are undecided after `timeout_ms` have timed out.
+    and only those that are undecided after `timeout_ms` have timed out. `on_decided` is called with the future as soon
+    as that is done: an answer that waits for the next iteration of the loop is late by what that does first.
     """
     undecided = dict(enumerate(appended))
 
@@ -86,6 +92,7 @@ def when_replicated(
             decide(number)
         if not done.done():
             done.set_result(response)
+            on_decided(done)
 
     def decided(number: int) -> None:
         decide(number)

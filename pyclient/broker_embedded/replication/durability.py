@@ -7,6 +7,7 @@ disk, and other requests read from memory; a response that reports a change is h
 
 from __future__ import annotations
 
+from asyncio import isfuture
 from enum import Enum
 from functools import partial
 from inspect import isawaitable
@@ -307,6 +308,8 @@ def _stepped_produce(steps: IncrementalTask[Any], services: BrokerServices) -> I
 
 
 def _committed_produce(response: Any, services: BrokerServices) -> Any:
+    if isfuture(response):
+        return response  # all of its batches are replicated: they are committed when the replicas have synced them
     if isawaitable(response):
         return _committed_later(response, services)
     if response is None or not services.logs.awaiting_flush:

@@ -177,6 +177,21 @@ def test_replicas_that_leave_after_the_append_are_reported(tmp_path: Path) -> No
     run(tmp_path, scenario)
 
 
+def test_answer_waits_for_the_replicas_of_one_and_the_disk_of_another(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2], min_isr=2)
+        nodes.create([1], name="alone")
+        nodes.append(ConfigRecord(resource_type=2, resource_name="alone", name="flush.messages", value="1"))
+        answers = await nodes.produce_to(1, b"value", TOPIC, "alone")
+        assert [(each.error_code, each.base_offset) for each in answers] == [(0, 0), (0, 0)]
+        assert nodes.high_watermark(1) == nodes.end(2) == 1
+        alone = nodes.nodes[1].services.logs.find("alone", 0)
+        assert alone is not None
+        assert alone.high_watermark == 1
+
+    run(tmp_path, scenario)
+
+
 def create_with_slow(nodes: Nodes) -> None:
     """Create a topic with a follower, and one named slow whose follower is frozen."""
     nodes.create([1, 2], min_isr=2)
