@@ -19,7 +19,7 @@ from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.broker_embedded.network.listeners import NodeSockets
 from tests.waiting import until_async
 
-_SESSIONS: Final = {"broker_session_timeout_ms": 60_000}
+_PATIENT: Final = {"broker_session_timeout_ms": 60_000, "controller_quorum_fetch_timeout_ms": 4_000}
 STEADY: Final = {"controller_quorum_fetch_timeout_ms": 60_000}
 """On a busy machine, too, the active controller stays."""
 
@@ -27,8 +27,8 @@ STEADY: Final = {"controller_quorum_fetch_timeout_ms": 60_000}
 class Nodes(AbstractAsyncContextManager["Nodes"]):
     """Nodes with the ids 1, 2, ... in directories below `path`; the first `voters` of them are controllers.
 
-    With `dynamic` the metadata log has the voters (KIP-853), and `add` makes further controllers. The sessions of
-    brokers last a minute by default: on a busy machine, too, they stay.
+    With `dynamic` the metadata log has the voters (KIP-853), and `add` makes further controllers. By default the
+    sessions of brokers last a minute, and a controller is given up after 4 s: on a busy machine, too, they stay.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Nodes(AbstractAsyncContextManager["Nodes"]):
     ) -> None:
         self.path = path
         self.cluster_id = "AAAAAAAAAAAAAAAAAAAAAA"
-        self.settings = _SESSIONS | settings
+        self.settings = _PATIENT | settings
         self.voters = range(1, (count if voters is None else voters) + 1)
         self.running: dict[int, BrokerNode] = {}
         self.addresses: dict[int, tuple[str, int]] = {}
