@@ -277,6 +277,8 @@ def measurements_have_commands() -> Iterator[Finding]:
             names += [value] if option == "--only" and f'"{value}"' not in benchmarks else []
         for name in names:
             yield MEASUREMENTS, line_of(text, found.start()), f"there is no {name}"
+    for found in re.finditer(r"\bnot kept\b", text, re.IGNORECASE):
+        yield MEASUREMENTS, line_of(text, found.start()), "a figure comes with the command that measures it"
     for found in re.finditer(r"^## .*\n(?!\nCommands?: )", text, re.MULTILINE):
         yield MEASUREMENTS, line_of(text, found.start()), "a section begins with `Command: `"
 

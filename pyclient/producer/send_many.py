@@ -101,8 +101,7 @@ class BulkAppend:
     def _fill_batches(self, queues: TopicQueues, part: PartitionSlice, waiter: Waiter) -> bool:
         """Fill a few batches under the producer's lock; return True if it must wait for memory.
 
-        With one batch at a time both threads would wait for each other at every batch (docs/measurements.md,
-        "send_many").
+        Few, since the sender waits meanwhile (docs/measurements.md, "send_many").
         """
         for _ in range(_TURN):
             if part.next == part.count:

@@ -86,7 +86,7 @@ class FileRecords:
     def batch_positions(self, position: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield the same batches as (position, end position, base offset, last offset), without `BatchHeader`s.
 
-        Several times faster: docs/measurements.md, "Opening and recovery of logs".
+        Twice as fast: docs/measurements.md, "Opening and recovery of logs".
         """
         buffer, start = b"", position
         expected, most = self.base_offset, self.base_offset + _INT_MAX
