@@ -143,7 +143,8 @@ class ClusterMembership:
         if self.quorum.is_active:
             metadata = self._metadata_log(ahead=True)
             node.services.controller = node.make_controller(metadata.image, metadata)
-            node.controller.activate(SessionWatch(node.config, node.schedule, node.clock.monotonic, self._probe))
+            watch = SessionWatch(node.config, node.schedule, node.clock.monotonic, node.loop.time, self._probe)
+            node.controller.activate(watch)
             node.controller.set_passwords(node.listeners.inter_broker_users())
             node.controller.add_acls(node.config.acls)
         else:

@@ -383,6 +383,11 @@ class ClusterControl:
         contact, node = min(ended, default=(now, -1))
         return node if contact + self.timeout < now else None
 
+    def extend_sessions(self, seconds: float, now: float) -> None:
+        """Take the last contacts as that much later, though not later than now: the controller could not hear any."""
+        for session in self.sessions.values():
+            session.last_contact = max(session.last_contact, min(session.last_contact + seconds, now))
+
     def connection_ended(self, connection: object, now: float, grace: float) -> None:
         """Note that a connection ended: brokers whose last request came over it have `grace` seconds for another one.
 

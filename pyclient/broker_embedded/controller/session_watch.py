@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 _RETRY: Final = 0.1
+_LOOKS: Final = 10  # for stalls of this process, in the timeout of a session
 
 MOST_ELECTIONS: Final = 1000
 """Elections that one check appends at most, as in Kafka; if there are more the next check comes at once."""
@@ -30,7 +31,11 @@ MOST_ELECTIONS: Final = 1000
 class SessionWatch:
     """Timers of the active controller. `schedule` calls a function after some seconds.
 
-    `reach` sends a request to a broker, and returns a future of the response.
+    `loop_time` is the time of the event loop, which no test advances. `reach` sends a request to a broker, and returns
+    a future of the response.
+
+    Sessions get the time back in which this process did not run, as on a machine with too few cores: no heartbeat
+    could be heard, and brokers in the same process could send none.
     """
 
     def __init__(
@@ -38,16 +43,20 @@ class SessionWatch:
         config: BrokerConfig,
         schedule: Callable[[float, Callable[[], None]], Timer],
         monotonic: Callable[[], float],
+        loop_time: Callable[[], float],
         reach: Callable[[BrokerImage], Future[Any]] | None = None,
     ) -> None:
         self._controller: Controller | None = None
         self._config = config
         self._schedule = schedule
         self._monotonic = monotonic
+        self._loop_time = loop_time
         self._reach = reach
         self._sessions: Timer | None = None
         self._due = float("inf")
         self._elections: Timer | None = None
+        self._looks: Timer | None = None
+        self._look_due = float("inf")
 
     def start(self, controller: Controller) -> None:
         """Begin for the active controller."""
@@ -56,6 +65,7 @@ class SessionWatch:
         controller.cluster.activate(self._monotonic())
         self.sessions_changed()
         self._elections = self._schedule(self._interval, self._elect)
+        self._look_later(controller)
         for broker in list(controller.image.brokers.values()) if self._reach is not None else ():
             if not broker.fenced and broker.node_id != controller.node_id and broker.endpoints:
                 self._probe(controller, broker)
@@ -74,11 +84,11 @@ class SessionWatch:
 
     def stop(self) -> None:
         """End: another node is the active controller, or this node closes."""
-        for timer in (self._sessions, self._elections):
+        for timer in (self._sessions, self._elections, self._looks):
             if timer is not None:
                 timer.cancel()
-        self._sessions = self._elections = self._controller = None
-        self._due = float("inf")
+        self._sessions = self._elections = self._looks = self._controller = None
+        self._due = self._look_due = float("inf")
 
     def sessions_changed(self) -> None:
         """Schedule a check for when the next session ends; one that was renewed meanwhile is checked once too often."""
@@ -106,6 +116,7 @@ class SessionWatch:
         if controller is None:
             return
         cluster = controller.cluster
+        self._make_up(controller)
         try:
             while (broker := cluster.stale_broker(self._monotonic())) is not None:
                 log.warning("broker %d is fenced: it sent no heartbeat for its session timeout", broker)
@@ -116,6 +127,24 @@ class SessionWatch:
                 self._due = float("-inf")  # until the next attempt
                 self._sessions = self._schedule(_RETRY, self._check)
         self.sessions_changed()
+
+    def _look(self) -> None:
+        if self._controller is not None:
+            self._make_up(self._controller)
+            self._look_later(self._controller)
+
+    def _look_later(self, controller: Controller) -> None:
+        wait = controller.cluster.timeout / _LOOKS
+        self._look_due = self._loop_time() + wait
+        self._looks = self._schedule(wait, self._look)
+
+    def _make_up(self, controller: Controller) -> None:
+        """Give sessions the time back by which the look that is due now, or was due, is late."""
+        now = self._loop_time()
+        late = now - self._look_due
+        if late > 0:
+            self._look_due = now
+            controller.cluster.extend_sessions(late, self._monotonic())
 
     @property
     def _interval(self) -> float:

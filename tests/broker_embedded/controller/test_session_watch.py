@@ -1,0 +1,95 @@
+"""Sessions of brokers on a controller whose process does not run for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pyclient.broker_embedded.config.broker_config import BrokerConfig
+from pyclient.broker_embedded.controller.session_watch import SessionWatch
+from tests.broker_embedded.controller.cluster_model import TIMEOUT, ClusterModel
+
+
+class Calls:
+    """Calls that are due at a time; a test runs them late. It is the clock, too."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+        self._waiting: list[tuple[float, int, Callable[[], None]]] = []
+
+    def schedule(self, seconds: float, callback: Callable[[], None]) -> Any:
+        """Wait for a time."""
+        entry = (self.now + seconds, len(self._waiting), callback)
+        self._waiting.append(entry)
+        return SimpleNamespace(cancel=lambda: self._waiting.remove(entry) if entry in self._waiting else None)
+
+    def run_at(self, now: float) -> None:
+        """Run what is due, all at this time."""
+        self.now = now
+        while due := sorted(entry for entry in self._waiting if entry[0] <= now):
+            self._waiting.remove(due[0])
+            due[0][2]()
+
+    def pass_until(self, end: float) -> None:
+        """Run each call when it is due."""
+        while due := sorted(entry[0] for entry in self._waiting if entry[0] <= end):
+            self.run_at(due[0])
+        self.now = end
+
+
+@pytest.fixture
+def model() -> ClusterModel:
+    made = ClusterModel()
+    made.start(1, 2)
+    return made
+
+
+@pytest.fixture
+def calls(model: ClusterModel) -> Calls:
+    made = Calls(model.now)
+
+    def append(_records: object) -> None:
+        stale = model.cluster.stale_broker(made.now)
+        assert stale is not None
+        model.fence(stale)
+
+    controller: Any = SimpleNamespace(cluster=model.cluster, image=model.image, node_id=1, append=append)
+    config = BrokerConfig.build(data_dir="/nonexistent")
+    watch = SessionWatch(config, made.schedule, lambda: made.now, lambda: made.now)
+    watch.start(controller)
+    return made
+
+
+def fenced(model: ClusterModel) -> list[int]:
+    return [node for node, broker in model.image.brokers.items() if broker.fenced]
+
+
+def test_silent_brokers_are_fenced_after_their_timeout(model: ClusterModel, calls: Calls) -> None:
+    began = calls.now
+    calls.pass_until(began + TIMEOUT)
+    assert fenced(model) == []
+    calls.pass_until(began + TIMEOUT + 0.1)
+    assert fenced(model) == [1, 2]
+
+
+def test_sessions_get_the_time_back_in_which_nothing_ran(model: ClusterModel, calls: Calls) -> None:
+    began = calls.now
+    calls.pass_until(began + TIMEOUT / 2)
+    calls.run_at(began + 10 * TIMEOUT)  # nothing ran meanwhile
+    assert fenced(model) == []
+    calls.pass_until(began + 10 * TIMEOUT + TIMEOUT / 4)
+    assert fenced(model) == []
+    calls.pass_until(began + 10 * TIMEOUT + TIMEOUT / 2 + TIMEOUT / 5)
+    assert fenced(model) == [1, 2]
+
+
+def test_a_broker_that_speaks_after_the_stall_stays(model: ClusterModel, calls: Calls) -> None:
+    began = calls.now
+    calls.run_at(began + 10 * TIMEOUT)
+    model.now = calls.now
+    model.beat(2)
+    calls.pass_until(calls.now + TIMEOUT)
+    assert fenced(model) == [1]
