@@ -34,6 +34,16 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return the scheduler for `--dist loadgroup`, None for others."""
+    if config.option.dist != "loadgroup":
+        return None
+    from tests.scheduling import GroupScheduling
+
+    return GroupScheduling(config, log)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Fail if pytest-xdist does not keep the tests of a group in one process: several clusters would run at a time."""
     is_grouped = item.get_closest_marker("xdist_group") is not None and getattr(item.config.option, "loadgroup", False)
