@@ -23,9 +23,12 @@ from tests.waiting import until
 
 @pytest.fixture
 def thawed() -> Iterator[None]:
-    """Frozen objects do not outlive the test."""
+    """Thaw all objects; after the test freeze those that live, as after the collection of the tests."""
+    gc.unfreeze()
     yield
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.mark.usefixtures("thawed")

@@ -90,14 +90,16 @@ def simulate(seed: int, *, faults: int = _FAULTS, kill_in_rebalances: bool = Fal
 
 @contextmanager
 def free_clients_of_dead_processes() -> Iterator[None]:
-    """Collect the garbage of a simulation when it is over: clients of dead processes were not closed, and warn then."""
-    gc.freeze()
+    """Collect the garbage of a simulation when it is over: clients of dead processes were not closed, and warn then.
+
+    Earlier garbage is collected before: its warnings are not ignored.
+    """
+    gc.collect()
     try:
         yield
     finally:
         with warnings.catch_warnings(action="ignore", category=ResourceWarning):
             gc.collect()
-        gc.unfreeze()
 
 
 class _Simulation:
