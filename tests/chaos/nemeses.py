@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -427,6 +427,14 @@ WITHOUT_MAJORITY: Final = frozenset(
         "cut all clients",
     }
 )
+
+
+def of_share(names: Iterable[str], share: int, shares: int) -> list[str]:
+    """Return every `shares`-th of some faults by name, from the `share`-th on (1 for the first).
+
+    Faults with similar names last about as long: in the order of the names each share gets its part of the long ones.
+    """
+    return sorted(names)[share - 1 :: shares]
 
 
 def plan(seed: int, count: int, names: list[str] | None = None) -> list[str]:

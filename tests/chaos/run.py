@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ from tests.chaos.history import (
     History,
 )
 from tests.chaos.logs import batches_of
-from tests.chaos.nemeses import ALL_FAULTS, Nemesis, plan
+from tests.chaos.nemeses import ALL_FAULTS, FAULTS, Nemesis, plan
 from tests.chaos.progress_checkers import QUIET_SECONDS, usage
 from tests.chaos.report import HEADER, figures
 from tests.chaos.slow_disks import slow_disks
@@ -78,6 +78,13 @@ class Result:
     control: str | None = None
     state: list[str] = field(default_factory=list)
     """The state of the cluster if it did not begin to work or did not heal."""
+    names: list[str] = field(default_factory=list)
+    """The faults among which the run had the choice."""
+
+    @property
+    def missing(self) -> list[str]:
+        """The faults that the run could have had, and that did not come."""
+        return sorted({*self.names}.difference(self.faults))
 
     @property
     def acknowledged(self) -> int:
@@ -92,6 +99,7 @@ class Result:
         history = self.history
         lines = [
             f"seed {self.seed}, {self.seconds:.0f} s, {len(self.faults)} faults",
+            f"{len(self.missing)} of {len(self.names)} kinds of faults did not come: {', '.join(self.missing) or '-'}",
             f"acknowledged {self.acknowledged}, of {len(history.sends)} sends; reads {len(history.reads)}",
             f"lost {len(self.violations.get('lost', []))}, duplicated {len(self.violations.get('duplicated', []))}, "
             f"lost with acks=1 {self.lost_by_one}{' (expected: it is the control)' if self.control else ''}",
@@ -150,13 +158,17 @@ def run(
     control: str | None = None,
     *,
     wide: bool = False,
+    each_once: bool = False,
 ) -> Result:
     """Run a cluster with faults for about that long, then let it heal, read everything, and check the history.
+
+    With `each_once` it goes on until each of the faults has come once, also if that takes longer.
 
     Clients connect through proxies, which some faults of a wide run cut. A wide run has transactions and more groups.
     With the control `ACKS_1` the leaders of a producer with acks=1 are killed, whose records must be lost then.
     """
     notes, began = Notes(), time.monotonic()
+    names = [*CONTROL_FAULTS] if control is not None else names or sorted(ALL_FAULTS if wide else FAULTS)
     struck: list[str] = []
     with tempfile.TemporaryDirectory(prefix="pyclient-chaos-") as data_dir:
         with slow_disks() as disks, _cluster(data_dir) as (cluster, proxies):
@@ -166,12 +178,11 @@ def run(
             observer = Observer(notes, servers, TOPIC, PARTITIONS, GROUPS)
             addresses = {name: each.addresses for name, each in proxies.items()}
             if control is not None:
-                workers, names = _control_workers(notes, addresses[CLIENTS], cluster, seed), [*CONTROL_FAULTS]
+                workers = _control_workers(notes, addresses[CLIENTS], cluster, seed)
             elif not wide:
                 workers = _plain_workers(notes, addresses[CLIENTS], cluster, seed)
             else:
                 workers = [*_wide_workers(notes, addresses, cluster, seed), observer]
-                names = names or sorted(ALL_FAULTS)
             busy = TOPIC if control is None else CONTROL
             nemesis = Nemesis(cluster, notes, busy, PARTITIONS, seed, proxies, disks)
             nemesis.targets.groups, nemesis.targets.transactional_ids = GROUPS, [TRANSACTIONAL_ID]
@@ -181,9 +192,7 @@ def run(
             try:
                 _wait_for_work(workers, notes, began)  # faults must meet a cluster at work
                 time.sleep(_BEFORE_SECONDS)  # what is sent now is compared with what is sent after faults
-                for name in plan(seed, 10_000, names):
-                    if time.monotonic() - began > seconds:
-                        break
+                for name in _planned(seed, names, began + seconds, each_once):
                     struck.append(name)
                     nemesis.strike(name, fault_seconds)
                     is_quiet = not len(struck) % _QUIET_AFTER
@@ -202,7 +211,15 @@ def run(
             notes.add(*batches_of(directory, int(directory.name.removeprefix("node-")), (TOPIC, CONTROL)))
     violations = _violations(notes.history, control)
     lasted = time.monotonic() - began
-    return Result(seed, notes.history, violations, notes.failures, struck, lasted, control, notes.state)
+    return Result(seed, notes.history, violations, notes.failures, struck, lasted, control, notes.state, names)
+
+
+def _planned(seed: int, names: Sequence[str], end: float, each_once: bool) -> Iterator[str]:
+    """Yield the faults of the plan until the end, and with `each_once` until each of them has come once."""
+    for count, name in enumerate(plan(seed, 10_000, [*names])):
+        if time.monotonic() > end and not (each_once and count < len(names)):
+            return
+        yield name
 
 
 def _violations(history: History, control: str | None) -> dict[str, list[str]]:
