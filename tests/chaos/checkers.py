@@ -31,6 +31,7 @@ from tests.chaos.history import (
     readable,
 )
 from tests.chaos.progress_checkers import growing_processes, idle_faults, stalls, unrecovered_rates
+from tests.chaos.replica_checkers import broken_replicas
 
 _OPEN_SECONDS: Final = 20.0  # the time limit of a transaction, and time to abort it
 
@@ -179,63 +180,6 @@ def unaccounted_sends(history: History, longest: float) -> Iterator[str]:
             yield f"{send.place}: {send.value} took {send.ended - send.began:.1f} s, its limit is {longest:g} s"
         if send.outcome == OK and (send.offset is None or send.offset < 0) and send.kind not in EXACTLY_ONCE:
             yield f"{send.place}: {send.value} is acknowledged at offset {send.offset}"
-
-
-def broken_replicas(history: History) -> Iterator[str]:
-    """Replicas disagree: two leaders of an epoch, an ISR outside of the replicas, offsets that go back or are out of
-    order, or different batches below the high watermark."""
-    yield from _leaders(history)
-    yield from _offsets(history)
-    yield from _batches(history)
-
-
-def _leaders(history: History) -> Iterator[str]:
-    leaders: dict[tuple[Place, int], set[int]] = defaultdict(set)
-    reported: set[tuple[Place, int, tuple[int, ...]]] = set()
-    for state in history.states:
-        if state.leader < 0:
-            continue
-        leaders[state.place, state.leader_epoch].add(state.leader)
-        key = (state.place, state.leader, state.isr)
-        if key not in reported and (state.leader not in state.isr or not {*state.isr} <= {*state.replicas}):
-            reported.add(key)
-            yield f"{state.place}: the leader is {state.leader}, the ISR {state.isr}, the replicas {state.replicas}"
-    for (place, epoch), found in leaders.items():
-        if len(found) > 1:
-            yield f"{place}: epoch {epoch} has the leaders {sorted(found)}"
-
-
-def _offsets(history: History) -> Iterator[str]:
-    last: dict[tuple[int, int, Place], tuple[int, int]] = {}
-    for state in sorted(history.states, key=lambda each: each.at):
-        if not state.stable_offset <= state.high_watermark <= state.end_offset:
-            yield (
-                f"{state.place} at node {state.node}: last stable offset {state.stable_offset}, "
-                f"high watermark {state.high_watermark}, end {state.end_offset}"
-            )
-        key = (state.node, state.life, state.place)
-        epoch, watermark = last.get(key, (-1, -1))
-        if state.leader_epoch < epoch:
-            yield f"{state.place} at node {state.node}: leader epoch {state.leader_epoch} after {epoch}"
-        if state.high_watermark < watermark and state.node in state.isr:  # damaged replicas leave the ISR to be cut
-            yield f"{state.place} at node {state.node}: high watermark {state.high_watermark} after {watermark}"
-        last[key] = (state.leader_epoch, state.high_watermark)
-
-
-def _batches(history: History) -> Iterator[str]:
-    logs: dict[Place, dict[int, dict[int, tuple[int, int]]]] = defaultdict(lambda: defaultdict(dict))
-    for batch in history.batches:
-        if batch.below_high_watermark:
-            logs[batch.place][batch.node][batch.offset] = (batch.last_offset, batch.crc)
-    for place, nodes in logs.items():
-        reference = max(nodes, key=lambda node: len(nodes[node]))
-        for node, batches in nodes.items():
-            first = max(min(batches), min(nodes[reference]))  # older segments may have been deleted
-            end = min(max(batches), max(nodes[reference]))
-            for offset in sorted({*batches, *nodes[reference]}):
-                if first <= offset <= end and batches.get(offset) != nodes[reference].get(offset):
-                    yield f"{place}@{offset}: the logs of nodes {node} and {reference} differ"
-                    break
 
 
 def stuck_transactions(history: History, longest: float) -> Iterator[str]:

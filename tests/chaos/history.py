@@ -29,6 +29,9 @@ SAFE: Final = frozenset({IDEMPOTENT, TRANSACTIONAL, PLAIN})
 
 CLIENTS: Final = 0
 
+COMPACTED: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Topics whose logs may lack records before others with the same keys."""
+
 
 class Place(NamedTuple):
     """A partition."""
@@ -190,6 +193,36 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record of a compacted topic in the log of a replica at the end of a run, with the checksums of key and content.
+
+    `key` is -1 for one that compaction may remove without a later one: of a transaction, or without a key.
+    """
+
+    node: int
+    place: Place
+    offset: int
+    leader_epoch: int
+    key: int
+    crc: int
+
+    @property
+    def content(self) -> tuple[int, int, int]:
+        """Return the parts that are the same in all logs."""
+        return self.leader_epoch, self.key, self.crc
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The log of a replica at the end of a run: the offsets of its first segment and after its last batch."""
+
+    node: int
+    place: Place
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class EpochBump:
     """An idempotent producer begins its sequences again in the epoch `epoch`, for a reason that it has logged."""
 
@@ -318,6 +351,8 @@ Event = (
     | Isolation
     | ProcessState
     | Batch
+    | StoredRecord
+    | Log
     | EpochBump
     | Refusal
     | PositionReset
@@ -339,6 +374,8 @@ _LISTS: Final[dict[type, str]] = {
     Isolation: "isolations",
     ProcessState: "processes",
     Batch: "batches",
+    StoredRecord: "stored_records",
+    Log: "logs",
     EpochBump: "epoch_bumps",
     Refusal: "refusals",
     PositionReset: "position_resets",
@@ -366,6 +403,8 @@ class History:
     isolations: list[Isolation] = field(default_factory=list)
     processes: list[ProcessState] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
+    stored_records: list[StoredRecord] = field(default_factory=list)
+    logs: list[Log] = field(default_factory=list)
     epoch_bumps: list[EpochBump] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     position_resets: list[PositionReset] = field(default_factory=list)

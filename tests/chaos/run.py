@@ -19,6 +19,7 @@ from tests.chaos.cluster_state import state_of
 from tests.chaos.duplicates import duplicates_by_new_epochs
 from tests.chaos.history import (
     COMMITTED,
+    COMPACTED,
     FAIL,
     IDEMPOTENT,
     INFO,
@@ -29,7 +30,7 @@ from tests.chaos.history import (
     FoundTopic,
     History,
 )
-from tests.chaos.logs import batches_of
+from tests.chaos.logs import batches_of, logs_in, records_of
 from tests.chaos.nemeses import ALL_FAULTS, FAULTS, Nemesis, plan
 from tests.chaos.progress_checkers import QUIET_SECONDS, usage
 from tests.chaos.report import HEADER, figures
@@ -207,8 +208,8 @@ def run(
             if wide:
                 _settle(notes, observer, servers)
             _drain(notes, servers)
-        for directory in Path(data_dir).glob("node-*"):
-            notes.add(*batches_of(directory, int(directory.name.removeprefix("node-")), (TOPIC, CONTROL)))
+            _look_at_replicas(notes, nemesis, workers)
+        _note_logs(notes, Path(data_dir))
     violations = _violations(notes.history, control)
     lasted = time.monotonic() - began
     return Result(seed, notes.history, violations, notes.failures, struck, lasted, control, notes.state, names)
@@ -296,6 +297,29 @@ def _note_topics(notes: Notes, servers: str) -> None:
         notes.add(*(FoundTopic(name, len(each.partitions)) for name, each in found.items()))
     except Exception as error:  # a finding: the cluster does not say which topics it has
         notes.fail("the topics at the end", error)
+
+
+def _look_at_replicas(notes: Notes, nemesis: Nemesis, workers: list[Worker]) -> None:
+    """Note what all nodes say of all topics whose logs are compared, when all replicas of these are in sync."""
+    topics = [TOPIC, CONTROL, *COMPACTED]
+    try:
+        with Admin(nemesis.cluster.bootstrap_servers) as admin:
+            topics = sorted({*topics}.intersection(admin.list_topics(include_internal=True)))
+        nemesis.targets.wait_in_sync(topics)
+        for each in workers:
+            if isinstance(each, Watching):
+                each.look(topics)
+    except Exception as error:  # a finding: replicas do not catch up
+        notes.fail("the replicas at the end", error)
+
+
+def _note_logs(notes: Notes, data_dir: Path) -> None:
+    """Note the logs that the nodes have left."""
+    for directory in data_dir.glob("node-*"):
+        node_id = int(directory.name.removeprefix("node-"))
+        notes.add(*batches_of(directory, node_id, (TOPIC, CONTROL)))
+        notes.add(*records_of(directory, node_id, [*COMPACTED]))
+        notes.add(*logs_in(directory, node_id, (TOPIC, CONTROL, *COMPACTED)))
 
 
 SETTINGS: Final = {

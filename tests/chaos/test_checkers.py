@@ -11,19 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chaos.checkers import Limits, check, checkers, harmless_faults, lost_by_one
+from tests.chaos.checkers import checkers, harmless_faults, lost_by_one
 from tests.chaos.history import (
     COMMITTED,
     FAIL,
-    IDEMPOTENT,
     INFO,
-    OK,
     ONE,
-    PLAIN,
-    TRANSACTIONAL,
     UNCOMMITTED,
     Assignment,
-    Batch,
     Call,
     Commit,
     Committed,
@@ -32,106 +27,31 @@ from tests.chaos.history import (
     FoundTopic,
     History,
     Isolation,
+    Log,
     Place,
     ProcessState,
     Read,
     Refusal,
-    ReplicaState,
-    Send,
-    TopicChange,
-    Transaction,
     Value,
     parsed,
     payload,
 )
-
-A, B = Place("a", 0), Place("b", 0)
-TIMEOUT = 30.0
-LIMITS = Limits(delivery_timeout=TIMEOUT, recovery=10.0, progress=2, progress_seconds=10.0)
-TOPIC_CHANGES = {
-    "kept": [(1, OK), (2, OK)],
-    "deleted": [(1, OK), (0, OK)],
-    "perhaps made": [(1, INFO)],
-    "perhaps grown": [(1, OK), (2, INFO)],
-    "perhaps deleted": [(1, OK), (0, INFO)],
-}
-
-
-def send(number: int, place: Place = A, producer: str = "p1", kind: str = IDEMPOTENT, outcome: str = OK) -> Send:
-    """The `number`-th send of a producer, at the offset of that number."""
-    offset = number if outcome == OK else None
-    return Send(Value(producer, number), place, kind, outcome, offset, began=number, ended=number + 0.01)
-
-
-def called(*sends: Send) -> list[Call | Send]:
-    """Return sends with their calls."""
-    return [*(Call(each.value, each.place, each.began) for each in sends), *sends]
-
-
-def reads(*sends: Send, consumer: str = "c1", isolation: str = COMMITTED) -> list[Read]:
-    return [
-        Read(consumer, at // 3, each.place, each.value.number, each.value, each.place, isolation)
-        for at, each in enumerate(sends)
-    ]
-
-
-def state(node: int = 1, at: float = 0.0, **changes: object) -> ReplicaState:
-    plain = ReplicaState(node, 1, A, at, 1, 5, (1, 2, 3), (1, 2, 3), 10, 12, 10, 20)
-    return replace(plain, **changes)  # type: ignore[arg-type]
-
-
-def commit(member: str, at: float, offset: int, outcome: str = OK) -> Commit:
-    """A commit of a member of the group h."""
-    return Commit("h", member, 1, A, offset, at=at + 0.1, began=at, outcome=outcome)
-
-
-def commits(member: str, *times_and_offsets: tuple[float, int]) -> list[Commit]:
-    return [commit(member, at, offset) for at, offset in times_and_offsets]
-
-
-def clean() -> History:
-    """Sends of every kind and outcome, read by two consumers, in a cluster that keeps its promises."""
-    sends = [send(number) for number in range(30)]
-    sends[7] = send(7, outcome=INFO)
-    sends[20] = send(20, outcome=FAIL)
-    own = [replace(send(number, B, "p2", PLAIN), began=0.0, ended=0.02) for number in range(5)]
-    twice = replace(own[2], value=Value("p2", 2))
-    in_transaction = [
-        replace(send(number, B, "t1", TRANSACTIONAL), transaction=name)
-        for number, name in ((5, "t1-1"), (6, "t1-1"), (7, "t1-2"), (8, "t1-3"), (9, "t1-3"))
-    ]
-    history = History().add(*called(*sends, *own, *in_transaction))
-    history.add(Transaction("t1-1", OK, 7.0), Transaction("t1-2", FAIL), Transaction("t1-3", INFO, 10.0))
-    written = [each for each in sends if each.outcome != FAIL]
-    for consumer in ("c1", "c2"):
-        history.add(*reads(*written, consumer=consumer))
-        visible = [each for each in in_transaction if each.transaction != "t1-2"]
-        history.add(*(replace(each, at=11.0) for each in reads(*own, *visible, consumer=consumer)))
-    history.add(Read("c1", 9, B, 20, twice.value, B, COMMITTED))  # a producer that is not idempotent may write twice
-    history.add(*reads(*own, *in_transaction, consumer="c3", isolation=UNCOMMITTED))
-    history.add(*(state(node, at=at) for node in (1, 2, 3) for at in (0.0, 1.0)))
-    for node, at in itertools.product((1, 2, 3), range(3)):
-        history.add(Batch(node, A, at * 10, at * 10 + 9, 7 + at, leader_epoch=5))
-    history.add(Assignment("g", "m1", 1, (A,)), Assignment("g", "m2", 1, (B,)), Assignment("g", "m2", 2, (A, B)))
-    history.add(*reads(*written[:4], consumer="m1"))
-    history.add(*(replace(each, at=2.0) for each in reads(*written[4:7], consumer="m2")))
-    history.add(Commit("g", "m1", 1, A, 4), Commit("g", "m2", 2, A, 6, at=2.0))
-    history.add(*commits("m8", (1.0, 4), (2.0, 8)), commit("m8", 3.0, 6, INFO), *commits("m9", (5.0, 8), (6.0, 15)))
-    history.add(
-        *(Committed("h", A, offset, at, at) for offset, at in ((-1, 0.5), (4, 1.5), (8, 2.5), (6, 3.5), (15, 7)))
-    )
-    history.add(*(replace(each, at=0.9) for each in reads(*written[:8], consumer="m8")))
-    again = [replace(each, at=4.8) for each in reads(*written[8:24], consumer="m9")]
-    history.add(replace(again[0], jumped=True), *again[1:])
-    history.add(*(Ends(B, stable, 10, at) for stable, at in ((4, 1.0), (7, 15.0), (7, 30.0), (10, 34.0), (10, 90.0))))
-    for topic, changes in TOPIC_CHANGES.items():
-        history.add(*(TopicChange(topic, *each) for each in changes))
-    history.add(FoundTopic("kept", 2), FoundTopic("perhaps grown", 2), FoundTopic("perhaps deleted", 1))
-    return history.add(Fault("kill a leader", 5.0, 6.0))
-
-
-def violations(history: History) -> dict[str, list[str]]:
-    return check(history, LIMITS)
+from tests.chaos.made_history import (
+    ALL_RECORDS,
+    LIMITS,
+    OFFSETS,
+    TIMEOUT,
+    A,
+    B,
+    called,
+    clean,
+    commit,
+    reads,
+    send,
+    state,
+    stored,
+    violations,
+)
 
 
 def test_checkers_find_nothing_in_a_clean_history() -> None:
@@ -258,6 +178,53 @@ def diverge(history: History) -> None:
 
 def lose_a_batch(history: History) -> None:
     del history.batches[4]
+
+
+def change_the_epoch_of_a_batch(history: History) -> None:
+    """The CRC of a batch does not include its leader epoch."""
+    history.batches[4] = replace(history.batches[4], leader_epoch=4)
+
+
+def empty_a_log(history: History) -> None:
+    history.batches = [each for each in history.batches if each.node != 3]
+    history.logs[2] = Log(3, A, 0, 0)
+
+
+def lose_a_log(history: History) -> None:
+    history.batches = [each for each in history.batches if each.node != 3]
+    del history.logs[2]
+
+
+def lose_the_end_of_a_log(history: History) -> None:
+    history.batches = [each for each in history.batches if each.node != 2 or not each.offset]
+    history.logs[1] = Log(2, A, 0, 9)
+
+
+def lose_the_first_segment(history: History) -> None:
+    history.batches = [each for each in history.batches if each.node != 2 or each.offset]
+    history.logs[1] = Log(2, A, 10, 30)
+
+
+def change_a_record_of_an_internal_topic(history: History) -> None:
+    history.stored_records[-1] = stored(3, 5, 72, 99)
+
+
+def change_the_epoch_of_an_internal_record(history: History) -> None:
+    history.stored_records[-1] = stored(3, 5, 72, 6, leader_epoch=4)
+
+
+def lose_a_record_of_an_internal_topic(history: History) -> None:
+    """No later record has its key."""
+    del history.stored_records[-1]
+
+
+def empty_a_log_of_an_internal_topic(history: History) -> None:
+    history.stored_records = [each for each in history.stored_records if each.node != 2]
+
+
+def truncate_a_log_of_an_internal_topic(history: History) -> None:
+    del history.stored_records[-1]
+    history.logs[-1] = Log(3, OFFSETS, 0, 5)
 
 
 def share_a_partition(history: History) -> None:
@@ -415,6 +382,16 @@ PLANTS: dict[Callable[[History], None], str] = {
     lower_the_epoch: "replicas",
     diverge: "replicas",
     lose_a_batch: "replicas",
+    change_the_epoch_of_a_batch: "replicas",
+    empty_a_log: "replicas",
+    lose_a_log: "replicas",
+    lose_the_end_of_a_log: "replicas",
+    lose_the_first_segment: "replicas",
+    change_a_record_of_an_internal_topic: "replicas",
+    change_the_epoch_of_an_internal_record: "replicas",
+    lose_a_record_of_an_internal_topic: "replicas",
+    empty_a_log_of_an_internal_topic: "replicas",
+    truncate_a_log_of_an_internal_topic: "replicas",
     share_a_partition: "groups",
     commit_what_was_not_read: "unread commits",
     commit_what_is_read_later: "unread commits",
@@ -456,6 +433,22 @@ def test_checker_finds_the_planted_violation(plant: Callable[[History], None]) -
 
 def test_every_checker_has_a_planted_violation() -> None:
     assert {*PLANTS.values()} == {*checkers(LIMITS)}
+
+
+def test_log_of_a_replica_out_of_sync_may_end_early() -> None:
+    """Only what was committed while it was in sync has to be there."""
+    history = clean()
+    history.states = [replace(each, isr=(1, 2)) for each in history.states]
+    history.stored_records = [each for each in history.stored_records if each.node != 3]
+    history.add(*(stored(3, *each) for each in ALL_RECORDS[:5]))
+    history.logs[-1] = Log(3, OFFSETS, 0, 5)
+    assert violations(history) == {}
+
+
+def test_records_above_the_high_watermark_may_differ() -> None:
+    history = clean().add(stored(1, 6, 71, 7), stored(2, 6, 71, 8))
+    history.logs[3:5] = Log(1, OFFSETS, 0, 7), Log(2, OFFSETS, 0, 7)
+    assert violations(history) == {}
 
 
 def test_jumps_between_polls_are_allowed() -> None:

@@ -35,15 +35,19 @@ class Watching(Worker):
                 return
             if not look % _LOOKS_AT_PROCESSES:
                 self._note_processes()
-            for node in self.cluster.brokers:
-                for topic in self.topics:
-                    pid = node.pid
-                    try:
-                        seen = node.call("GET", f"/topics/{topic}")["partitions"] if node.reachable else []
-                    except KafkaError:
-                        continue  # it was killed or frozen meanwhile
-                    if node.pid == pid:  # else it is unknown which process has answered
-                        self._note(node.id, pid, topic, seen)
+            self.look(self.topics)
+
+    def look(self, topics: Iterable[str]) -> None:
+        """Note what each node says of the partitions of some topics."""
+        for node in self.cluster.brokers:
+            for topic in topics:
+                pid = node.pid
+                try:
+                    seen = node.call("GET", f"/topics/{topic}")["partitions"] if node.reachable else []
+                except KafkaError:
+                    continue  # it was killed or frozen meanwhile
+                if node.pid == pid:  # else it is unknown which process has answered
+                    self._note(node.id, pid, topic, seen)
 
     def _note(self, node_id: int, pid: int | None, topic: str, partitions: list[dict[str, object]]) -> None:
         if self._pids.get(node_id) != pid:
