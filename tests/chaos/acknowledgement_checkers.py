@@ -11,13 +11,16 @@ from tests.chaos.logs import Logs
 
 
 def unsafe_acknowledgements(history: History, min_isr: int) -> Iterator[str]:
-    """A leader acknowledged a record while it was cut off from all other nodes, or had too few replicas in sync.
+    """A leader acknowledged a record while it was cut off from all other nodes, or had too few replicas in sync, or
+    after it was frozen and had a successor.
 
     The log says in which leader epoch the record was written. A send that began after the cut and was acknowledged
-    before its end needed a replica that could not be reached.
+    before its end needed a replica that could not be reached. One that began while its leader was frozen, or later,
+    needed the successor if that already led when the leader went on.
     """
     logs = Logs(history)
     leaders = {(each.place, each.leader_epoch): each.leader for each in history.states}
+    successors = _successors(history.states)
     too_few = _times_with_too_few(history.states, min_isr)
     for send in history.sends:
         if send.kind not in SAFE or send.known_offset is None:
@@ -28,9 +31,28 @@ def unsafe_acknowledgements(history: History, min_isr: int) -> Iterator[str]:
         leader = leaders.get((send.place, batch.leader_epoch))
         if any(_within(send, each) and each.node == leader for each in history.isolations):
             yield f"{send.place}@{send.offset}: node {leader} acknowledged {send.value} while it was isolated"
+        for freeze in history.freezes:
+            if freeze.node == leader and freeze.began <= send.began and freeze.ended < send.ended:
+                for epoch, since in successors[send.place].items():
+                    if epoch > batch.leader_epoch and since <= freeze.ended:
+                        yield (
+                            f"{send.place}@{send.offset}: node {leader} acknowledged {send.value} in epoch "
+                            f"{batch.leader_epoch} after it was frozen, and epoch {epoch} had begun meanwhile"
+                        )
+                        break
         for began, ended in too_few.get((send.place, batch.leader_epoch), ()):
             if began <= send.began and send.ended <= ended:
                 yield f"{send.place}@{send.offset}: {send.value} was acknowledged with fewer than {min_isr} in sync"
+
+
+def _successors(states: Sequence[ReplicaState]) -> dict[Place, dict[int, float]]:
+    """Return the times at which leaders first said that they lead, by place and leader epoch."""
+    found: dict[Place, dict[int, float]] = defaultdict(dict)
+    for state in states:
+        if state.node == state.leader:
+            epochs = found[state.place]
+            epochs[state.leader_epoch] = min(state.at, epochs.get(state.leader_epoch, state.at))
+    return found
 
 
 def _within(send: Send, isolation: Isolation) -> bool:

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from tests.chaos.history import IDEMPOTENT, TRANSACTIONAL, Batch, History, Place, Value
+from tests.chaos.history import IDEMPOTENT, ONE, PLAIN, TRANSACTIONAL, Batch, History, Place, Value
 from tests.chaos.logs import Logs
 
 EXACTLY_ONCE: Final = frozenset({IDEMPOTENT, TRANSACTIONAL})
+NOT_IDEMPOTENT: Final = frozenset({PLAIN, ONE})
 _BY_ITSELF: Final = ("skipped sequence numbers", "timed out")
 """The reasons for which librdkafka begins an epoch, other than an error that a broker may not give it."""
 _SEQUENCES: Final = 1 << 31

@@ -165,6 +165,15 @@ class Isolation:
 
 
 @dataclass(frozen=True, slots=True)
+class Freeze:
+    """A node did nothing all the time from `began` to `ended`, and went on later."""
+
+    node: int
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessState:
     """The resources of a process: open files, threads, bytes of memory. `node` is `CLIENTS` for the clients'."""
 
@@ -349,6 +358,7 @@ Event = (
     | Transaction
     | ReplicaState
     | Isolation
+    | Freeze
     | ProcessState
     | Batch
     | StoredRecord
@@ -372,6 +382,7 @@ _LISTS: Final[dict[type, str]] = {
     Transaction: "transactions",
     ReplicaState: "states",
     Isolation: "isolations",
+    Freeze: "freezes",
     ProcessState: "processes",
     Batch: "batches",
     StoredRecord: "stored_records",
@@ -401,6 +412,7 @@ class History:
     transactions: list[Transaction] = field(default_factory=list)
     states: list[ReplicaState] = field(default_factory=list)
     isolations: list[Isolation] = field(default_factory=list)
+    freezes: list[Freeze] = field(default_factory=list)
     processes: list[ProcessState] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
     stored_records: list[StoredRecord] = field(default_factory=list)

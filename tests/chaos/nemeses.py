@@ -14,7 +14,7 @@ from pyclient.errors import KafkaTimeout
 from tests.chaos.client_proxy import ANSWERS, APART, CLIENTS, REQUESTS, ClientProxies
 from tests.chaos.damage import bases, cut_tail, flip_index, flip_tail, logs_of, tear_tail
 from tests.chaos.disk_faults import DiskFaults
-from tests.chaos.history import Fault, Isolation
+from tests.chaos.history import Fault, Freeze, Isolation
 from tests.chaos.metadata_changes import MetadataChanges
 from tests.chaos.probe import Probe
 from tests.chaos.slow_disks import SlowDisks
@@ -190,7 +190,9 @@ class Nemesis:
         running = [node_id for node_id in ids if not _is_stopped(self.cluster.node(node_id).pid)]
         if running:
             raise Harmless(f"nodes {running} run although they are paused")
+        began = time.monotonic()
         time.sleep(seconds)  # how long the fault lasts
+        self.notes.add(*(Freeze(node_id, began, time.monotonic()) for node_id in ids))
 
     # N3
 

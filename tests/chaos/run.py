@@ -16,7 +16,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from tests.chaos.checkers import Limits, check, harmless_faults, lost_by_one
 from tests.chaos.client_proxy import APART, CLIENTS, ClientProxies
 from tests.chaos.cluster_state import state_of
-from tests.chaos.duplicates import duplicates_by_new_epochs
+from tests.chaos.duplicates import NOT_IDEMPOTENT, duplicates, duplicates_by_new_epochs
 from tests.chaos.history import (
     COMMITTED,
     COMPACTED,
@@ -98,12 +98,14 @@ class Result:
     def report(self) -> str:
         """Return a table of the run."""
         history = self.history
+        repeated = len(list(duplicates(history, NOT_IDEMPOTENT)))
         lines = [
             f"seed {self.seed}, {self.seconds:.0f} s, {len(self.faults)} faults",
             f"{len(self.missing)} of {len(self.names)} kinds of faults did not come: {', '.join(self.missing) or '-'}",
             f"acknowledged {self.acknowledged}, of {len(history.sends)} sends; reads {len(history.reads)}",
             f"lost {len(self.violations.get('lost', []))}, duplicated {len(self.violations.get('duplicated', []))}, "
             f"lost with acks=1 {self.lost_by_one}{' (expected: it is the control)' if self.control else ''}",
+            f"duplicated by producers that are not idempotent {repeated} (allowed)",
             *_by_librdkafka(history),
             *_further(history),
             *usage(history),

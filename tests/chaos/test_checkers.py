@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.chaos.checkers import checkers, harmless_faults, lost_by_one
 from tests.chaos.history import (
+    CLIENTS,
     COMMITTED,
     FAIL,
     INFO,
@@ -25,6 +26,7 @@ from tests.chaos.history import (
     Ends,
     Fault,
     FoundTopic,
+    Freeze,
     History,
     Isolation,
     Log,
@@ -32,6 +34,7 @@ from tests.chaos.history import (
     ProcessState,
     Read,
     Refusal,
+    ReplicaState,
     Value,
     parsed,
     payload,
@@ -52,6 +55,7 @@ from tests.chaos.made_history import (
     stored,
     violations,
 )
+from tests.chaos.run import Result
 
 
 def test_checkers_find_nothing_in_a_clean_history() -> None:
@@ -231,6 +235,11 @@ def share_a_partition(history: History) -> None:
     history.add(Assignment("g", "m3", 2, (A,)))
 
 
+def share_a_partition_with_a_further_member(history: History) -> None:
+    """It gets a partition that another one has, together with one that is free."""
+    history.add(Assignment("g", "theirs", 1, (Place("a", 1), B)))
+
+
 def commit_what_was_not_read(history: History) -> None:
     history.add(Commit("g", "m2", 2, A, 9, at=3.0))
 
@@ -334,6 +343,20 @@ def acknowledge_alone(history: History) -> None:
     history.add(Isolation(1, 2.5, 4.5))
 
 
+def freeze_the_leader(history: History, successor: ReplicaState, began: float = 29.0) -> None:
+    """Freeze the leader of epoch 5 from 28.5 to 29.5; it acknowledges the last record at 29.6."""
+    history.add(Freeze(1, 28.5, 29.5), successor)
+    history.sends[29] = replace(history.sends[29], began=began, ended=29.6)
+
+
+def acknowledge_after_a_freeze(history: History) -> None:
+    freeze_the_leader(history, state(2, at=29.2, leader=2, leader_epoch=6))
+
+
+def acknowledge_what_was_sent_after_a_freeze(history: History) -> None:
+    freeze_the_leader(history, state(2, at=29.2, leader=2, leader_epoch=6), began=29.55)
+
+
 def acknowledge_without_followers(history: History) -> None:
     alone = [state(1, at=at, isr=(1,), partition_epoch=21) for at in (9.0, 10.0, 11.5, 12.5)]
     history.add(*alone)
@@ -350,6 +373,10 @@ def leak_files(history: History) -> None:
 
 def leak_threads(history: History) -> None:
     history.add(*(ProcessState(0, 1, at, 40, 9 + at, 1 << 20) for at in range(60)))
+
+
+def leak_memory(history: History) -> None:
+    history.add(*(ProcessState(2, 1, at, 40, 9, (100 + 4 * at) << 20) for at in range(60)))
 
 
 PLANTS: dict[Callable[[History], None], str] = {
@@ -393,6 +420,7 @@ PLANTS: dict[Callable[[History], None], str] = {
     empty_a_log_of_an_internal_topic: "replicas",
     truncate_a_log_of_an_internal_topic: "replicas",
     share_a_partition: "groups",
+    share_a_partition_with_a_further_member: "groups",
     commit_what_was_not_read: "unread commits",
     commit_what_is_read_later: "unread commits",
     read_without_the_partition: "groups",
@@ -418,8 +446,11 @@ PLANTS: dict[Callable[[History], None], str] = {
     stay_slow: "unrecovered rates",
     leak_files: "growing processes",
     leak_threads: "growing processes",
+    leak_memory: "growing processes",
     read_before_the_commit: "precommitted reads",
     acknowledge_alone: "unsafe acknowledgements",
+    acknowledge_after_a_freeze: "unsafe acknowledgements",
+    acknowledge_what_was_sent_after_a_freeze: "unsafe acknowledgements",
     acknowledge_without_followers: "unsafe acknowledgements",
 }
 
@@ -449,6 +480,40 @@ def test_records_above_the_high_watermark_may_differ() -> None:
     history = clean().add(stored(1, 6, 71, 7), stored(2, 6, 71, 8))
     history.logs[3:5] = Log(1, OFFSETS, 0, 7), Log(2, OFFSETS, 0, 7)
     assert violations(history) == {}
+
+
+def test_memory_of_the_clients_and_smaller_growth_are_allowed() -> None:
+    history = clean().add(*(ProcessState(CLIENTS, 1, at, 40, 9, (100 + 4 * at) << 20) for at in range(60)))
+    history.add(*(ProcessState(2, 1, at, 40, 9, (100 + at) << 20) for at in range(60)))
+    assert violations(history) == {}
+
+
+@pytest.mark.parametrize(
+    ("successor", "began"),
+    [
+        (state(2, at=29.55, leader=2, leader_epoch=6), 29.0),  # it is elected after the leader went on
+        (state(3, at=29.2, leader=2, leader_epoch=6), 29.0),  # it does not know yet that it leads
+        (state(2, at=29.2, leader=2, leader_epoch=6), 28.4),  # the record was written before, and is answered late
+    ],
+)
+def test_leader_that_was_frozen_may_acknowledge(successor: ReplicaState, began: float) -> None:
+    history = clean()
+    freeze_the_leader(history, successor, began)
+    assert violations(history) == {}
+
+
+def test_assignment_of_a_later_generation_may_move_a_partition() -> None:
+    history = clean().add(Assignment("g", "theirs", 3, (A, B)), Assignment("g", "m1", 4, (A,)))
+    assert violations(history) == {}
+
+
+def test_duplicates_of_a_producer_that_is_not_idempotent_are_counted() -> None:
+    result = Result(7, clean(), {}, [], [], 60.0)
+    assert "duplicated by producers that are not idempotent 1 (allowed)" in result.report()
+    history = clean()
+    history.reads = [each for each in history.reads if (each.place, each.offset) != (B, 20)]
+    duplicate(history)
+    assert "not idempotent 0 (allowed)" in replace(result, history=history).report()
 
 
 def test_jumps_between_polls_are_allowed() -> None:

@@ -19,6 +19,7 @@ from tests.chaos.history import (
     INFO,
     OK,
     TRANSACTIONAL,
+    Assignment,
     Commit,
     Place,
     Read,
@@ -128,12 +129,15 @@ class TheirMember(Worker):
         self._jumped: set[Place] = set()
         self._owned: set[Place] = set()
 
-    def _assigned(self, _consumer: Any, partitions: Iterable[Any]) -> None:
+    def _assigned(self, consumer: Any, partitions: Iterable[Any]) -> None:
         for each in partitions:
             place = Place(each.topic, each.partition)
             self._owned.add(place)
             self._jumped.add(place)
             self._positions.pop(place, None)
+        generation = _generation(consumer)
+        if generation >= 0:  # else it was put out of the group meanwhile
+            self.notes.add(Assignment(self.group, self.name, generation, tuple(sorted(self._owned))))
 
     def _revoked(self, _consumer: Any, partitions: Iterable[Any]) -> None:
         for each in partitions:
