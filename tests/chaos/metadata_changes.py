@@ -50,8 +50,11 @@ class MetadataChanges:
         wanted = CreatableTopic(name=name, num_partitions=PARTITIONS, replication_factor=3, assignments=[], configs=[])
         self._killed_in_the_middle("CreateTopics", CreateTopicsRequest(topics=[wanted], timeout_ms=10_000))
         self._heal()
-        with suppress(TopicAlreadyExists):  # the next controller has completed it
-            self.probe.create(NewTopic(name, PARTITIONS, 3))
+        topic = NewTopic(name, PARTITIONS, 3)
+        try:
+            self.probe.create(topic)
+        except TopicAlreadyExists:  # the next controller has completed it
+            self.probe.note_created(topic)
         self.targets.wait_in_sync([name])
         if (count := self.targets.count(name)) != PARTITIONS:
             raise AssertionError(f"{name} has {count} partitions of {PARTITIONS}")

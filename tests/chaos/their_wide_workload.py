@@ -240,7 +240,7 @@ class TheirAltering(Worker):
         number = 0
         while not self.stopping.wait(_PAUSE_SECONDS):
             number += 1
-            self._alter(admin, f"made-{number}", keep=not number % _KEPT)
+            self._alter(admin, f"altered-{number}", keep=not number % _KEPT)
 
     def _alter(self, admin: Any, topic: str, *, keep: bool) -> None:
         if not self._change(topic, 1, admin.create_topics([NewTopic(topic, 1, 3)])):
