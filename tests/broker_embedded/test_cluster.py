@@ -138,6 +138,24 @@ def test_a_process_that_crashes_is_reported(caplog: pytest.LogCaptureFixture) ->
     assert f"process {pid} ended by itself with status -9" in record.getMessage()
 
 
+def test_kill_of_a_node_ends_its_process_by_sigkill(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Noted(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    with EmbeddedCluster(processes=True) as cluster:
+        cluster.kill(1)
+        [killed] = started
+        assert killed.returncode == -signal.SIGKILL
+        cluster.start(1)
+        cluster.stop(1)
+        assert started[1].returncode == 0
+
+
 def test_an_unclosed_cluster_warns_and_ends() -> None:
     cluster = EmbeddedCluster().start()
     directory = cluster.data_dir

@@ -107,6 +107,7 @@ def test_demo_passes_its_checks_on_folder(tmp_path: Path) -> None:
         killed = re.search(rf"│ kill {role} .*\(SIGKILL\) after ([\d,]+) of 5,004 records, and started again", table)
         assert killed, table
         assert 1_668 <= int(killed[1].replace(",", "")) < 5_004
+    assert re.search(r"│ compare .*2 packages, 2 keys: nothing lost, nothing twice, order kept", table), table
     assert re.search(r"node [123], the leader of stdlib-lines-\d, killed", table)
 
 
