@@ -79,6 +79,8 @@ class Call:
     value: Value
     place: Place
     at: float = 0.0
+    kind: str = ""
+    transaction: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +293,17 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitCall:
+    """A member is about to commit offsets. A `Commit` for each of the places follows, unless the member is killed."""
+
+    group: str
+    member: str
+    places: tuple[Place, ...]
+    offsets: tuple[int, ...]
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """The committed offset of a group, -1 for none, as the coordinator has answered between `began` and `at`."""
 
@@ -351,6 +364,20 @@ class Fault:
     majority: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class ClientFault:
+    """A client's process was killed at `began`, or frozen until `ended`.
+
+    `unknown` is the number of its sends and commits that had no outcome when it was killed.
+    """
+
+    client: str
+    name: str
+    began: float
+    ended: float
+    unknown: int = 0
+
+
 Event = (
     Call
     | Send
@@ -368,12 +395,14 @@ Event = (
     | PositionReset
     | StuckMember
     | Commit
+    | CommitCall
     | Committed
     | Ends
     | Assignment
     | TopicChange
     | FoundTopic
     | Fault
+    | ClientFault
 )
 _LISTS: Final[dict[type, str]] = {
     Call: "calls",
@@ -392,12 +421,14 @@ _LISTS: Final[dict[type, str]] = {
     PositionReset: "position_resets",
     StuckMember: "stuck_members",
     Commit: "commits",
+    CommitCall: "commit_calls",
     Committed: "committed",
     Ends: "ends",
     Assignment: "assignments",
     TopicChange: "topic_changes",
     FoundTopic: "found_topics",
     Fault: "faults",
+    ClientFault: "client_faults",
 }
 _KINDS: Final = {kind.__name__: kind for kind in _LISTS}
 
@@ -422,12 +453,14 @@ class History:
     position_resets: list[PositionReset] = field(default_factory=list)
     stuck_members: list[StuckMember] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
+    commit_calls: list[CommitCall] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
     ends: list[Ends] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
     topic_changes: list[TopicChange] = field(default_factory=list)
     found_topics: list[FoundTopic] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    client_faults: list[ClientFault] = field(default_factory=list)
 
     def add(self, *events: Event) -> History:
         """Add events and return the history."""
@@ -445,17 +478,12 @@ class History:
 
     def write(self, path: Path) -> None:
         """Write one line of JSON per event."""
-        lines = (json.dumps({"event": type(event).__name__, **asdict(event)}) for event in self)
-        path.write_text("".join(f"{line}\n" for line in lines))
+        path.write_text("".join(f"{line_of(event)}\n" for event in self))
 
     @classmethod
     def read(cls, path: Path) -> History:
         """Return the history in a file."""
-        history = cls()
-        for line in path.read_text().splitlines():
-            values = json.loads(line)
-            history.add(_KINDS[values.pop("event")](**{name: _restored(name, each) for name, each in values.items()}))
-        return history
+        return cls().add(*map(event_of, path.read_text().splitlines()))
 
     def values_at(self) -> dict[Place, dict[int, set[Value]]]:
         """Return the values that sends and reads name for each offset; sends with acks=1 may lose theirs to others."""
@@ -467,6 +495,18 @@ class History:
             if read.value is not None:
                 found[read.place][read.offset].add(read.value)
         return found
+
+
+def line_of(event: Event) -> str:
+    """Return a line of JSON."""
+    return json.dumps({"event": type(event).__name__, **asdict(event)})
+
+
+def event_of(line: str) -> Event:
+    """Return the event in a line of JSON."""
+    values = json.loads(line)
+    made: Event = _KINDS[values.pop("event")](**{name: _restored(name, each) for name, each in values.items()})
+    return made
 
 
 def _restored(name: str, value: Any) -> Any:

@@ -27,9 +27,11 @@ from tests.chaos.history import (
     ONE,
     PLAIN,
     UNCOMMITTED,
+    Commit,
     FoundTopic,
     History,
 )
+from tests.chaos.killed_clients import FREEZE, KILL, KilledClient
 from tests.chaos.logs import batches_of, logs_in, records_of
 from tests.chaos.nemeses import ALL_FAULTS, FAULTS, Nemesis, plan
 from tests.chaos.progress_checkers import QUIET_SECONDS, usage
@@ -44,6 +46,7 @@ from tests.chaos.workload import (
     Notes,
     OurReader,
     OurSender,
+    Sending,
     TheirReader,
     TheirSender,
     Worker,
@@ -63,6 +66,7 @@ _DRAIN_SECONDS: Final = 200.0
 _BEFORE_SECONDS: Final = 4.0  # without faults, at first: what comes in then is to be reached again
 _QUIET_AFTER: Final = 10  # faults, a longer time without one comes
 _WORK_SECONDS: Final = 60.0
+_KILLED_RATE: Final = 8.0
 _SHOWN: Final = 5  # of each list in the report
 
 
@@ -140,6 +144,10 @@ def _by_librdkafka(history: History) -> Iterator[str]:
 
 def _further(history: History) -> Iterator[str]:
     """Yield what a wide run has done besides."""
+    if history.client_faults:
+        names = Counter(each.name for each in history.client_faults)
+        unknown = sum(each.unknown for each in history.client_faults)
+        yield f"clients killed: {names[KILL]}, frozen: {names[FREEZE]}; sends and commits without an outcome: {unknown}"
     if history.transactions:
         ends = Counter(each.outcome for each in history.transactions)
         yield f"transactions: {ends[OK]} committed, {ends[FAIL]} aborted, {ends[INFO]} unknown"
@@ -212,6 +220,7 @@ def run(
             _drain(notes, servers)
             _look_at_replicas(notes, nemesis, workers)
         _note_logs(notes, Path(data_dir))
+    notes.history.commits.sort(key=_effect)  # those of other processes came later than they were noted
     violations = _violations(notes.history, control)
     lasted = time.monotonic() - began
     return Result(seed, notes.history, violations, notes.failures, struck, lasted, control, notes.state, names)
@@ -223,6 +232,11 @@ def _planned(seed: int, names: Sequence[str], end: float, each_once: bool) -> It
         if time.monotonic() > end and not (each_once and count < len(names)):
             return
         yield name
+
+
+def _effect(commit: Commit) -> float:
+    """Return the time by which a commit was done; one with an unknown outcome may be done as soon as it began."""
+    return commit.at if commit.outcome == OK or commit.began is None else commit.began
 
 
 def _violations(history: History, control: str | None) -> dict[str, list[str]]:
@@ -270,16 +284,47 @@ def _wide_workers(notes: Notes, addresses: Mapping[str, str], cluster: EmbeddedC
             for name, protocol in zip(GROUPS, ("classic", "consumer"), strict=True)
             for worker in _members(notes, addresses, name, protocol, seed)
         ),
+        *_killed_senders(notes, servers, seed),
+    ]
+
+
+def _killed_senders(notes: Notes, servers: str, seed: int) -> list[Worker]:
+    """Return idempotent producers that are killed. They have few of all records: the rate of all is judged, too."""
+    return [
+        KilledClient(
+            f"{whose}-killed",
+            notes,
+            kind,
+            seed + number,
+            servers=servers,
+            topic=TOPIC,
+            partitions=PARTITIONS,
+            kind=IDEMPOTENT,
+            seed=seed + number,
+            rate=_KILLED_RATE,
+        )
+        for number, (whose, kind) in enumerate((("ours", "OurSender"), ("theirs", "TheirSender")), 20)
     ]
 
 
 def _members(notes: Notes, addresses: Mapping[str, str], group: str, protocol: str, seed: int) -> list[Worker]:
-    """Return the members of a group: one of ours is static, and one leaves and comes again."""
+    """Return the members of a group: one of ours is static, one leaves and comes again, one is killed."""
     servers = addresses[CLIENTS]
     return [
         GroupMember(f"{protocol}-static", notes, servers, TOPIC, group, protocol, instance="static"),
         GroupMember(f"{protocol}-apart", notes, addresses[APART], TOPIC, group, protocol, seed=seed + 7),
         TheirMember(f"theirs-{protocol}", notes, servers, TOPIC, group, protocol),
+        KilledClient(
+            f"{protocol}-killed",
+            notes,
+            "GroupMember",
+            seed + 8,
+            servers=servers,
+            topic=TOPIC,
+            group=group,
+            protocol=protocol,
+            instance="killed" if protocol == "classic" else None,
+        ),
     ]
 
 
@@ -362,8 +407,7 @@ def _plain_workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed: i
 def _control_workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed: int) -> list[Worker]:
     """Return two producers on the same partitions, of which only that with acks=1 may lose records."""
     topics = {CONTROL: PARTITIONS}
-    one = OurSender("ours-one", notes, servers, CONTROL, PARTITIONS, ONE, seed + 1)
-    one.rate = 5 * RATE
+    one = OurSender("ours-one", notes, servers, CONTROL, PARTITIONS, ONE, seed + 1, 5 * RATE)
     return [
         OurSender("ours-idempotent", notes, servers, CONTROL, PARTITIONS, IDEMPOTENT, seed),
         one,
@@ -381,6 +425,7 @@ def _wait_for_work(workers: list[Worker], notes: Notes, since: float) -> None:
             send.value.producer for send in list(notes.history.sends) if send.outcome == OK and send.began > since
         }
         at_work |= {read.consumer for read in list(notes.history.reads) if read.at > since}
+        at_work = {name.partition(".")[0] for name in at_work}  # of a client that is killed, any life counts
         if wanted <= at_work:
             return
         if time.monotonic() > deadline:
@@ -390,12 +435,16 @@ def _wait_for_work(workers: list[Worker], notes: Notes, since: float) -> None:
 
 def _end(workers: list[Worker], notes: Notes) -> None:
     """Stop the producers, and the others when all sends have an outcome."""
-    senders = [worker for worker in workers if isinstance(worker, (OurSender, TheirSender))]
+    senders = [worker for worker in workers if isinstance(worker, Sending) or _is_killed_sender(worker)]
     for group in (senders, [worker for worker in workers if worker not in senders]):
         for worker in group:
             worker.stop()
         for worker in group:
             worker.join(DELIVERY_SECONDS + 30)
+
+
+def _is_killed_sender(worker: Worker) -> bool:
+    return isinstance(worker, KilledClient) and worker.is_sender
 
 
 def _drain(notes: Notes, servers: str) -> None:

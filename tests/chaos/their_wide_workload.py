@@ -21,6 +21,7 @@ from tests.chaos.history import (
     TRANSACTIONAL,
     Assignment,
     Commit,
+    CommitCall,
     Place,
     Read,
     TopicChange,
@@ -213,6 +214,7 @@ class TheirMember(Worker):
             return
         generation, began = _generation(consumer), time.monotonic()
         offsets = [confluent_kafka.TopicPartition(*place, offset) for place, offset in positions.items()]
+        self.notes.add(CommitCall(self.group, self.name, tuple(positions), tuple(positions.values()), began))
         outcome = INFO
         with suppress(KafkaException):  # the member was put out of the group, or its coordinator is away
             if not any(each.error for each in consumer.commit(offsets=offsets, asynchronous=False)):

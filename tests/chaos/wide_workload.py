@@ -18,6 +18,7 @@ from tests.chaos.history import (
     TRANSACTIONAL,
     Assignment,
     Commit,
+    CommitCall,
     Committed,
     Ends,
     Place,
@@ -181,6 +182,8 @@ class GroupMember(Worker, RebalanceListener):
             generation, began = consumer.group_metadata().generation_id, time.monotonic()
         except KafkaError:
             return  # the coordinator is away, or it is not a member now
+        places = [Place(*each) for each in owned]
+        self.notes.add(CommitCall(self.group, self.name, tuple(places), tuple(positions.values()), began))
         outcome = INFO
         with suppress(KafkaError):  # the member was put out of the group, or its coordinator is away
             consumer.commit(dict(positions), timeout=_CALL_SECONDS)

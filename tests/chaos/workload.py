@@ -100,11 +100,18 @@ class Sending(Worker):
     """Sends numbered values to random partitions of a topic, at a steady rate."""
 
     def __init__(
-        self, name: str, notes: Notes, servers: str, topic: str, partitions: int, kind: str, seed: int
+        self,
+        name: str,
+        notes: Notes,
+        servers: str,
+        topic: str,
+        partitions: int,
+        kind: str,
+        seed: int,
+        rate: float = RATE,
     ) -> None:
         super().__init__(name, notes)
-        self.servers, self.topic, self.partitions, self.kind = servers, topic, partitions, kind
-        self.rate = RATE
+        self.servers, self.topic, self.partitions, self.kind, self.rate = servers, topic, partitions, kind, rate
         self.transaction: str | None = None
         self.random = random.Random(seed)
 
@@ -120,7 +127,7 @@ class Sending(Worker):
     def call(self, value: Value, place: Place) -> float:
         """Note that a value is being sent, and return the time."""
         began = time.monotonic()
-        self.notes.add(Call(value, place, began))
+        self.notes.add(Call(value, place, began, self.kind, self.transaction))
         return began
 
     def note(
