@@ -80,14 +80,18 @@ def failed_sends_that_were_written(history: History) -> Iterator[str]:
 
 
 def precommitted_reads(history: History) -> Iterator[str]:
-    """A value of a transaction was read with read_committed before its commit was requested.
+    """A value of a transaction was read with read_committed before its commit was requested, or in itself.
 
     Where this holds, a transaction that has read of another one began to commit later: reads make no cycles (G1c).
     """
     began = {each.name: each.began for each in history.transactions if each.began is not None}
     requested = {send.value: began[send.transaction] for send in history.sends if send.transaction in began}
+    own = {send.value: send.transaction for send in history.sends if send.transaction is not None}
     for read in history.reads:
-        if read.isolation == COMMITTED and read.value in requested and read.at < requested[read.value]:
+        if read.isolation != COMMITTED:
+            continue
+        is_own = read.transaction is not None and own.get(read.value) == read.transaction
+        if is_own or (read.value in requested and read.at < requested[read.value]):
             yield f"{read.place}@{read.offset}: {read.consumer} read {read.value} before its transaction was to commit"
 
 

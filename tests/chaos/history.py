@@ -112,7 +112,7 @@ class Read:
     """One record that a consumer got in its `poll`-th call. `value` is None if the record's value is damaged.
 
     `jumped`: the position was set, or the partition newly assigned, since the consumer's last record of it.
-    `assigned` is False if the partition was not assigned to the consumer.
+    `assigned` is False if the partition was not assigned to the consumer. `transaction` is the one in which it read.
     """
 
     consumer: str
@@ -125,6 +125,7 @@ class Read:
     jumped: bool = False
     at: float = 0.0
     assigned: bool = True
+    transaction: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

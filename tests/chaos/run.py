@@ -39,7 +39,7 @@ from tests.chaos.report import HEADER, figures
 from tests.chaos.slow_disks import slow_disks
 from tests.chaos.their_wide_workload import TheirAltering, TheirMember, TheirTransacting
 from tests.chaos.watching import Watching
-from tests.chaos.wide_workload import TRANSACTION_SECONDS, GroupMember, Observer, Transacting
+from tests.chaos.wide_workload import TRANSACTION_SECONDS, TRANSACTIONAL_GROUP, GroupMember, Observer, Transacting
 from tests.chaos.workload import (
     DELIVERY_SECONDS,
     RATE,
@@ -150,7 +150,11 @@ def _further(history: History) -> Iterator[str]:
         yield f"clients killed: {names[KILL]}, frozen: {names[FREEZE]}; sends and commits without an outcome: {unknown}"
     if history.transactions:
         ends = Counter(each.outcome for each in history.transactions)
-        yield f"transactions: {ends[OK]} committed, {ends[FAIL]} aborted, {ends[INFO]} unknown"
+        reading = Counter(each.transaction for each in history.reads if each.transaction is not None)
+        yield (
+            f"transactions: {ends[OK]} committed, {ends[FAIL]} aborted, {ends[INFO]} unknown; "
+            f"{reading.total()} records read in {len(reading)} of them"
+        )
     if history.topic_changes:
         ends = Counter(each.outcome for each in history.topic_changes)
         left = len(history.found_topics)
@@ -186,7 +190,7 @@ def run(
             servers = cluster.bootstrap_servers
             with Admin(servers) as admin:
                 admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3), NewTopic(CONTROL, PARTITIONS, 3)])
-            observer = Observer(notes, servers, TOPIC, PARTITIONS, GROUPS)
+            observer = Observer(notes, servers, TOPIC, PARTITIONS, (*GROUPS, TRANSACTIONAL_GROUP))
             addresses = {name: each.addresses for name, each in proxies.items()}
             if control is not None:
                 workers = _control_workers(notes, addresses[CLIENTS], cluster, seed)

@@ -78,6 +78,12 @@ def read_a_failed_value(history: History) -> None:
     history.add(Read("c1", 99, A, 31, Value("p1", 20), A, UNCOMMITTED, jumped=True))
 
 
+def read_an_own_value(history: History) -> None:
+    """A transaction whose commit was never requested reads its own value."""
+    history.transactions = [each for each in history.transactions if each.name != "t1-3"]
+    history.add(Read("c4", 0, B, 8, Value("t1", 8), B, COMMITTED, transaction="t1-3"))
+
+
 def tear_a_transaction(history: History) -> None:
     history.reads = [read for read in history.reads if read.value != Value("t1", 9)]
 
@@ -384,6 +390,7 @@ PLANTS: dict[Callable[[History], None], str] = {
     lose_in_committed_transaction: "lost",
     read_an_aborted_value: "aborted reads",
     read_a_failed_value: "failed but written",
+    read_an_own_value: "precommitted reads",
     tear_a_transaction: "torn transactions",
     put_two_values_at_an_offset: "inconsistent offsets",
     move_a_value_between_replicas: "inconsistent offsets",

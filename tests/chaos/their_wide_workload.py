@@ -29,8 +29,8 @@ from tests.chaos.history import (
     parsed,
 )
 from tests.chaos.their_log import ConsumerLog
-from tests.chaos.wide_workload import ABORTED_SHARE
-from tests.chaos.workload import Notes, TheirSender, Worker
+from tests.chaos.wide_workload import ABORTED_SHARE, OPEN_SECONDS, READING_SHARE
+from tests.chaos.workload import Notes, TheirReader, TheirSender, Worker
 
 _LIFE_SECONDS: Final = 30.0
 _OPEN_SECONDS: Final = 6.0  # readers of committed records wait so long for what a producer leaves open
@@ -62,8 +62,11 @@ class TheirTransacting(TheirSender):
         self._source = iter(self.places())
         self._lives = 0
         self._count = 0
+        self._reader = TheirReader(name, notes, servers, {topic: partitions})
+        self._polls = 0
 
     def work(self) -> None:
+        consumer = self._reader.consumer()
         while not self.stopping.is_set():
             self._lives += 1
             producer = confluent_kafka.Producer(
@@ -81,15 +84,16 @@ class TheirTransacting(TheirSender):
                 producer.init_transactions(_CALL_SECONDS)
                 end = time.monotonic() + _LIFE_SECONDS
                 while not self.stopping.is_set() and time.monotonic() < end:
-                    self._transact(producer)
-                self._transact(producer, leave=True)
+                    self._transact(producer, consumer)
+                self._transact(producer, consumer, leave=True)
             with suppress(KafkaException):  # it was fenced
                 producer.flush(_CALL_SECONDS)
             producer.purge()
             producer.flush(_CALL_SECONDS)  # each send has an outcome then
             self.stopping.wait(_PAUSE_SECONDS)
+        consumer.close()
 
-    def _transact(self, producer: Any, *, leave: bool = False) -> None:
+    def _transact(self, producer: Any, consumer: Any, *, leave: bool = False) -> None:
         producer.begin_transaction()
         self._count += 1
         self.transaction = f"{self.name}-{self._count}"
@@ -99,6 +103,8 @@ class TheirTransacting(TheirSender):
                 found = next(self._source, None)
                 if found is not None:
                     self._send(producer, *found)
+            if self.random.random() < READING_SHARE:
+                self._read(producer, consumer)
             if leave:
                 return
             if self.random.random() < ABORTED_SHARE:
@@ -114,6 +120,14 @@ class TheirTransacting(TheirSender):
             producer.abort_transaction(_CALL_SECONDS)
         finally:
             self.notes.add(Transaction(self.transaction, outcome, requested))
+
+    def _read(self, producer: Any, consumer: Any) -> None:
+        """Read what can be seen of the transaction's own values, and wait before and after that."""
+        producer.flush(_CALL_SECONDS)
+        self.stopping.wait(self.random.uniform(0.0, OPEN_SECONDS))
+        self._polls += 1
+        self._reader.note(consumer.consume(_AT_ONCE, _POLL_SECONDS), self._polls, self.transaction)
+        self.stopping.wait(self.random.uniform(0.0, OPEN_SECONDS))
 
 
 class TheirMember(Worker):

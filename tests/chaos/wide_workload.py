@@ -26,53 +26,109 @@ from tests.chaos.history import (
     Transaction,
     parsed,
 )
-from tests.chaos.workload import DELIVERY_SECONDS, Notes, OurSender, Worker
+from tests.chaos.workload import DELIVERY_SECONDS, Notes, OurReader, OurSender, Worker
 
 TRANSACTION_SECONDS: Final = 10.0
+TRANSACTIONAL_GROUP: Final = "group-transactional"
 ABORTED_SHARE: Final = 0.15
+READING_SHARE: Final = 0.3  # of the transactions: they read, and wait before and after that
+OPEN_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.2
 _RESUBSCRIBED_SHARE: Final = 1 / 500  # of the polls of a member
 _LOOK_SECONDS: Final = 0.3
 _CALL_SECONDS: Final = 5.0
 
 
+class TransactionInput(OurReader):
+    """The consumer of a transactional producer, in whose thread it works: its positions are part of transactions."""
+
+    def __init__(self, name: str, notes: Notes, servers: str, topics: dict[str, int], group: str) -> None:
+        super().__init__(name, notes, servers, topics, COMMITTED)
+        self.group = group
+        self._polls = 0
+        self._must_return = True
+
+    def open(self) -> Consumer[Any, Any]:
+        return self.consumer(group_id=self.group, enable_auto_commit=False)
+
+    def read(self, consumer: Consumer[Any, Any], transaction: str) -> dict[TopicPartition, int]:
+        """Read records in a transaction, and return the positions to be committed by it."""
+        if self._must_return:
+            for place, committed in consumer.committed(timeout=_CALL_SECONDS).items():
+                consumer.seek(place, 0 if committed is None else committed.offset)
+                self._jumped.add((place.topic, place.partition))
+        self._must_return = True  # unless the transaction is committed
+        self._polls += 1
+        records = consumer.poll(_POLL_SECONDS)
+        self.notes.add(*self.reads(records, self._polls, transaction))
+        return {TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
+
+    def note_commit(self, offsets: dict[TopicPartition, int], began: float, outcome: str) -> None:
+        """Note the positions that a transaction has committed, or may have; of an aborted one nobody may see them."""
+        self._must_return = outcome != OK
+        if outcome != FAIL:
+            at = time.monotonic()
+            self.notes.add(
+                *(
+                    Commit(self.group, self.name, -1, Place(*place), offset, at, began, outcome)
+                    for place, offset in offsets.items()
+                )
+            )
+
+
 class Transacting(OurSender):
-    """A producer of ours that sends a few values to several partitions in each transaction, and aborts some."""
+    """A producer of ours that sends a few values to several partitions in each transaction, and aborts some.
+
+    In some it reads what it could see of its own values, waits, and commits its positions with the transaction.
+    """
 
     def __init__(self, name: str, notes: Notes, servers: str, topic: str, partitions: int, seed: int) -> None:
         super().__init__(name, notes, servers, topic, partitions, TRANSACTIONAL, seed)
         self._source = iter(self.places())
         self._count = 0
+        self._input = TransactionInput(name, notes, servers, {topic: partitions}, TRANSACTIONAL_GROUP)
 
     def work(self) -> None:
-        while not self.stopping.is_set():
-            with (
-                Producer(
-                    bootstrap_servers=self.servers,
-                    client_id=self.name,
-                    transactional_id=self.name,
-                    transaction_timeout_ms=round(TRANSACTION_SECONDS * 1000),
-                    delivery_timeout_ms=round(DELIVERY_SECONDS * 1000),
-                    max_block_ms=round(DELIVERY_SECONDS * 1000),
-                    request_timeout_ms=5_000,
-                    linger_ms=2,
-                ) as producer,
-                suppress(KafkaError),
-            ):  # this producer cannot go on; another with its id can
-                producer.init_transactions(DELIVERY_SECONDS)
-                while not self.stopping.is_set():
-                    self._transact(producer)
-            self.stopping.wait(0.1)
+        with self._input.open() as consumer:
+            while not self.stopping.is_set():
+                with (
+                    Producer(
+                        bootstrap_servers=self.servers,
+                        client_id=self.name,
+                        transactional_id=self.name,
+                        transaction_timeout_ms=round(TRANSACTION_SECONDS * 1000),
+                        delivery_timeout_ms=round(DELIVERY_SECONDS * 1000),
+                        max_block_ms=round(DELIVERY_SECONDS * 1000),
+                        request_timeout_ms=5_000,
+                        linger_ms=2,
+                    ) as producer,
+                    suppress(KafkaError),
+                ):  # this producer cannot go on; another with its id can
+                    producer.init_transactions(DELIVERY_SECONDS)
+                    while not self.stopping.is_set():
+                        self._transact(producer, consumer)
+                self.stopping.wait(0.1)
 
-    def _transact(self, producer: Producer) -> None:
+    def _transact(self, producer: Producer, consumer: Consumer[Any, Any]) -> None:
         producer.begin_transaction()
         self._count += 1
         self.transaction = f"{self.name}-{self._count}"
         outcome, requested = FAIL, None  # as long as its commit was not requested
+        read: dict[TopicPartition, int] = {}
+        began = time.monotonic()
         try:
             for _ in range(self.random.randint(1, 4)):
                 found = next(self._source, None)
                 if found is not None:
                     self._send(producer, *found)
+            if self.random.random() < READING_SHARE:
+                producer.flush(DELIVERY_SECONDS)  # its own values are in the log
+                self.stopping.wait(self.random.uniform(0.0, OPEN_SECONDS))
+                began, read = time.monotonic(), self._input.read(consumer, self.transaction)
+                self.stopping.wait(self.random.uniform(0.0, OPEN_SECONDS))
+                if read:
+                    began = time.monotonic()
+                    producer.send_offsets_to_transaction(read, consumer.group_metadata(), DELIVERY_SECONDS)
             if self.random.random() < ABORTED_SHARE:
                 producer.abort_transaction(DELIVERY_SECONDS)
                 return
@@ -86,6 +142,8 @@ class Transacting(OurSender):
             producer.abort_transaction(DELIVERY_SECONDS)
         finally:
             self.notes.add(Transaction(self.transaction, outcome, requested))
+            if read:
+                self._input.note_commit(read, began, outcome)
 
 
 class GroupMember(Worker, RebalanceListener):
@@ -224,7 +282,8 @@ class Observer(Worker):
 
     def _note_group(self, admin: Admin, group: str) -> None:
         began = time.monotonic()
-        found = admin.list_group_offsets(group, self.places, timeout=_CALL_SECONDS)
+        stable = group == TRANSACTIONAL_GROUP  # a committed transaction may not have its markers yet
+        found = admin.list_group_offsets(group, self.places, require_stable=stable, timeout=_CALL_SECONDS)
         at = time.monotonic()
         for place in self.places:
             offset = found[place].offset if place in found else -1

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 import confluent_kafka
@@ -37,6 +38,7 @@ DELIVERY_SECONDS: Final = 60.0
 RATE: Final = 60
 """Records a second of a producer, unless it has a rate of its own."""
 SIZE: Final = 200
+_AT_ONCE: Final = 500  # records of a call
 _RETURN_SECONDS: Final = 60.0  # on average, between two returns of a reader to the beginning
 ISOLATION: Final = {COMMITTED: "read_committed", UNCOMMITTED: "read_uncommitted"}
 _KINDS: Final[dict[str, dict[str, Any]]] = {
@@ -247,7 +249,8 @@ class OurReader(Worker):
     def _next_return(self) -> float:
         return math.inf if self._random is None else time.monotonic() + self._random.expovariate(1 / _RETURN_SECONDS)
 
-    def consumer(self) -> Consumer[Any, Any]:
+    def consumer(self, **options: Any) -> Consumer[Any, Any]:
+        """Return a consumer that has all partitions."""
         consumer: Consumer[Any, Any] = Consumer(
             bootstrap_servers=self.servers,
             client_id=self.name,
@@ -255,13 +258,14 @@ class OurReader(Worker):
             isolation_level=ISOLATION[self.isolation],  # type: ignore[arg-type]
             request_timeout_ms=5_000,
             fetch_max_wait_ms=50,
+            **options,
         )
         consumer.assign(
             [TopicPartition(topic, index) for topic, count in self.topics.items() for index in range(count)]
         )
         return consumer
 
-    def reads(self, records: Iterable[Any], poll: int) -> list[Read]:
+    def reads(self, records: Iterable[Any], poll: int, transaction: str | None = None) -> list[Read]:
         """Return what a poll has returned."""
         found = []
         for record in records:
@@ -270,9 +274,10 @@ class OurReader(Worker):
             at = (record.topic, record.partition)
             jumped = at in self._jumped
             self._jumped.discard(at)
-            found.append(
-                Read(self.name, poll, Place(*at), record.offset, value, says, self.isolation, jumped, time.monotonic())
+            read = Read(
+                self.name, poll, Place(*at), record.offset, value, says, self.isolation, jumped, time.monotonic()
             )
+            found.append(replace(read, transaction=transaction))
         return found
 
     def drain(self, seconds: float) -> None:
@@ -296,6 +301,15 @@ class TheirReader(Worker):
         self.servers, self.topics = servers, topics
 
     def work(self) -> None:
+        consumer = self.consumer()
+        polls = 0
+        while not self.stopping.is_set():
+            polls += 1
+            self.note(consumer.consume(_AT_ONCE, 0.2), polls)
+        consumer.close()
+
+    def consumer(self) -> Any:
+        """Return a consumer that has all partitions."""
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": self.servers,
@@ -317,14 +331,13 @@ class TheirReader(Worker):
                 for index in range(count)
             ]
         )
-        polls = 0
-        while not self.stopping.is_set():
-            polls += 1
-            for message in consumer.consume(500, 0.2):
-                if message.error() is None:
-                    value, says = parsed(message.value()) or (None, None)
-                    place = Place(message.topic(), message.partition())
-                    self.notes.add(
-                        Read(self.name, polls, place, message.offset(), value, says, COMMITTED, at=time.monotonic())
-                    )
-        consumer.close()
+        return consumer
+
+    def note(self, messages: Iterable[Any], poll: int, transaction: str | None = None) -> None:
+        """Note what a poll has returned."""
+        for message in messages:
+            if message.error() is None:
+                value, says = parsed(message.value()) or (None, None)
+                place, at = Place(message.topic(), message.partition()), time.monotonic()
+                read = Read(self.name, poll, place, message.offset(), value, says, COMMITTED, at=at)
+                self.notes.add(replace(read, transaction=transaction))
