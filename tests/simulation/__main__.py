@@ -43,6 +43,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1000, help="how many seeds")
     parser.add_argument("--faults", type=int, default=6, help="how many faults strike each cluster")
     parser.add_argument("--kill-in-rebalances", action="store_true", help="kill a copier whenever a rebalance begins")
+    parser.add_argument("--power-in-turn", action="store_true", help="after each fault a node loses its power")
+    parser.add_argument("--older-copies", action="store_true", help="nodes get older copies of their disks")
+    parser.add_argument("--power-of-all", action="store_true", help="all nodes lose their power; each append is synced")
+    parser.add_argument("--unsynced", action="store_true", help="no append is synced")
     parser.add_argument("--trace", type=int, default=30, help="how many lines of a failing seed's trace are printed")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failing seed")
     return parser.parse_args(arguments)
@@ -51,7 +55,15 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
     """Yield the outcomes of the seeds, one after the other."""
     for seed in range(options.first, options.first + options.seeds):
-        yield simulate(seed, faults=options.faults, kill_in_rebalances=options.kill_in_rebalances)
+        yield simulate(
+            seed,
+            faults=options.faults,
+            kill_in_rebalances=options.kill_in_rebalances,
+            power_in_turn=options.power_in_turn,
+            older_copies=options.older_copies,
+            power_of_all=options.power_of_all,
+            unsynced=options.unsynced,
+        )
 
 
 def _say(text: str) -> None:

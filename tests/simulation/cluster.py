@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.broker_embedded.broker import BrokerNode
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
+_STOP_SECONDS: Final = 60.0
 OPTIONS: Final[Mapping[str, Any]] = {
     "auto.create.topics.enable": "false",
     "default.replication.factor": 3,
@@ -38,7 +40,7 @@ OPTIONS: Final[Mapping[str, Any]] = {
 class Node:
     """One node: its disk, and the process that runs it, if one does."""
 
-    def __init__(self, cluster: Cluster, node_id: int, voters: str, as_version: str | None) -> None:
+    def __init__(self, cluster: Cluster, node_id: int, voters: str, setup: Mapping[str, Any]) -> None:
         self.node_id = node_id
         self.host = f"10.0.0.{node_id}"
         self.disk = Disk()
@@ -50,6 +52,7 @@ class Node:
         self._config = BrokerConfig.build(
             {
                 **OPTIONS,
+                **setup["config"],
                 "node.id": node_id,
                 "process.roles": "broker,controller",
                 "controller.listener.names": "CONTROLLER",
@@ -58,7 +61,8 @@ class Node:
             data_dir=f"/node-{node_id}",
             host=self.host,
             port=PORT,
-            as_version=as_version,
+            as_version=setup["as_version"],
+            profile=setup["profile"],
         )
 
     @property
@@ -77,6 +81,7 @@ class Node:
         network.attach(process)
         self._fs = fs = MemoryFileSystem(self.disk, process.clock.time_ms)
         fs.make_directory(self._config.data_dir)
+        fs.sync_directory(os.path.dirname(self._config.data_dir))
 
         def made() -> BrokerNode:
             return BrokerNode(
@@ -107,16 +112,36 @@ class Node:
         lost = self.disk.lose_unsynced(self._cluster.world.rng) if power else 0
         self._cluster.world.note(f"node {self.node_id} is killed" + (f", {lost} bytes are lost" if power else ""))
 
+    def stop(self) -> None:
+        """End the process in order."""
+        process, broker, fs = self.process, self.broker, self._fs
+        assert process is not None and broker is not None and fs is not None and process.alive
+        world = self._cluster.world
+        stopped = process.spawn(broker.stop(), f"stop of node {self.node_id}")
+        world.run_until(stopped.done, _STOP_SECONDS, f"the stop of node {self.node_id}")
+        fs.dead = True
+        process.kill()
+        world.note(f"node {self.node_id} has stopped")
+
 
 class Cluster:
-    """Three nodes, which are brokers and voters of the metadata quorum."""
+    """Three nodes, which are brokers and voters of the metadata quorum; `config` has options on top of `OPTIONS`."""
 
-    def __init__(self, world: World, nodes: int = 3, as_version: str | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        nodes: int = 3,
+        *,
+        as_version: str | None = None,
+        profile: str = "test",
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
         self.world = world
+        setup = {"as_version": as_version, "profile": profile, "config": config or {}}
         self.network = Network(world)
         ids = range(1, nodes + 1)
         voters = ",".join(f"{each}@10.0.0.{each}:{CONTROLLER_PORT}" for each in ids)
-        self.nodes = {each: Node(self, each, voters, as_version) for each in ids}
+        self.nodes = {each: Node(self, each, voters, setup) for each in ids}
         self.bootstrap = ",".join(f"{node.host}:{PORT}" for node in self.nodes.values())
         self._clients = 0
 

@@ -23,32 +23,101 @@ _LATENCY: Final = (0.0002, 0.004)
 class Inode:
     """The contents of a file, and how many of its bytes are on the disk."""
 
-    __slots__ = ("data", "modified_ms", "synced")
+    __slots__ = ("_cut", "data", "modified_ms", "synced")
 
-    def __init__(self, data: bytes = b"", synced: int = 0) -> None:
+    def __init__(self, data: bytes | bytearray = b"", synced: int = 0) -> None:
         self.data = bytearray(data)
         self.synced = synced
         self.modified_ms = 0
+        self._cut = b""  # bytes from `synced` on that are on the disk as long as their truncation is not
+
+    def truncate(self, size: int) -> None:
+        """Cut the file. Until the next sync the disk has the bytes from there on."""
+        if size < self.synced:
+            self._cut = bytes(self.data[size : self.synced]) + self._cut
+            self.synced = size
+        del self.data[size:]
+
+    def sync(self) -> None:
+        """Bring the contents to the disk."""
+        self.synced = len(self.data)
+        self._cut = b""
+
+    def lose_unsynced(self, rng: Random, *, everything: bool) -> int:
+        """Forget what is not synced, or a random part of it. Return the number of bytes; truncations may be undone."""
+        size = len(self.data)
+        if self._cut and (everything or rng.random() < 0.5):
+            lost = size - self.synced
+            self.data[self.synced :] = self._cut
+        else:
+            kept = self.synced if everything else rng.randint(self.synced, size)
+            lost = size - kept
+            del self.data[kept:]
+        self.sync()
+        return lost
 
 
 class Disk:
-    """The files of a node by path, and its directories. Names are on the disk at once, contents when synced."""
+    """The files of a node by path, and its directories.
+
+    Contents are on the disk when the file is synced, and names when their directory is.
+    """
 
     def __init__(self) -> None:
         self.files: dict[str, Inode] = {}
         self.directories: set[str] = set()
+        self._named: dict[str, Inode] = {}
+        self._named_directories: set[str] = set()
+
+    def copy(self) -> Disk:
+        """Return a copy of all files as they are."""
+        copied = Disk()
+        copied.files = {path: Inode(inode.data, len(inode.data)) for path, inode in self.files.items()}
+        copied.directories = set(self.directories)
+        copied.sync_names()
+        return copied
 
     def lose_unsynced(self, rng: Random) -> int:
-        """Forget a random part of what is not synced, as with the power. Return the number of bytes."""
-        lost = 0
-        for inode in self.files.values():
-            size = len(inode.data)
-            if inode.synced < size:
-                kept = rng.randint(inode.synced, size)
-                lost += size - kept
-                del inode.data[kept:]
-                inode.synced = kept
+        """Forget all that is not synced, or a random part of it, as with the power. Return the number of bytes."""
+        everything = rng.random() < 0.5
+        if everything or rng.random() < 0.5:
+            self.directories = set(self._named_directories)
+            self.files = {path: each for path, each in self._named.items() if _parent(path) in self.directories}
+        lost = sum(inode.lose_unsynced(rng, everything=everything) for inode in self.files.values())
+        self.sync_names()
         return lost
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file or directory. The old name is on the disk until the directory is synced."""
+        if old in self.files:
+            self.files[new] = self.files.pop(old)
+            return
+        if old not in self.directories:
+            raise FileNotFoundError(2, "no such file or directory", old)
+        for path in [each for each in self.files if each.startswith(old + "/")]:
+            self.files[new + path[len(old) :]] = self.files.pop(path)
+        for path in [each for each in self._named if each.startswith(old + "/")]:
+            self._named[new + path[len(old) :]] = self._named[path]  # on the disk if the new directory is
+        for path in [each for each in self.directories if each == old or each.startswith(old + "/")]:
+            self.directories.discard(path)
+            self.directories.add(new + path[len(old) :])
+
+    def sync_directory(self, path: str) -> None:
+        """Bring the names in a directory to the disk."""
+        gone = {each for each in self._named_directories - self.directories if _parent(each) == path}
+        self._named_directories -= gone
+        self._named_directories |= {each for each in self.directories if _parent(each) == path}
+        for each in [name for name in self._named if _parent(name) == path or _parent(name) in gone]:
+            del self._named[each]
+        self._named |= {name: inode for name, inode in self.files.items() if _parent(name) == path}
+
+    def sync_names(self) -> None:
+        """Bring all names to the disk."""
+        self._named, self._named_directories = dict(self.files), set(self.directories)
+
+
+def _parent(path: str) -> str:
+    return os.path.dirname(path)
 
 
 class MemoryFile:
@@ -86,13 +155,11 @@ class MemoryFile:
             return
         if size > len(inode.data):
             inode.data.extend(bytes(size - len(inode.data)))
-        del inode.data[size:]
-        inode.synced = min(inode.synced, size)
+        inode.truncate(size)
 
     def sync(self) -> None:
         if not self._fs.dead:
-            inode = self._open()
-            inode.synced = len(inode.data)
+            self._open().sync()
 
     def retain(self) -> None:
         """Do nothing: the contents stay as long as the file object."""
@@ -175,23 +242,14 @@ class MemoryFileSystem:
         if not self.dead:
             if os.path.dirname(path) not in self._disk.directories:
                 raise FileNotFoundError(2, "no such directory", path)
-            inode = self._disk.files[path] = Inode(content, len(content))
+            inode = self._disk.files[path] = Inode(content, len(content) if sync else 0)
             inode.modified_ms = self.time_ms()
+            if sync:
+                self._disk.sync_directory(_parent(path))
 
     def rename(self, old: str, new: str) -> None:
-        if self.dead:
-            return
-        disk = self._disk
-        if old in disk.files:
-            disk.files[new] = disk.files.pop(old)
-            return
-        if old not in disk.directories:
-            raise FileNotFoundError(2, "no such file or directory", old)
-        for path in [each for each in disk.files if each.startswith(old + "/")]:
-            disk.files[new + path[len(old) :]] = disk.files.pop(path)
-        for path in [each for each in disk.directories if each == old or each.startswith(old + "/")]:
-            disk.directories.discard(path)
-            disk.directories.add(new + path[len(old) :])
+        if not self.dead:
+            self._disk.rename(old, new)
 
     def rename_file(self, file: File, new: str) -> None:
         if not self.dead and file.path in self._disk.files:
@@ -212,12 +270,14 @@ class MemoryFileSystem:
         disk.directories -= {each for each in disk.directories if each == path or each.startswith(path + "/")}
 
     def sync_directory(self, path: str) -> None:
-        """Do nothing: names are on the disk at once."""
+        if not self.dead:
+            self._disk.sync_directory(path)
 
     def sync_all(self, path: str) -> None:
         if not self.dead:
             for inode in self._disk.files.values():
-                inode.synced = len(inode.data)
+                inode.sync()
+            self._disk.sync_names()
 
     def lock(self, path: str) -> _Held:
         return _Held()

@@ -16,13 +16,19 @@ if TYPE_CHECKING:
     from tests.chaos.history import History
     from tests.simulation.cluster import Cluster, Node
     from tests.simulation.copying import Copying
+    from tests.simulation.disk import Disk
     from tests.simulation.late_requests import LateRequests
+
+_UNITING_SECONDS: Final = 5.0
 
 
 class Nemesis:
-    """Strikes a cluster with one fault after the other; some last into the next ones."""
+    """Strikes a cluster with one fault after the other; some last into the next ones.
 
-    def __init__(self, cluster: Cluster, history: History, late: LateRequests, *, power: bool) -> None:
+    With `power` kills may take a node's power. If not all records are `synced`, this is one node until all are in sync.
+    """
+
+    def __init__(self, cluster: Cluster, history: History, late: LateRequests, *, power: bool, synced: bool) -> None:
         self.cluster = cluster
         self.late = late
         self.copiers: list[Copying] = []
@@ -32,8 +38,14 @@ class Nemesis:
         self.rng = cluster.world.rng
         self._history = history
         self._power = power
+        self._synced = synced
         self._weak: Node | None = None  # it has lost its power
         self.struck: list[str] = []
+        self.powerless: list[int] = []
+        """The nodes that lost their power, in order."""
+        self.restored: list[int] = []
+        """The nodes that got an older copy of their disk, in order."""
+        self._copies: dict[int, Disk] = {}
 
     def strike(self) -> None:
         """Do one random thing."""
@@ -73,12 +85,17 @@ class Nemesis:
     def _kill(self, node: Node) -> None:
         if self._weak is not None and self._weak is not node and not self._is_whole():
             return  # the only replica with all records may be another one: that is beyond what replication promises
-        power = self._power and node.running is not None and self._is_whole() and self.rng.random() < 0.5
-        if power:
-            self._power, self._weak = False, node
-        node.kill(power=power)
+        power = self._power and node.running is not None and (self._synced or self._is_whole())
+        self._end(node, power=power and self.rng.random() < 0.5)
         if self.rng.random() < 0.7:
             self.cluster.world.after(self.rng.uniform(0.05, 2.0), node.start)
+
+    def _end(self, node: Node, *, power: bool) -> None:
+        if power and node.running is not None:
+            self.powerless.append(node.node_id)
+            if not self._synced:
+                self._weak = node
+        node.kill(power=power)
 
     def _is_whole(self) -> bool:
         """Return True if all nodes run and are in sync in what they know now."""
@@ -104,8 +121,60 @@ class Nemesis:
     def kill_all(self) -> None:
         if self._weak is not None and not self._is_whole():
             return
+        self._end_all(power=self._power and self._synced and self.rng.random() < 0.5)
+
+    def lose_power(self) -> None:
+        """Take the power of a node, in runs with such faults: as soon as all are in sync, if not all is synced."""
+        if not self._power:
+            return
+        if not self._synced:
+            self._unite()
+            if not self._is_whole():
+                return
+        node = self._leader()
+        self._end(node, power=True)
+        self.cluster.world.after(self.rng.uniform(0.05, 2.0), node.start)
+
+    def _unite(self) -> None:
+        """Repair the network, start all nodes, and wait for a while until they are in sync."""
+        world = self.cluster.world
+        self.cluster.network.heal()
+        self.cluster.start()
+        end = world.now + _UNITING_SECONDS
+        while not self._is_whole() and world.now < end:
+            world.run(0.1)
+
+    def keep_copy(self) -> None:
+        """Copy the disk of a node, as a backup while it runs."""
+        node = self._leader()
+        self._copies[node.node_id] = node.disk.copy()
+
+    def restore_copy(self) -> None:
+        """Give a node an older copy of its disk, when all are in sync and have the same metadata."""
+        if not self._copies:
+            return
+        self._unite()
+        offsets = {broker.metadata_offset for _node, broker in self.cluster.running()}
+        if not self._is_whole() or len(offsets) > 1:
+            return
+        node_id = self.rng.choice(list(self._copies))
+        node = self._weak = self.cluster.nodes[node_id]
+        node.kill()
+        node.disk = self._copies.pop(node_id)
+        self.restored.append(node_id)
+        self.cluster.world.note(f"node {node_id} gets an older copy of its disk")
+        self.cluster.world.after(self.rng.uniform(0.05, 2.0), node.start)
+
+    def lose_power_of_all(self) -> None:
+        """Take the power of all nodes at once."""
+        self.struck.append("power of all")
+        self.cluster.world.note("fault: power of all")
+        self._end_all(power=True)
+
+    def _end_all(self, *, power: bool) -> None:
         for node in self.cluster.nodes.values():
-            node.kill()
+            self._end(node, power=power)
+        for node in self.cluster.nodes.values():
             self.cluster.world.after(self.rng.uniform(0.05, 1.0), node.start)
 
     def start_all(self) -> None:
@@ -216,6 +285,7 @@ FAULTS: Final[Mapping[str, tuple[int, Callable[[Nemesis], None]]]] = {
     "kill leader": (4, Nemesis.kill_leader),
     "kill controller": (2, Nemesis.kill_controller),
     "kill all": (1, Nemesis.kill_all),
+    "lose power": (2, Nemesis.lose_power),
     "start all": (2, Nemesis.start_all),
     "isolate from nodes": (3, Nemesis.isolate),
     "isolate wholly": (2, Nemesis.isolate_wholly),

@@ -9,7 +9,7 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.chaos.checkers import Limits, acknowledged, check
 from tests.chaos.history import History, Send
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _HEALING_SECONDS: Final = 60.0
 _PROCESSING_SECONDS: Final = 0.1
 _FAULTS: Final = 6
+_EACH_APPEND_SYNCED: Final = {"log.flush.interval.messages": 1}
 
 
 @dataclass
@@ -56,6 +57,10 @@ class Outcome:
     replay: str
     """The command that repeats the run."""
     killed_in_rebalances: int = 0
+    powerless: list[int] = field(default_factory=list)
+    """The nodes that lost their power, in order."""
+    restored: list[int] = field(default_factory=list)
+    """The nodes that got an older copy of their disk, in order."""
 
     @property
     def acknowledged(self) -> int:
@@ -75,15 +80,35 @@ class Outcome:
         )
 
 
-def simulate(seed: int, *, faults: int = _FAULTS, kill_in_rebalances: bool = False) -> Outcome:
-    """Run a cluster through random faults, heal it, read everything, and check what happened.
+@dataclass(frozen=True)
+class Scenario:
+    """The events of a run besides the random faults."""
 
-    With `kill_in_rebalances` there are copiers, one of which is killed whenever a rebalance begins.
-    """
+    faults: int = _FAULTS
+    kill_in_rebalances: bool = False
+    """There are copiers, one of which is killed whenever a rebalance begins."""
+    power_in_turn: bool = False
+    """After each fault a node loses its power, when all are in sync."""
+    power_of_all: bool = False
+    """All nodes lose their power at once, and nodes lose it at random; each append is synced."""
+    older_copies: bool = False
+    """The disks of nodes are copied before faults, and replaced by the copies after them."""
+    unsynced: bool = False
+    """No append is synced: with `power_of_all` records are lost then."""
+
+    @property
+    def arguments(self) -> str:
+        """The arguments of `python -m tests.simulation` for it."""
+        flags = [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value is True]
+        return " ".join([f"--faults {self.faults}", *flags])
+
+
+def simulate(seed: int, **scenario: Any) -> Outcome:
+    """Run a cluster through a `Scenario`, heal it, read everything, and check what happened."""
     with free_clients_of_dead_processes():
         world = World(seed)
         with errors_of_the_log(world):
-            outcome = _Simulation(seed, world, kill_in_rebalances=kill_in_rebalances).run(faults)
+            outcome = _Simulation(seed, world, Scenario(**scenario)).run()
         del world
     return outcome
 
@@ -103,25 +128,28 @@ def free_clients_of_dead_processes() -> Iterator[None]:
 
 
 class _Simulation:
-    def __init__(self, seed: int, world: World, *, kill_in_rebalances: bool) -> None:
+    def __init__(self, seed: int, world: World, scenario: Scenario) -> None:
         self.seed = seed
-        self.kill_in_rebalances = kill_in_rebalances
+        self.scenario = scenario
         self.world = world
         self.history = History()
         self.rng = Random(seed)
         old = self.rng.random() < 0.25  # transactions without epochs of their own, no groups of KIP-848
         self.protocols = ("classic",) if old else ("classic", "consumer")
-        self.cluster = Cluster(world, as_version="3.9" if old else None)
+        synced = scenario.power_of_all and not scenario.unsynced
+        config = _EACH_APPEND_SYNCED if synced else None
+        self.cluster = Cluster(world, as_version="3.9" if old else None, config=config)
         self.watcher = Watcher(self.cluster, self.history)
         self.late = LateRequests(self.cluster, repeats=not old)
-        self.nemesis = Nemesis(self.cluster, self.history, self.late, power=self.rng.random() < 0.4)
+        power = scenario.power_of_all or scenario.power_in_turn or self.rng.random() < 0.4
+        self.nemesis = Nemesis(self.cluster, self.history, self.late, power=power, synced=synced)
         self.clients: list[Client] = []
         self.copied = ReadingCommitted(self.cluster, self.history, "reader-of-copies", COPIES, ends=False)
         self.violations: list[str] = []
 
-    def run(self, faults: int) -> Outcome:
+    def run(self) -> Outcome:
         try:
-            self._live(faults)
+            self._live()
         except Unfinished as error:
             self.violations.append(f"liveness: {error}")
         found = check(self.history, Limits(DELIVERY_SECONDS, _HEALING_SECONDS, progress_seconds=_HEALING_SECONDS))
@@ -137,14 +165,15 @@ class _Simulation:
             self.history,
             self.violations,
             self.world.trace,
-            f"python -m tests.simulation --seeds 1 --first {self.seed} --faults {faults}"
-            + (" --kill-in-rebalances" if self.kill_in_rebalances else ""),
+            f"python -m tests.simulation --seeds 1 --first {self.seed} {self.scenario.arguments}",
             self.nemesis.killed_in_rebalances,
+            self.nemesis.powerless,
+            self.nemesis.restored,
         )
         self.cluster.close()
         return outcome
 
-    def _live(self, faults: int) -> None:
+    def _live(self) -> None:
         world, cluster = self.world, self.cluster
         cluster.start()
         creator = Creator(cluster, self.history, "creator", TOPIC, COPIES)
@@ -154,9 +183,8 @@ class _Simulation:
         self.watcher.start()
         world.run(self.rng.uniform(0.2, 0.6))
         began = world.now
-        for _ in range(faults):
-            self.nemesis.strike()
-            world.run(self.rng.choice((0.1, 0.3, 0.6, 1.2)))
+        for number in range(self.scenario.faults):
+            self._strike(is_last=number == self.scenario.faults - 1)
         self.nemesis.heal()
         self.nemesis.mark(began)
         world.run(self.rng.uniform(0.3, 0.8))
@@ -171,6 +199,24 @@ class _Simulation:
         drain = Draining(cluster, self.history, "drain")
         drain.start()
         world.run_until(lambda: drain.over, _HEALING_SECONDS, "reading everything")
+
+    def _strike(self, *, is_last: bool) -> None:
+        scenario, nemesis = self.scenario, self.nemesis
+        if scenario.older_copies:
+            nemesis.keep_copy()
+        nemesis.strike()
+        self._pause()
+        if scenario.older_copies:
+            nemesis.restore_copy()
+            self._pause()
+        if scenario.power_in_turn:
+            nemesis.lose_power()
+            self._pause()
+        if scenario.power_of_all and is_last:
+            nemesis.lose_power_of_all()
+
+    def _pause(self) -> None:
+        self.world.run(self.rng.choice((0.1, 0.3, 0.6, 1.2)))
 
     def _end_copying(self) -> None:
         """Wait until everything is copied, stop the copiers, and compare the copy with the original."""
@@ -212,10 +258,10 @@ class _Simulation:
         for client in clients:
             client.start()
         self.clients = clients
-        if rng.random() < 0.2 or self.kill_in_rebalances:
+        if rng.random() < 0.2 or self.scenario.kill_in_rebalances:
             protocol = rng.choice(self.protocols)
             self.nemesis.copiers = [Copying(cluster, history, f"copier-{number}", protocol) for number in (1, 2)]
-            if rng.random() < 0.3 or self.kill_in_rebalances:
+            if rng.random() < 0.3 or self.scenario.kill_in_rebalances:
                 self.nemesis.kill_in_rebalance(self.nemesis.copiers[0])
             for each in (self.copied, *self.nemesis.copiers):
                 each.start()
