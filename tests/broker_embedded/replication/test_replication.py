@@ -400,6 +400,28 @@ def test_fetch_of_a_replica_that_is_not_one_is_refused_and_counts_nothing(tmp_pa
     run(tmp_path, scenario)
 
 
+def test_fetch_of_a_replica_in_an_earlier_epoch_is_fenced(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2])
+        await nodes.produce(1, b"a")
+        nodes.freeze(2)
+        nodes.change(leader=2)
+        nodes.change(leader=1)
+        assert nodes.hosted(1).partition.leader_epoch == 2
+        assert (await nodes.produce(1, b"b", acks=1)).error_code == 0
+        before, high_watermark = dict(nodes.hosted(1).partition.followers), nodes.high_watermark(1)
+        replica = ReplicaState(replica_id=2, replica_epoch=nodes.nodes[1].image.brokers[2].epoch)
+        for epoch in (0, 1):
+            answer = await nodes.fetch(1, 2, epoch=epoch, replica=replica)
+            assert (answer.error_code, answer.records or b"") == (errors.FencedLeaderEpoch.code, b""), epoch
+            assert nodes.hosted(1).partition.followers == before
+            assert nodes.high_watermark(1) == high_watermark < 2
+        assert (await nodes.fetch(1, 2, epoch=2, replica=replica)).error_code == 0
+        assert nodes.high_watermark(1) == 2, "the same fetch in the present epoch counts"
+
+    run(tmp_path, scenario)
+
+
 def test_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
     async def scenario(nodes: Nodes) -> None:
         nodes.create([1, 2, 3])
