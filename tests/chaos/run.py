@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyclient import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
@@ -39,7 +39,14 @@ from tests.chaos.report import HEADER, figures
 from tests.chaos.slow_disks import slow_disks
 from tests.chaos.their_wide_workload import TheirAltering, TheirMember, TheirTransacting
 from tests.chaos.watching import Watching
-from tests.chaos.wide_workload import TRANSACTION_SECONDS, TRANSACTIONAL_GROUP, GroupMember, Observer, Transacting
+from tests.chaos.wide_workload import (
+    EAGER,
+    TRANSACTION_SECONDS,
+    TRANSACTIONAL_GROUP,
+    GroupMember,
+    Observer,
+    Transacting,
+)
 from tests.chaos.workload import (
     DELIVERY_SECONDS,
     RATE,
@@ -53,7 +60,8 @@ from tests.chaos.workload import (
 )
 
 TOPIC: Final = "busy"
-GROUPS: Final = ("group-classic", "group-consumer")
+EAGER_GROUP: Final = "group-eager"
+GROUPS: Final = ("group-classic", "group-consumer", EAGER_GROUP)
 TRANSACTIONAL_ID: Final = "ours-transactional"
 CONTROL: Final = "one-ack"
 ACKS_1: Final = "acks-1"
@@ -285,9 +293,10 @@ def _wide_workers(notes: Notes, addresses: Mapping[str, str], cluster: EmbeddedC
         TheirAltering("theirs-altering", notes, servers),
         *(
             worker
-            for name, protocol in zip(GROUPS, ("classic", "consumer"), strict=True)
+            for name, protocol in zip(GROUPS, ("classic", "consumer"), strict=False)
             for worker in _members(notes, addresses, name, protocol, seed)
         ),
+        *_eager_members(notes, servers, seed),
         *_killed_senders(notes, servers, seed),
     ]
 
@@ -327,8 +336,18 @@ def _members(notes: Notes, addresses: Mapping[str, str], group: str, protocol: s
             topic=TOPIC,
             group=group,
             protocol=protocol,
-            instance="killed" if protocol == "classic" else None,
         ),
+    ]
+
+
+def _eager_members(notes: Notes, servers: str, seed: int) -> list[Worker]:
+    """Return the members of a classic group that give up all their partitions in each rebalance; one is killed."""
+    options: dict[str, Any] = {"servers": servers, "topic": TOPIC, "group": EAGER_GROUP}
+    options |= {"protocol": "classic", "assignor": EAGER}
+    return [
+        GroupMember("eager", notes, **options),
+        TheirMember("theirs-eager", notes, **options),
+        KilledClient("theirs-eager-killed", notes, "TheirMember", seed + 9, **options),
     ]
 
 

@@ -29,7 +29,7 @@ from tests.chaos.history import (
     parsed,
 )
 from tests.chaos.their_log import ConsumerLog
-from tests.chaos.wide_workload import ABORTED_SHARE, OPEN_SECONDS, READING_SHARE
+from tests.chaos.wide_workload import ABORTED_SHARE, COOPERATIVE, OPEN_SECONDS, READING_SHARE
 from tests.chaos.workload import Notes, TheirReader, TheirSender, Worker
 
 _LIFE_SECONDS: Final = 30.0
@@ -136,9 +136,20 @@ class TheirMember(Worker):
     A member that is stuck by its own log is replaced by a new one.
     """
 
-    def __init__(self, name: str, notes: Notes, servers: str, topic: str, group: str, protocol: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        notes: Notes,
+        servers: str,
+        topic: str,
+        group: str,
+        protocol: str,
+        *,
+        assignor: str = COOPERATIVE,
+    ) -> None:
         super().__init__(name, notes)
         self.servers, self.topic, self.group, self.protocol = servers, topic, group, protocol
+        self._assignor = assignor
         self._polls = 0
         self._positions: dict[Place, int] = {}
         self._jumped: set[Place] = set()
@@ -175,7 +186,7 @@ class TheirMember(Worker):
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"group.protocol": self.protocol}
         if self.protocol == "classic":
-            options["partition.assignment.strategy"] = "cooperative-sticky"
+            options["partition.assignment.strategy"] = self._assignor
             options |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
         return {
             **_COMMON,

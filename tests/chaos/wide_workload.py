@@ -28,6 +28,8 @@ from tests.chaos.history import (
 )
 from tests.chaos.workload import DELIVERY_SECONDS, Notes, OurReader, OurSender, Worker
 
+COOPERATIVE: Final = "cooperative-sticky"
+EAGER: Final = "range"
 TRANSACTION_SECONDS: Final = 10.0
 TRANSACTIONAL_GROUP: Final = "group-transactional"
 ABORTED_SHARE: Final = 0.15
@@ -150,6 +152,7 @@ class GroupMember(Worker, RebalanceListener):
     """A member of a group of either protocol; it commits after each poll, and notes what became of each commit.
 
     One with a seed leaves the group at times and subscribes again. One with an instance id is a static member.
+    In a classic group all members have the same assignor.
     """
 
     def __init__(
@@ -163,9 +166,11 @@ class GroupMember(Worker, RebalanceListener):
         *,
         seed: int | None = None,
         instance: str | None = None,
+        assignor: str = COOPERATIVE,
     ) -> None:
         super().__init__(name, notes)
         self.servers, self.topic, self.group, self.protocol = servers, topic, group, protocol
+        self._assignor = assignor
         self._instance = instance
         self._random = None if seed is None else random.Random(seed)
         self._jumped: set[tuple[str, int]] = set()
@@ -182,7 +187,7 @@ class GroupMember(Worker, RebalanceListener):
     def work(self) -> None:
         options: dict[str, Any] = {"group_protocol": self.protocol}
         if self.protocol == "classic":
-            options["partition_assignment_strategy"] = "cooperative-sticky"
+            options["partition_assignment_strategy"] = self._assignor
             options |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500}
         if self._instance is not None:
             options["group_instance_id"] = self._instance
