@@ -16,6 +16,7 @@ from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.broker_embedded.replication.fetch_sessions import STALE_SECONDS, CachedPartition, FetchSessions, wanted_of
 from pyclient.protocol.fields import ZERO_UUID
 from pyclient.protocol.messages.fetch import (
+    EpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -69,6 +70,17 @@ def test_incremental_response_includes_partitions_that_have_changed() -> None:
     assert one.must_be_included(PartitionData(**quiet, preferred_read_replica=2)), "the client could not reach it"
     assert one.must_be_included(PartitionData(**quiet | {"records": b"x"}))
     assert one.must_be_included(PartitionData(**quiet | {"error_code": 6}))
+
+
+def test_incremental_response_repeats_offsets_after_divergence() -> None:
+    [one] = wanted(1)
+    quiet = {"partition_index": 0, "error_code": 0, "high_watermark": 7, "log_start_offset": 1, "records": None}
+    diverging = PartitionData(**quiet, diverging_epoch=EpochEndOffset(epoch=2, end_offset=5))
+    assert one.must_be_included(diverging)
+    one.note(diverging)
+    assert one.must_be_included(PartitionData(**quiet)), "a follower that truncated has ignored the high watermark"
+    one.note(PartitionData(**quiet))
+    assert not one.must_be_included(PartitionData(**quiet))
 
 
 # The cache

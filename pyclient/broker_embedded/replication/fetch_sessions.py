@@ -71,8 +71,12 @@ class CachedPartition:
         )
 
     def note(self, answer: PartitionData) -> None:
-        """Note the answer that is sent. After an error the next response includes the partition in any case."""
-        self.high_watermark = -1 if answer.error_code else answer.high_watermark
+        """Note the answer that is sent. After an error or divergence the next response includes the partition anyhow.
+
+        A follower that truncates its log ignores the other fields: it would fetch again and again without them.
+        """
+        is_unusable = answer.error_code != 0 or answer.diverging_epoch.epoch >= 0
+        self.high_watermark = -1 if is_unusable else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
 
 
