@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.controller.image import PartitionImage
 from pyclient.broker_embedded.controller.replication_control import LOST, UNASSIGNED
 from pyclient.broker_embedded.replication.damaged_replicas import Step, next_step
-from pyclient.errors import CorruptMessage, CorruptRecord
+from pyclient.errors import CorruptBatch, CorruptMessage, CorruptRecord
 from pyclient.records import iter_batches
 from tests.waiting import PATIENCE, until
 
@@ -222,6 +223,48 @@ def test_only_replica_stays_as_it_is(three: EmbeddedCluster) -> None:
             consumer.poll(5)
     assert path.read_bytes() == before
     assert three.leader_of("alone", 0) == leader
+
+
+def damage_everywhere(cluster: EmbeddedCluster, topic: str) -> int:
+    """Flip a bit of the same batch, the first of a closed segment, on all nodes. Return its offset."""
+    for node in ALL:
+        path = segments(cluster, node, topic)[1]
+        content = bytearray(path.read_bytes())
+        content[80] ^= 4
+        with path.open("r+b") as file:
+            file.seek(80)
+            file.write(content[80:81])
+    return int(path.stem)
+
+
+def test_damage_on_all_replicas_is_an_error_of_one_partition(
+    three: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, other = filled(three, "damaged-everywhere"), filled(three, "whole")
+    offset = damage_everywhere(three, topic)
+    place, found = TopicPartition(topic, 0), 0
+    with Consumer(bootstrap_servers=three.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([place])
+        with pytest.raises(CorruptBatch) as raised:
+            while True:
+                found += len(consumer.poll(30))
+        assert found == offset, "all records before the damage can be read"
+        assert (raised.value.topic, raised.value.partition, raised.value.offset) == (topic, 0, offset)
+        assert f"{topic}-0" in str(raised.value)
+        assert f"offset {offset}" in str(raised.value)
+        assert read(three, other) == SENT
+        consumer.assign([TopicPartition(other, 0)])
+        consumer.seek_to_end()
+        consumer.position(TopicPartition(other, 0))
+        used = time.process_time()
+        assert not consumer.poll(3)
+        assert time.process_time() - used < 1.5, "the replicas do not fetch from each other without a pause"
+    send(three, other, MORE)
+    assert read(three, other, len(SENT) + len(MORE)) == [*SENT, *MORE]
+    lines = [each.getMessage() for each in caplog.records if topic in each.getMessage() and each.levelname == "ERROR"]
+    assert any(line.startswith(f"{topic}-0: ") and f"batch at offset {offset}:" in line for line in lines), lines
+    assert len(lines) < 20, lines
+    assert three.leader_of(topic, 0) is not None
 
 
 def state(leader: int, isr: list[int], *, lost: bool) -> PartitionImage:
