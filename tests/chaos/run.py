@@ -182,10 +182,12 @@ def run(
     *,
     wide: bool = False,
     each_once: bool = False,
+    kill_clients: bool = False,
 ) -> Result:
     """Run a cluster with faults for about that long, then let it heal, read everything, and check the history.
 
-    With `each_once` it goes on until each of the faults has come once, also if that takes longer.
+    With `each_once` it goes on until each of the faults has come once, also if that takes longer. With `kill_clients` a
+    wide run has clients in processes that are killed, too.
 
     Clients connect through proxies, which some faults of a wide run cut. A wide run has transactions and more groups.
     With the control `ACKS_1` the leaders of a producer with acks=1 are killed, whose records must be lost then.
@@ -205,7 +207,7 @@ def run(
             elif not wide:
                 workers = _plain_workers(notes, addresses[CLIENTS], cluster, seed)
             else:
-                workers = [*_wide_workers(notes, addresses, cluster, seed), observer]
+                workers = [*_wide_workers(notes, addresses, cluster, seed, kill_clients), observer]
             busy = TOPIC if control is None else CONTROL
             nemesis = Nemesis(cluster, notes, busy, PARTITIONS, seed, proxies, disks)
             nemesis.targets.groups, nemesis.targets.transactional_ids = GROUPS, [TRANSACTIONAL_ID]
@@ -282,9 +284,11 @@ def _cluster(data_dir: str) -> Iterator[tuple[EmbeddedCluster, dict[str, ClientP
             each.close()
 
 
-def _wide_workers(notes: Notes, addresses: Mapping[str, str], cluster: EmbeddedCluster, seed: int) -> list[Worker]:
+def _wide_workers(
+    notes: Notes, addresses: Mapping[str, str], cluster: EmbeddedCluster, seed: int, kill_clients: bool
+) -> list[Worker]:
     servers = addresses[CLIENTS]
-    return [
+    workers = [
         *_workers(notes, servers, cluster, seed),
         OurReader("ours-uncommitted", notes, servers, {TOPIC: PARTITIONS}, UNCOMMITTED),
         OurReader("ours-returning", notes, servers, {TOPIC: PARTITIONS}, COMMITTED, seed + 6),
@@ -299,6 +303,7 @@ def _wide_workers(notes: Notes, addresses: Mapping[str, str], cluster: EmbeddedC
         *_eager_members(notes, servers, seed),
         *_killed_senders(notes, servers, seed),
     ]
+    return [each for each in workers if kill_clients or not isinstance(each, KilledClient)]
 
 
 def _killed_senders(notes: Notes, servers: str, seed: int) -> list[Worker]:
