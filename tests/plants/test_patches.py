@@ -13,6 +13,8 @@ from tests.chaos.nemeses import ALL_FAULTS
 from tests.plants.__main__ import FAILED, HERE, ROOT, Plant
 
 PATCHES = sorted(HERE.glob("*.patch"))
+RAFT = (ROOT / "tests/broker_embedded/raft", ROOT / "pyclient/broker_embedded/controller/raft")
+PROPERTIES = "".join(path.read_text() for directory in RAFT for path in sorted(directory.glob("*.py")))
 CHECKERS = {*checkers(Limits(delivery_timeout=1.0, recovery=1.0)), FAILED}
 
 
@@ -39,6 +41,9 @@ def test_patch_names_what_has_to_find_it(patch: Path) -> None:
         assert plant.breadth in ("plain", "wide")
         assert plant.finds
         assert {*plant.finds} <= CHECKERS
+    if plant.seeds:
+        assert plant.finds
+        assert not [name for name in plant.finds if name not in PROPERTIES]
     for test in plant.tests:
         path, _, name = test.partition("::")
         content = (ROOT / path).read_text()
