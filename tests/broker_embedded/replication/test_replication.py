@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from pyclient.broker_embedded.handlers import produce
+from pyclient.broker_embedded.log.log_validator import TooLongForLoop
 from pyclient.broker_embedded.replication import replica_fetcher
 from pyclient.broker_embedded.replication.delayed_produce import Appended
 from pyclient.protocol.messages.fetch import ReplicaState
@@ -16,7 +21,7 @@ from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from pyclient.protocol.messages.metadata_log import ConfigRecord, FenceBrokerRecord
 from pyclient.types import TopicPartition
 from tests.broker_embedded.replication.hand_controlled import TOPIC, Nodes, run
-from tests.waiting import until_async
+from tests.waiting import PATIENCE, until_async
 
 
 def test_acks_all_waits_for_the_replicas(tmp_path: Path) -> None:
@@ -264,6 +269,47 @@ def test_committed_batch_with_too_few_replicas_is_reported(tmp_path: Path) -> No
         assert answer.error_message == f"{TOPIC}-0: 1 replicas are in sync, 2 required"
 
     run(tmp_path, scenario)
+
+
+def test_follower_that_leaves_while_a_request_is_appended_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of two topics: the first batch is committed while the second one is checked on the I/O thread."""
+    checking, checked = threading.Event(), threading.Event()
+    original = produce.check_client_batch
+
+    def check(*given: Any) -> Any:
+        checking.set()
+        assert checked.wait(PATIENCE)
+        return original(*given)
+
+    def too_long(services: Any, topic: str, *given: Any) -> Any:
+        if topic == "slow":
+            raise TooLongForLoop
+        return append(services, topic, *given)
+
+    append = attrgetter("_append")(produce)
+    monkeypatch.setattr(produce, "check_client_batch", check)
+    monkeypatch.setattr(produce, "_append", too_long)
+
+    async def scenario(nodes: Nodes) -> None:
+        nodes.create([1, 2], min_isr=2)
+        nodes.create([1, 3], min_isr=2, name="slow")
+        answers = nodes.loop.create_task(nodes.produce_to(1, b"value", TOPIC, "slow"))
+        await until_async(lambda: checking.is_set() and nodes.high_watermark(1) == 1)
+        nodes.append(FenceBrokerRecord(id=2, epoch=0))
+        nodes.change(isr=[1])
+        checked.set()
+        first, second = await answers
+        assert (first.error_code, first.base_offset) == (errors.NotEnoughReplicasAfterAppend.code, -1)
+        assert first.error_message == f"{TOPIC}-0: 1 replicas are in sync, 2 required"
+        assert (second.error_code, second.base_offset) == (0, 0)
+        assert nodes.end(1) == nodes.high_watermark(1) == 1, "the batch stays in the log"
+
+    try:
+        run(tmp_path, scenario)
+    finally:
+        checked.set()
 
 
 def test_new_leader_has_all_that_was_acknowledged(tmp_path: Path) -> None:
