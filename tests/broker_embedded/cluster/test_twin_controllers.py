@@ -57,7 +57,7 @@ def send(cluster: EmbeddedCluster, value: bytes) -> None:
 
 
 def described(cluster: EmbeddedCluster) -> object:
-    """Return what the metadata say of the cluster's brokers and of the topic."""
+    """Return what the metadata say of the topic."""
     with Admin(cluster.bootstrap_servers) as admin:
         [topic] = admin.describe_topics(["t"]).values()
         return topic
