@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pyclient import Admin, NewTopic, Producer
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.chaos import damage, metadata_changes, nemeses
+from tests.chaos import damage, metadata_changes
 from tests.chaos import probe as probe_module
 from tests.chaos.disk_faults import DiskFaults
-from tests.chaos.history import IDEMPOTENT, Place
-from tests.chaos.made_history import send, state
 from tests.chaos.metadata_changes import PARTITIONS, MetadataChanges
-from tests.chaos.nemeses import Nemesis
 from tests.chaos.probe import Probe
 from tests.chaos.slow_disks import SlowDisks
 from tests.chaos.targets import Harmless, Targets
-from tests.chaos.watching import Watching
-from tests.chaos.workload import Notes, OurSender
+from tests.chaos.workload import Notes
 
 
 @pytest.fixture
@@ -102,38 +96,3 @@ def test_lost_record_of_a_probe_is_found(probe: Probe, monkeypatch: pytest.Monke
     monkeypatch.setattr(probe_module, "HEALING_SECONDS", 2.0)
     with pytest.raises(AssertionError, match="1 acknowledged records are lost"):
         probe.check_has("probed", sent)
-
-
-def test_slow_follower_that_delays_no_acknowledgement_is_no_fault(
-    targets: Targets, notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = targets.cluster
-    faults = Nemesis(cluster, notes, "busy", 1, 1, {}, SlowDisks(tmp_path))
-    sender = OurSender("sender", notes, cluster.bootstrap_servers, "busy", 1, IDEMPOTENT, 1)
-    watching = Watching(notes, cluster, ["busy"])
-    sender.start()
-    watching.start()
-    monkeypatch.setattr(nemeses, "_SLOW_MS", (200,))
-    faults.slow_follower(4.0)
-    cluster.heal()
-    monkeypatch.setattr(cluster, "slow", lambda *_args, **_options: None)
-    with pytest.raises(Harmless, match="a record was acknowledged in"):
-        faults.slow_follower(4.0)
-    for each in (sender, watching):
-        each.stop()
-        each.join(30)
-
-
-def test_follower_that_has_left_need_not_delay_acknowledgements(
-    targets: Targets, notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    faults = Nemesis(targets.cluster, notes, "busy", 1, 1, {}, SlowDisks(tmp_path))
-    monkeypatch.setattr(targets.cluster, "slow", lambda *_args, **_options: None)
-    leader, at = targets.cluster.leader_of("busy", 0), time.monotonic() + 60
-    assert leader is not None
-    notes.add(replace(state(leader, at, leader=leader, isr=(leader,)), place=Place("busy", 0)))
-    notes.add(replace(send(1), place=Place("busy", 0), began=at, ended=at))
-    faults.slow_follower(0.0)
-    notes.history.states.clear()
-    with pytest.raises(Harmless, match="a record was acknowledged in"):
-        faults.slow_follower(0.0)
