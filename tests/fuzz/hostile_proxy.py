@@ -41,7 +41,7 @@ class HostileProxy:
         self._sockets: set[socket.socket] = set()
         self._threads: set[threading.Thread] = set()
         self._closing = False
-        self._start(self._accept)
+        self._accepting = self._start(self._accept)
 
     @property
     def address(self) -> str:
@@ -53,6 +53,7 @@ class HostileProxy:
         self._closing = True
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._accepting.join(10)  # no connection is added later
         with self._lock:
             sockets = list(self._sockets)
         for sock in sockets:
@@ -60,10 +61,11 @@ class HostileProxy:
         for thread in list(self._threads):
             thread.join(10)
 
-    def _start(self, call: Any, *args: Any) -> None:
+    def _start(self, call: Any, *args: Any) -> threading.Thread:
         thread = threading.Thread(target=call, args=args, daemon=True)
         self._threads.add(thread)
         thread.start()
+        return thread
 
     def _accept(self) -> None:
         while not self._closing:
