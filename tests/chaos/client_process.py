@@ -33,8 +33,8 @@ class PipedNotes(Notes):
     def add(self, *events: Any) -> None:
         self._write("".join(f"{line_of(event)}\n" for event in events))
 
-    def fail(self, who: str, error: BaseException) -> None:
-        self._write(f"{json.dumps({FAILURE: f'{who}: {error!r}'})}\n")
+    def fail(self, client: str, error: BaseException) -> None:
+        self._write(f"{json.dumps({FAILURE: f'{client}: {error!r}'})}\n")
 
     def _write(self, lines: str) -> None:
         content = lines.encode()

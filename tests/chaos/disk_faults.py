@@ -96,7 +96,7 @@ class DiskFaults:
     def damage_log_starts(self, _seconds: float) -> None:
         """Damage the starts of a topic whose first records were deleted. What follows them is there after that.
 
-        A start that is too high is not told from a right one: it is only lowered, halved or removed.
+        A start that is too high looks like a right one: it is only lowered, halved or removed.
         """
         self._made += 1
         name, node = f"trimmed-{self._made}", self.cluster.node(self.targets.node())

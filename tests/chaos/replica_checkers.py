@@ -1,4 +1,4 @@
-"""The invariants of replicas: who leads, which offsets they report, and that their logs are the same."""
+"""The invariants of replicas: one leader in an epoch, the offsets that they report, and equal logs."""
 
 from __future__ import annotations
 

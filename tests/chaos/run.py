@@ -219,10 +219,7 @@ def run(
                 time.sleep(_BEFORE_SECONDS)  # what is sent now is compared with what is sent after faults
                 for name in _planned(seed, names, began + seconds, each_once):
                     struck.append(name)
-                    nemesis.strike(name, fault_seconds)
-                    is_quiet = not len(struck) % _QUIET_AFTER
-                    # without faults, also while replicas catch up
-                    time.sleep(QUIET_SECONDS + 0.5 if is_quiet else nemesis.random.random() * 3)
+                    _strike(nemesis, name, fault_seconds, is_quiet_after=not len(struck) % _QUIET_AFTER)
                 nemesis.wait_in_sync()
                 _wait_for_work(workers, notes, time.monotonic())  # the last records, after everything is healed
             except Exception as error:  # a finding: the cluster does not heal
@@ -238,6 +235,12 @@ def run(
     violations = _violations(notes.history, control)
     lasted = time.monotonic() - began
     return Result(seed, notes.history, violations, notes.failures, struck, lasted, control, notes.state, names)
+
+
+def _strike(nemesis: Nemesis, name: str, seconds: float, *, is_quiet_after: bool) -> None:
+    """Strike, and leave the cluster without a fault for a while, also while replicas catch up."""
+    nemesis.strike(name, seconds)
+    time.sleep(QUIET_SECONDS + 0.5 if is_quiet_after else nemesis.random.random() * 3)
 
 
 def _planned(seed: int, names: Sequence[str], end: float, each_once: bool) -> Iterator[str]:

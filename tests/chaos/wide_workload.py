@@ -66,7 +66,7 @@ class TransactionInput(OurReader):
         return {TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
 
     def note_commit(self, offsets: dict[TopicPartition, int], began: float, outcome: str) -> None:
-        """Note the positions that a transaction has committed, or may have; of an aborted one nobody may see them."""
+        """Note the positions that a transaction has committed, or may have; aborted ones must not be visible."""
         self._must_return = outcome != OK
         if outcome != FAIL:
             at = time.monotonic()

@@ -62,9 +62,9 @@ class Notes:
         with self._lock:
             self.history.add(*events)
 
-    def fail(self, who: str, error: BaseException) -> None:
+    def fail(self, client: str, error: BaseException) -> None:
         with self._lock:
-            self.failures.append(f"{who}: {error!r}")
+            self.failures.append(f"{client}: {error!r}")
 
 
 class Worker:

@@ -384,7 +384,7 @@ class ClusterControl:
         return node if contact + self.timeout < now else None
 
     def extend_sessions(self, seconds: float, now: float) -> None:
-        """Take the last contacts as that much later, though not later than now: the controller could not hear any."""
+        """Move the last contacts of all brokers that much later, to `now` at most: the controller did not run."""
         for session in self.sessions.values():
             session.last_contact = max(session.last_contact, min(session.last_contact + seconds, now))
 

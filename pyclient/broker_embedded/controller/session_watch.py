@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 _RETRY: Final = 0.1
-_LOOKS: Final = 10  # for stalls of this process, in the timeout of a session
+_STALL_CHECKS: Final = 10  # in the timeout of a session
 
 MOST_ELECTIONS: Final = 1000
 """Elections that one check appends at most, as in Kafka; if there are more the next check comes at once."""
@@ -34,8 +34,8 @@ class SessionWatch:
     `loop_time` is the time of the event loop, which no test advances. `reach` sends a request to a broker, and returns
     a future of the response.
 
-    Sessions get the time back in which this process did not run, as on a machine with too few cores: no heartbeat
-    could be heard, and brokers in the same process could send none.
+    All sessions are extended by the time in which this process did not run, as on a machine with too few cores: it
+    received no heartbeats then, and brokers in the same process sent none.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class SessionWatch:
         self._sessions: Timer | None = None
         self._due = float("inf")
         self._elections: Timer | None = None
-        self._looks: Timer | None = None
-        self._look_due = float("inf")
+        self._stall_timer: Timer | None = None
+        self._stall_check_due = float("inf")
 
     def start(self, controller: Controller) -> None:
         """Begin for the active controller."""
@@ -65,7 +65,7 @@ class SessionWatch:
         controller.cluster.activate(self._monotonic())
         self.sessions_changed()
         self._elections = self._schedule(self._interval, self._elect)
-        self._look_later(controller)
+        self._schedule_stall_check(controller)
         for broker in list(controller.image.brokers.values()) if self._reach is not None else ():
             if not broker.fenced and broker.node_id != controller.node_id and broker.endpoints:
                 self._probe(controller, broker)
@@ -84,11 +84,11 @@ class SessionWatch:
 
     def stop(self) -> None:
         """End: another node is the active controller, or this node closes."""
-        for timer in (self._sessions, self._elections, self._looks):
+        for timer in (self._sessions, self._elections, self._stall_timer):
             if timer is not None:
                 timer.cancel()
-        self._sessions = self._elections = self._looks = self._controller = None
-        self._due = self._look_due = float("inf")
+        self._sessions = self._elections = self._stall_timer = self._controller = None
+        self._due = self._stall_check_due = float("inf")
 
     def sessions_changed(self) -> None:
         """Schedule a check for when the next session ends; one that was renewed meanwhile is checked once too often."""
@@ -116,7 +116,7 @@ class SessionWatch:
         if controller is None:
             return
         cluster = controller.cluster
-        self._make_up(controller)
+        self._extend_sessions(controller)
         try:
             while (broker := cluster.stale_broker(self._monotonic())) is not None:
                 log.warning("broker %d is fenced: it sent no heartbeat for its session timeout", broker)
@@ -128,22 +128,22 @@ class SessionWatch:
                 self._sessions = self._schedule(_RETRY, self._check)
         self.sessions_changed()
 
-    def _look(self) -> None:
+    def _check_stall(self) -> None:
         if self._controller is not None:
-            self._make_up(self._controller)
-            self._look_later(self._controller)
+            self._extend_sessions(self._controller)
+            self._schedule_stall_check(self._controller)
 
-    def _look_later(self, controller: Controller) -> None:
-        wait = controller.cluster.timeout / _LOOKS
-        self._look_due = self._loop_time() + wait
-        self._looks = self._schedule(wait, self._look)
+    def _schedule_stall_check(self, controller: Controller) -> None:
+        wait = controller.cluster.timeout / _STALL_CHECKS
+        self._stall_check_due = self._loop_time() + wait
+        self._stall_timer = self._schedule(wait, self._check_stall)
 
-    def _make_up(self, controller: Controller) -> None:
-        """Give sessions the time back by which the look that is due now, or was due, is late."""
+    def _extend_sessions(self, controller: Controller) -> None:
+        """Extend all sessions by the time that the check for stalls is late: this process did not run meanwhile."""
         now = self._loop_time()
-        late = now - self._look_due
+        late = now - self._stall_check_due
         if late > 0:
-            self._look_due = now
+            self._stall_check_due = now
             controller.cluster.extend_sessions(late, self._monotonic())
 
     @property

@@ -150,19 +150,19 @@ def test_topic_created_again_is_replicated_by_a_node_that_missed_it(
         cluster.wait_isr(TOPIC, 0, 3)
         leave = {"killed": cluster.kill, "stopped": cluster.stop, "paused": cluster.pause}[end]
         with Admin(cluster.bootstrap_servers) as admin:
-            behind = 3 if admin.describe_metadata_quorum().leader_id == 2 else 2  # not the active controller
-        leave(behind)
+            late = 3 if admin.describe_metadata_quorum().leader_id == 2 else 2  # not the active controller
+        leave(late)
         with Admin(cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("other", 1, 1)])  # which the fetch gets that the node has sent already
             admin.delete_topics([TOPIC])
         create_assigned(cluster)
         write(cluster, b"new 0")
         if has_snapshot:
-            wait_snapshot(cluster, {1, 2, 3} - {behind})
-        cluster.resume(behind) if end == "paused" else cluster.start(behind)
+            wait_snapshot(cluster, {1, 2, 3} - {late})
+        cluster.resume(late) if end == "paused" else cluster.start(late)
         write(cluster, b"new 1")
         cluster.wait_isr(TOPIC, 0, 3)
-        assert (snapshot_end(cluster, behind) > 0) == has_snapshot
-        cluster.move_leader(TOPIC, 0, behind)
+        assert (snapshot_end(cluster, late) > 0) == has_snapshot
+        cluster.move_leader(TOPIC, 0, late)
         assert values(cluster) == [b"new 0", b"new 1"]
-        until(lambda: f"{TOPIC}-0" in names(cluster, behind))
+        until(lambda: f"{TOPIC}-0" in names(cluster, late))
