@@ -238,8 +238,9 @@ def run(
 
 
 def _strike(nemesis: Nemesis, name: str, seconds: float, *, is_quiet_after: bool) -> None:
-    """Strike, and leave the cluster without a fault for a while, also while replicas catch up."""
+    """Strike, and leave the cluster without a fault for a while."""
     nemesis.strike(name, seconds)
+    # without faults, also while replicas catch up
     time.sleep(QUIET_SECONDS + 0.5 if is_quiet_after else nemesis.random.random() * 3)
 
 
