@@ -1,7 +1,8 @@
 """Kills of leaders and controllers: how long until a write is acknowledged again; and rolling restarts under load.
 
 `python -m benchmarks.failover`: 3 brokers in processes, 3 replicas, acks=all, 2 in sync. Kills are SIGKILLs; with
-`silent` the leader is stopped (SIGSTOP) instead, so that it is detected only by the end of its session.
+`silent` the leader is stopped (SIGSTOP) instead, so that it is detected only by the end of its session. Clients try
+again after a tenth of a second at most; with `defaults` they have no options.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -24,6 +25,7 @@ from pyclient.errors import KafkaError
 
 TOPIC: Final = "failover"
 PATIENCE: Final = 60.0
+CASES: Final = ("leader", "controller", "defaults", "silent", "rolling")
 OPTIONS: Final = {"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 200, "retry_backoff_max_ms": 100}
 """Of clients that try again after a tenth of a second at most; by default it becomes a second after some failures."""
 
@@ -31,12 +33,12 @@ OPTIONS: Final = {"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 200, "
 class Writer:
     """Writes one record after another, and notes when each began and was acknowledged."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, options: Mapping[str, int]) -> None:
         self.errors: list[KafkaError] = []
         self._last: tuple[float, float] = 0.0, 0.0
         self._acknowledged = threading.Condition()
         self._stop = threading.Event()
-        self._producer = Producer(servers, linger_ms=0, **OPTIONS)
+        self._producer = Producer(servers, linger_ms=0, **options)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -68,13 +70,13 @@ class Writer:
 
 
 @contextmanager
-def loaded(profile: str) -> Iterator[tuple[EmbeddedCluster, Writer]]:
+def loaded(profile: str, options: Mapping[str, int] = OPTIONS) -> Iterator[tuple[EmbeddedCluster, Writer]]:
     """Yield three brokers and a client that writes."""
     with EmbeddedCluster(3, processes=True, profile=profile) as cluster:
         with Admin(cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(TOPIC, 1, 3, configs={"min.insync.replicas": "2"})])
         cluster.wait_isr(TOPIC, 0, 3, PATIENCE)
-        writer = Writer(cluster.bootstrap_servers)
+        writer = Writer(cluster.bootstrap_servers, options)
         try:
             yield cluster, writer
         finally:
@@ -93,10 +95,12 @@ def leader(cluster: EmbeddedCluster, *, is_controller: bool) -> int:
     return node
 
 
-def kills(profile: str, count: int, *, is_controller: bool, silent: bool = False) -> tuple[list[float], list[float]]:
+def kills(
+    profile: str, count: int, *, is_controller: bool, silent: bool = False, options: Mapping[str, int] = OPTIONS
+) -> tuple[list[float], list[float]]:
     """Return the seconds from each end of the leader to the next write, and, of controllers, to the next topic."""
     writes, topics = [], []
-    with loaded(profile) as (cluster, writer), Admin(cluster.bootstrap_servers, **OPTIONS) as admin:
+    with loaded(profile, options) as (cluster, writer), Admin(cluster.bootstrap_servers, **options) as admin:
         for number in range(count):
             node = leader(cluster, is_controller=is_controller)
             writer.next_after(time.perf_counter())
@@ -172,12 +176,12 @@ def main() -> None:
     """Measure and print tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", choices=("test", "kafka"), action="append")
-    parser.add_argument("--only", choices=("leader", "controller", "silent", "rolling"), action="append")
+    parser.add_argument("--only", choices=CASES, action="append")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--silent", type=int, default=10, help="how many leaders are stopped instead of killed")
     parser.add_argument("--rounds", type=int, default=10, help="rolling restarts")
     options = parser.parse_args()
-    wanted = options.only or ["leader", "controller", "silent", "rolling"]
+    wanted = options.only or CASES
     console = Console(width=120)
     for profile in options.profile or ["test", "kafka"]:
         table = Table(title=f"seconds until acknowledged again, profile {profile}")
@@ -194,6 +198,11 @@ def main() -> None:
             writes, topics = kills(profile, options.kills, is_controller=True)
             row("leader and active controller (SIGKILL)", "write", writes)
             row("leader and active controller (SIGKILL)", "new topic", topics)
+        if "defaults" in wanted:
+            row("a leader, default clients", "write", kills(profile, options.kills, is_controller=False, options={})[0])
+            writes, topics = kills(profile, options.kills, is_controller=True, options={})
+            row("leader and controller, default clients", "write", writes)
+            row("leader and controller, default clients", "new topic", topics)
         if "silent" in wanted:
             row("a leader (SIGSTOP)", "write", kills(profile, options.silent, is_controller=False, silent=True)[0])
         if table.rows:

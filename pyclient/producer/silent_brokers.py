@@ -16,7 +16,11 @@ from pyclient.net.connection import Connection
 logger = logging.getLogger(__name__)
 
 PATIENCE: Final = 1.0
-"""Seconds without an answer after which the metadata are refreshed; also between two checks."""
+"""Seconds without an answer after which the metadata are refreshed."""
+REFRESH_SECONDS: Final = 0.5
+"""Between two refreshes of the metadata while a broker is silent."""
+SHORTEST_WAIT: Final = 0.1
+"""Seconds between two checks while a broker is silent: what a refresh has found is known by then."""
 
 
 def silent_connections(
@@ -36,8 +40,14 @@ def silent_connections(
     return given_up, undecided
 
 
+def seconds_until_check(connections: Iterable[tuple[int, Connection]], undecided: bool) -> float:
+    """Return when to check again: soon while a broker is silent, else when one may be."""
+    longest = max((connection.unanswered_for for _node, connection in connections), default=0.0)
+    return SHORTEST_WAIT if undecided else max(PATIENCE - longest, SHORTEST_WAIT)
+
+
 class SilentBrokerCheck:
-    """Checks the connections about once a second, on the event loop."""
+    """Checks the connections on the event loop: once a second, and more often while a broker is silent."""
 
     def __init__(
         self,
@@ -51,19 +61,24 @@ class SilentBrokerCheck:
         self._is_left_behind = is_left_behind
         self._refresh = refresh
         self._timer: asyncio.TimerHandle | None = None
+        self._refresh_at = 0.0
 
-    def start(self) -> None:
-        """Start to check."""
-        self._timer = self._loop.call_later(PATIENCE, self._on_timer)
+    def start(self, seconds: float = PATIENCE) -> None:
+        """Start to check in some seconds."""
+        self._timer = self._loop.call_later(seconds, self._on_timer)
 
     def stop(self) -> None:
         """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def check(self) -> None:
-        """Give up connections to brokers that are silent, and refresh the metadata if more has to be known."""
-        given_up, undecided = silent_connections(self._connections(), self._is_left_behind)
+    def check(self) -> float:
+        """Give up connections to brokers that are silent, and refresh the metadata if more has to be known.
+
+        Return the seconds until the next check.
+        """
+        connections = self._connections()
+        given_up, undecided = silent_connections(connections, self._is_left_behind)
         for node, connection in given_up:
             seconds = connection.unanswered_for
             logger.warning(
@@ -74,9 +89,10 @@ class SilentBrokerCheck:
                 seconds,
             )
             connection.end(f"no answer for {seconds:.1f} s, and other brokers lead the partitions")
-        if undecided:
+        if undecided and self._loop.time() >= self._refresh_at:
+            self._refresh_at = self._loop.time() + REFRESH_SECONDS
             self._refresh()
+        return seconds_until_check(connections, undecided)
 
     def _on_timer(self) -> None:
-        self.start()
-        self.check()
+        self.start(self.check())

@@ -9,7 +9,13 @@ import pytest
 
 from pyclient import Admin, NewTopic, Producer
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.producer.silent_brokers import PATIENCE, silent_connections
+from pyclient.producer.silent_brokers import (
+    PATIENCE,
+    SHORTEST_WAIT,
+    SilentBrokerCheck,
+    seconds_until_check,
+    silent_connections,
+)
 from tests.producer.sender_fixture import SenderFixture
 from tests.waiting import until
 
@@ -23,6 +29,26 @@ def test_only_silent_brokers_without_their_partitions_are_given_up():
     connections = [(1, quick), (2, slow), (3, frozen)]
     assert silent_connections(connections, {1, 3}.__contains__) == ([(3, frozen)], True)
     assert silent_connections(connections[:1], {1}.__contains__) == ([], False)
+
+
+def test_next_check_comes_when_a_broker_may_be_silent_and_soon_while_it_is():
+    connections = [(1, connection(0.0)), (2, connection(0.75))]
+    assert seconds_until_check([], undecided=False) == PATIENCE
+    assert seconds_until_check(connections[:1], undecided=False) == PATIENCE
+    assert seconds_until_check(connections, undecided=False) == 0.25
+    assert seconds_until_check([(1, connection(PATIENCE))], undecided=False) == SHORTEST_WAIT
+    assert seconds_until_check([(1, connection(PATIENCE + 9))], undecided=True) == SHORTEST_WAIT
+
+
+def test_metadata_are_refreshed_twice_a_second_while_a_broker_is_silent():
+    now, refreshed = 0.0, []
+    loop: Any = SimpleNamespace(time=lambda: now)
+    connections = [(1, connection(PATIENCE + 1))]
+    check = SilentBrokerCheck(loop, lambda: connections, lambda _node: False, lambda: refreshed.append(now))
+    for tenth in range(20):
+        now = 100 + tenth / 10
+        assert check.check() == SHORTEST_WAIT
+    assert refreshed == [100.0, 100.5, 101.0, 101.5]
 
 
 def test_a_broker_is_left_behind_when_all_partitions_have_other_leaders():
