@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
 
 _COPIED_BYTES: Final = 1 << 20
+_BASE_OFFSET: Final = struct.Struct(">q")  # the first field of a batch
 
 
 class Damage(NamedTuple):
@@ -40,11 +42,9 @@ def check_slice(log: UnifiedLog, found: SegmentSlice) -> None:
     data = records.file.pread(most, position)
     at, last, expected = 0, 0, records.base_offset
     try:
-        while at + HEADER_SIZE <= len(data):
+        while at < found.length and at + HEADER_SIZE <= len(data):
             header = read_header(data, at)
-            if header.base_offset < expected:
-                break
-            if at >= found.length or at + header.size > len(data):
+            if header.base_offset < expected or at + header.size > len(data):
                 break
             check_crc(data, at, header)
             _check_epoch(log, header)
@@ -52,10 +52,13 @@ def check_slice(log: UnifiedLog, found: SegmentSlice) -> None:
         if len(data) < most:
             raise errors.TruncatedMessage(f"the file ends {most - len(data)} bytes early")
     except errors.ProtocolError as error:
-        raise DamagedSegment(path, position + at, error) from error
+        raise DamagedSegment(path, position + at, error, intact=at) from error
     end = log.segments.end_of(found.segment, log.end_offset)
-    if expected > end or (at + HEADER_SIZE <= len(data) and header.base_offset < expected):
-        raise DamagedSegment(path, position + last, f"a batch with offsets up to {expected - 1} is out of place")
+    if at + HEADER_SIZE <= len(data):
+        end = min(end, _BASE_OFFSET.unpack_from(data, at)[0])
+    if expected > end:
+        reason = f"a batch with offsets up to {expected - 1} is out of place"
+        raise DamagedSegment(path, position + last, reason, intact=last)
 
 
 def end_before_gap(log: UnifiedLog) -> int | None:

@@ -22,14 +22,16 @@ _INT_MAX: Final = 2**31 - 1
 class DamagedSegment(errors.CorruptMessage):
     """Invalid bytes at a position of a segment file; the file and position are in the text and in attributes.
 
-    `unfinished` is True if a batch begins there whose end is not in the file.
+    `unfinished` is True if a batch begins there whose end is not in the file. `intact` are the bytes of a checked read
+    that come before the position.
     """
 
-    def __init__(self, path: str, position: int, reason: object, *, unfinished: bool = False) -> None:
+    def __init__(self, path: str, position: int, reason: object, *, unfinished: bool = False, intact: int = 0) -> None:
         super().__init__(f"{path}: damaged at byte {position}: {reason}")
         self.path = path
         self.position = position
         self.unfinished = unfinished
+        self.intact = intact
 
 
 class LogOffsetPosition(NamedTuple):

@@ -294,20 +294,9 @@ class Reading:
             if self._is_throttled(log) and log.start_offset <= request.fetch_offset <= log.end_offset:
                 self._found[log] = wanted, 0
                 return _without_records(wanted.partition, log)
-            copied = self._services.fs.few_descriptors_left
-            most = min(self._max_bytes - self._size, request.partition_max_bytes)
-            read = log.read(
-                request.fetch_offset,
-                max(0, min(most, _MOST_COPIED - self._copied) if copied else most),
-                min_one_batch=self._size == 0,
-                isolation=self._isolation,
-                copied=copied,
-            )
-            self._copied += read.size if copied else 0
+            read = self._read_log(log, request)
         except Exception as error:  # every failure becomes the result of this partition
             self._must_answer = True
-            if isinstance(error, DamagedSegment) and self._is_repaired(log, error):
-                return refused(wanted.partition, errors.KafkaStorageError.code)  # the client tries another replica
             return _failed(log.topic, wanted.partition, error)
         if read.more:  # a closed segment ends here: the data that the client waits for is in the next one
             self._must_answer = True
@@ -316,6 +305,30 @@ class Reading:
         if self._replica >= 0 and self._is_listed(log):
             self._listed_size += read.size
         return _succeeded(wanted.partition, read, committed=self._isolation == "committed")
+
+    def _read_log(self, log: UnifiedLog, request: FetchPartition) -> FetchDataInfo:
+        """Read from a log: up to damage that cannot be repaired, which the fetch from there on reports."""
+        most = min(self._max_bytes - self._size, request.partition_max_bytes)
+        try:
+            return self._read_up_to(max(0, most), log, request)
+        except DamagedSegment as error:
+            if self._is_repaired(log, error):
+                raise errors.KafkaStorageError(str(error)) from error  # the client tries another replica
+            if not error.intact:
+                raise
+            return self._read_up_to(error.intact, log, request)
+
+    def _read_up_to(self, most: int, log: UnifiedLog, request: FetchPartition) -> FetchDataInfo:
+        copied = self._services.fs.few_descriptors_left
+        read = log.read(
+            request.fetch_offset,
+            max(0, min(most, _MOST_COPIED - self._copied)) if copied else most,
+            min_one_batch=self._size == 0,
+            isolation=self._isolation,
+            copied=copied,
+        )
+        self._copied += read.size if copied else 0
+        return read
 
     def _is_repaired(self, log: UnifiedLog, error: DamagedSegment) -> bool:
         """Return True if the damaged replica is repaired from another one."""

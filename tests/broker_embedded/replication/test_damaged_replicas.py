@@ -225,23 +225,25 @@ def test_only_replica_stays_as_it_is(three: EmbeddedCluster) -> None:
     assert three.leader_of("alone", 0) == leader
 
 
-def damage_everywhere(cluster: EmbeddedCluster, topic: str) -> int:
-    """Flip a bit of the same batch, the first of a closed segment, on all nodes. Return its offset."""
+def damage_everywhere(cluster: EmbeddedCluster, topic: str, batch: int) -> int:
+    """Flip a bit of the same batch of a closed segment on all nodes. Return its offset."""
     for node in ALL:
         path = segments(cluster, node, topic)[1]
-        content = bytearray(path.read_bytes())
-        content[80] ^= 4
+        content = path.read_bytes()
+        position, header = [*iter_batches(content)][batch]
+        at = position + 80
         with path.open("r+b") as file:
-            file.seek(80)
-            file.write(content[80:81])
-    return int(path.stem)
+            file.seek(at)
+            file.write(bytes([content[at] ^ 4]))
+    return header.base_offset
 
 
+@pytest.mark.parametrize("batch", [0, 5], ids=["first-batch-of-a-fetch", "later-batch"])
 def test_damage_on_all_replicas_is_an_error_of_one_partition(
-    three: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+    three: EmbeddedCluster, caplog: pytest.LogCaptureFixture, batch: int
 ) -> None:
-    topic, other = filled(three, "damaged-everywhere"), filled(three, "whole")
-    offset = damage_everywhere(three, topic)
+    topic, other = filled(three, f"damaged-everywhere-{batch}"), filled(three, f"whole-{batch}")
+    offset = damage_everywhere(three, topic, batch)
     place, found = TopicPartition(topic, 0), 0
     with Consumer(bootstrap_servers=three.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([place])
