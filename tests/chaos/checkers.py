@@ -30,6 +30,7 @@ from tests.chaos.history import (
     by_client,
     readable,
 )
+from tests.chaos.implied_acknowledgements import lost_by_implied_acknowledgements
 from tests.chaos.progress_checkers import growing_processes, idle_faults, stalls, unrecovered_rates
 from tests.chaos.replica_checkers import broken_replicas
 
@@ -37,11 +38,26 @@ _OPEN_SECONDS: Final = 20.0  # the time limit of a transaction, and time to abor
 
 
 def lost_writes(history: History, kinds: frozenset[str] = SAFE) -> Iterator[str]:
-    """An acknowledged value was read by no consumer, although all partitions were read to their ends."""
-    seen = {read.value for read in history.reads if read.value is not None}
-    for send in acknowledged(history):
-        if send.kind in kinds and send.value not in seen:
+    """An acknowledged value was read by no consumer, although all partitions were read to their ends.
+
+    Those that only a producer of librdkafka took for acknowledged (`lost_by_implied_acknowledgements`) are left out.
+    """
+    lost = _lost(history, kinds)
+    implied = {send.value for send in lost_by_implied_acknowledgements(history, lost)}
+    for send in lost:
+        if send.value not in implied:
             yield f"{send.place}: {send.value} was acknowledged (offset {send.offset}) and is lost"
+
+
+def lost_by_librdkafka(history: History) -> list[str]:
+    """Return the values that are lost, and that only a producer of librdkafka took for acknowledged."""
+    implied = lost_by_implied_acknowledgements(history, _lost(history, SAFE))
+    return [f"{send.place}: {send.value} was acknowledged without an answer" for send in implied]
+
+
+def _lost(history: History, kinds: frozenset[str]) -> list[Send]:
+    seen = {read.value for read in history.reads if read.value is not None}
+    return [send for send in acknowledged(history) if send.kind in kinds and send.value not in seen]
 
 
 def acknowledged(history: History) -> Iterator[Send]:

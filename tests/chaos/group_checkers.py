@@ -9,9 +9,10 @@ from collections import defaultdict
 from collections.abc import Container, Iterator
 from typing import Final
 
-from tests.chaos.history import OK, Commit, History, Place, readable
+from tests.chaos.history import OK, Commit, Committed, History, Place, readable
 
 _LATEST_SECONDS: Final = 60.0  # no request arrives later than that after its client gave it up
+_SUCCESSOR_SECONDS: Final = 5.0  # a coordinator has been asked by then, after another one was
 
 
 def broken_groups(history: History) -> Iterator[str]:
@@ -83,24 +84,60 @@ def _supersedes(later: Commit, commit: Commit, until: float | None) -> bool:
 
 
 def lost_commits(history: History) -> Iterator[str]:
-    """A committed offset was read that is lower than one acknowledged before, or that no member has committed."""
-    commits: dict[tuple[str, Place], _Commits] = defaultdict(_Commits)
+    """A committed offset was read that is lower than one acknowledged before, or that no member has committed.
+
+    The answers that `outdated_commits` finds are left out.
+    """
     offsets: dict[tuple[str, Place], set[int]] = defaultdict(lambda: {-1})
     for commit in history.commits:
-        found = commits[commit.group, commit.place]
         offsets[commit.group, commit.place].add(commit.offset)
+    for seen in history.committed:
+        if seen.offset not in offsets[seen.group, seen.place]:
+            yield f"{_described(seen)}, which no member has committed"
+    for seen, text in _lower_offsets(history):
+        if not _is_outdated(seen, history):
+            yield text
+
+
+def outdated_commits(history: History) -> Iterator[str]:
+    """Yield lower offsets by a coordinator that was replaced and did not know it: a node that is cut off, for example.
+
+    As in Kafka it answers OffsetFetch until it learns of its successor; it cannot take a commit.
+    """
+    for seen, text in _lower_offsets(history):
+        if _is_outdated(seen, history):
+            yield f"{text}, by node {seen.node} in leader epoch {seen.leader_epoch}"
+
+
+def _is_outdated(seen: Committed, history: History) -> bool:
+    """Return True if another node has answered for the group in a later leader epoch, no later than soon after that."""
+    return any(
+        other.group == seen.group
+        and other.node != seen.node
+        and other.leader_epoch > seen.leader_epoch >= 0
+        and other.began < seen.at + _SUCCESSOR_SECONDS
+        for other in history.committed
+    )
+
+
+def _lower_offsets(history: History) -> Iterator[tuple[Committed, str]]:
+    """Yield committed offsets that are lower than one acknowledged before they were read."""
+    commits: dict[tuple[str, Place], _Commits] = defaultdict(_Commits)
+    for commit in history.commits:
+        found = commits[commit.group, commit.place]
         if commit.outcome == OK:
             found.add(commit)
         else:
             found.unknown.append(commit)
     for seen in history.committed:
-        where = f"group {seen.group}, {seen.place}: the committed offset is {seen.offset}"
         found = commits[seen.group, seen.place]
-        if seen.offset not in offsets[seen.group, seen.place]:
-            yield f"{where}, which no member has committed"
         acknowledged = found.highest(seen.began)
         if seen.offset < acknowledged and not found.was_set_back((seen.offset,), seen.began, seen.at):
-            yield f"{where} after {acknowledged} was acknowledged"
+            yield seen, f"{_described(seen)} after {acknowledged} was acknowledged"
+
+
+def _described(seen: Committed) -> str:
+    return f"group {seen.group}, {seen.place}: the committed offset is {seen.offset}"
 
 
 def group_skips(history: History) -> Iterator[str]:

@@ -306,13 +306,18 @@ class CommitCall:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The committed offset of a group, -1 for none, as the coordinator has answered between `began` and `at`."""
+    """The committed offset of a group, -1 for none, as a coordinator has answered between `began` and `at`.
+
+    `leader_epoch` is that of the group's partition of `__consumer_offsets`, in which the node has led it meanwhile.
+    """
 
     group: str
     place: Place
     offset: int
     began: float
     at: float
+    node: int = -1
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import IO, Any, Final
 
+from pyclient.errors import FencedInstanceId
 from tests.chaos.client_process import FAILURE, KINDS
 from tests.chaos.history import INFO, Call, ClientFault, Commit, CommitCall, Event, Place, Read, Send, Value, event_of
 from tests.chaos.workload import DELIVERY_SECONDS, Notes, Sending, Worker
 
 KILL: Final = "kill"
 FREEZE: Final = "freeze"
+FENCED: Final = "fenced"
+_FENCED_ERROR: Final = FencedInstanceId.__name__
 _LIFE_SECONDS: Final = (10.0, 40.0)
 _AWAY_SECONDS: Final = 9.0  # at most, between two lives: the session of a member (6 s) is over, or not
 _FROZEN_SHARE: Final = 0.3  # of the lives
@@ -33,6 +36,10 @@ class KilledClient(Worker):
 
     Each life has a name of its own, after the client's: `NAME.LIFE`. The lives of a static member share the name, as
     one takes over the partitions of the other in the same generation. `kills` is the seed of the kills.
+
+    A static member of a classic group may be fenced by its former life: the coordinator stores the member id of the new
+    one with the next generation, as in Kafka, and when it moves before, its successor knows the former one only. Such a
+    member is started again, too.
     """
 
     def __init__(self, name: str, notes: Notes, kind: str, kills: int, /, **options: Any) -> None:
@@ -40,6 +47,7 @@ class KilledClient(Worker):
         self.is_sender = isinstance(KINDS[kind], type) and issubclass(KINDS[kind], Sending)
         self._kind, self._options = kind, options
         self._random = random.Random(kills)
+        self._is_fenced = False
 
     def work(self) -> None:
         lives = 0
@@ -53,6 +61,7 @@ class KilledClient(Worker):
         command = [sys.executable, "-m", "tests.chaos.client_process", self._kind, name, json.dumps(self._options)]
         noted: list[Event] = []
         at_work = threading.Event()
+        self._is_fenced = False
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             reading = threading.Thread(target=self._read, args=(process.stdout, noted, life, at_work))
@@ -68,7 +77,8 @@ class KilledClient(Worker):
                 reading.join()
         if killed:
             unknown = list(unknown_outcomes(noted, ended))
-            self.notes.add(*unknown, ClientFault(name, KILL, ended, ended, len(unknown)))
+            how = FENCED if self._is_fenced else KILL
+            self.notes.add(*unknown, ClientFault(name, how, ended, ended, len(unknown)))
         elif process.returncode:
             raise ChildProcessError(f"{name} ended with {process.returncode}")
 
@@ -91,7 +101,7 @@ class KilledClient(Worker):
             self.notes.add(ClientFault(self.name, FREEZE, began, time.monotonic()))
         if self.stopping.wait(self._random.uniform(*_LIFE_SECONDS)):
             return False
-        if process.poll() is not None:
+        if process.poll() is not None and not self._is_fenced:
             raise ChildProcessError(f"{self.name} ended with {process.returncode} by itself")
         return True
 
@@ -100,7 +110,10 @@ class KilledClient(Worker):
             if not line.endswith("\n"):
                 break  # the process was killed while it wrote the line
             if line.startswith(f'{{"{FAILURE}"'):
-                self.notes.fail(self.name, RuntimeError(json.loads(line)[FAILURE]))
+                failure = json.loads(line)[FAILURE]
+                self._is_fenced = bool(self._options.get("instance")) and _FENCED_ERROR in failure
+                if not self._is_fenced:
+                    self.notes.fail(self.name, RuntimeError(failure))
                 continue
             event = event_of(line)
             if isinstance(event, Read):

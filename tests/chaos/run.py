@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from pyclient import Admin, NewTopic
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.chaos.checkers import Limits, check, harmless_faults, lost_by_one
+from tests.chaos.checkers import Limits, check, harmless_faults, lost_by_librdkafka, lost_by_one
 from tests.chaos.client_proxy import APART, CLIENTS, ClientProxies
 from tests.chaos.cluster_state import state_of
 from tests.chaos.duplicates import NOT_IDEMPOTENT, duplicates, duplicates_by_new_epochs
+from tests.chaos.group_checkers import outdated_commits
 from tests.chaos.history import (
     COMMITTED,
     COMPACTED,
@@ -31,9 +32,10 @@ from tests.chaos.history import (
     FoundTopic,
     History,
 )
-from tests.chaos.killed_clients import FREEZE, KILL, KilledClient
+from tests.chaos.killed_clients import FENCED, FREEZE, KILL, KilledClient
 from tests.chaos.logs import batches_of, logs_in, records_of
 from tests.chaos.nemeses import ALL_FAULTS, FAULTS, Nemesis, plan
+from tests.chaos.observer import Observer
 from tests.chaos.progress_checkers import QUIET_SECONDS, usage
 from tests.chaos.report import HEADER, figures
 from tests.chaos.slow_disks import slow_disks
@@ -44,7 +46,6 @@ from tests.chaos.wide_workload import (
     TRANSACTION_SECONDS,
     TRANSACTIONAL_GROUP,
     GroupMember,
-    Observer,
     Transacting,
 )
 from tests.chaos.workload import (
@@ -139,6 +140,9 @@ def _by_librdkafka(history: History) -> Iterator[str]:
         yield f"members of librdkafka that were stuck, and were replaced: {len(history.stuck_members)}"
     if history.position_resets:
         yield f"positions set to the beginning by librdkafka itself: {len(history.position_resets)}"
+    if implied := lost_by_librdkafka(history):
+        yield f"acknowledged by librdkafka without an answer, and lost: {len(implied)}"
+        yield from (f"  {each}" for each in implied[:_SHOWN])
     if history.epoch_bumps:
         by_design = len(list(duplicates_by_new_epochs(history)))
         yield f"duplicated by a new epoch of librdkafka, by its design: {by_design}"
@@ -155,7 +159,8 @@ def _further(history: History) -> Iterator[str]:
     if history.client_faults:
         names = Counter(each.name for each in history.client_faults)
         unknown = sum(each.unknown for each in history.client_faults)
-        yield f"clients killed: {names[KILL]}, frozen: {names[FREEZE]}; sends and commits without an outcome: {unknown}"
+        ends = f"clients killed: {names[KILL]}, frozen: {names[FREEZE]}, fenced by a former life: {names[FENCED]}"
+        yield f"{ends}; sends and commits without an outcome: {unknown}"
     if history.transactions:
         ends = Counter(each.outcome for each in history.transactions)
         reading = Counter(each.transaction for each in history.reads if each.transaction is not None)
@@ -171,6 +176,9 @@ def _further(history: History) -> Iterator[str]:
         ends = Counter(each.outcome for each in history.commits if each.group == group)
         looks = sum(each.group == group for each in history.committed)
         yield f"{group}: {ends[OK]} offsets committed, {ends[INFO]} unknown; committed offsets read {looks} times"
+    if outdated := list(outdated_commits(history)):
+        yield f"outdated offsets from group coordinators that were replaced, and did not know it: {len(outdated)}"
+        yield from (f"  {each}" for each in outdated[:_SHOWN])
 
 
 def run(
@@ -200,7 +208,7 @@ def run(
             servers = cluster.bootstrap_servers
             with Admin(servers) as admin:
                 admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3), NewTopic(CONTROL, PARTITIONS, 3)])
-            observer = Observer(notes, servers, TOPIC, PARTITIONS, (*GROUPS, TRANSACTIONAL_GROUP))
+            observer = Observer(notes, cluster, TOPIC, PARTITIONS, (*GROUPS, TRANSACTIONAL_GROUP))
             addresses = {name: each.addresses for name, each in proxies.items()}
             if control is not None:
                 workers = _control_workers(notes, addresses[CLIENTS], cluster, seed)
@@ -345,6 +353,7 @@ def _members(notes: Notes, addresses: Mapping[str, str], group: str, protocol: s
             topic=TOPIC,
             group=group,
             protocol=protocol,
+            instance="killed" if protocol == "classic" else None,
         ),
     ]
 

@@ -6,12 +6,14 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.chaos.checkers import checkers, harmless_faults, lost_by_one
+from tests.chaos.group_checkers import outdated_commits
 from tests.chaos.history import (
     CLIENTS,
     COMMITTED,
@@ -564,6 +566,30 @@ def test_a_late_commit_is_allowed_while_its_generation_may_last(member: str, gen
     history = clean().add(commit("m8", 10.0, 16, INFO))
     history.add(replace(commit(member, 12.0, 20), generation=generation), Committed("h", A, 16, 13.0, 13.1))
     assert violations(history) == {}
+
+
+OUTDATED = Committed("h", A, 8, 8.0, 8.1, node=1, leader_epoch=5)
+
+
+@pytest.mark.parametrize("began", [7.0, 8.05, 13.0])
+def test_replaced_coordinator_may_have_outdated_offsets(began: float) -> None:
+    successor = Committed("h", A, 15, began, began + 0.1, node=2, leader_epoch=6)
+    history = clean().add(OUTDATED, successor)
+    assert violations(history) == {}
+    text = "group h, a-0: the committed offset is 8 after 15 was acknowledged, by node 1 in leader epoch 5"
+    assert list(outdated_commits(history)) == [text]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"node": 1}, {"leader_epoch": 5}, {"leader_epoch": 4}, {"group": "g", "offset": 6}, {"began": 13.2}],
+    ids=["the same node", "the same epoch", "an earlier epoch", "another group", "much later"],
+)
+def test_outdated_offsets_without_a_successor_are_lost_commits(changes: dict[str, Any]) -> None:
+    successor = Committed("h", A, 15, 8.0, 13.3, node=2, leader_epoch=6)
+    history = clean().add(OUTDATED, replace(successor, **changes))
+    assert [*violations(history)] == ["lost commits"]
+    assert list(outdated_commits(history)) == []
 
 
 def test_the_control_loses_records_without_a_violation() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from pyclient import Admin, NewTopic
+from pyclient import Admin, NewTopic, Producer
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.errors import FencedInstanceId
 from tests.chaos import killed_clients
 from tests.chaos.checkers import Limits, check
 from tests.chaos.history import (
@@ -32,9 +33,11 @@ from tests.chaos.history import (
     Value,
     event_of,
     line_of,
+    payload,
 )
-from tests.chaos.killed_clients import FREEZE, KILL, KilledClient, unknown_outcomes
+from tests.chaos.killed_clients import FENCED, FREEZE, KILL, KilledClient, unknown_outcomes
 from tests.chaos.workload import Notes, OurReader
+from tests.waiting import until
 
 A, B = Place("a", 0), Place("a", 1)
 LIMITS = Limits(delivery_timeout=30.0, recovery=10.0)
@@ -142,6 +145,27 @@ def test_killed_producer_and_member_go_on_in_a_new_life() -> None:
     assert history.commits
     assert {read.consumer for read in history.reads} == {"m", "drain"}
     assert check(history, LIMITS) == {}
+
+
+@pytest.mark.usefixtures("short_lives")
+def test_static_member_that_is_fenced_by_its_former_life_is_started_again() -> None:
+    notes = Notes()
+    with EmbeddedCluster() as cluster:
+        servers = cluster.bootstrap_servers
+        with Admin(servers) as admin:
+            admin.create_topics([NewTopic("a", 1, 1)])
+        with Producer(servers) as producer:
+            producer.send("a", payload(Value("p.1", 0), A), partition=0).result(60)
+        cluster.faults.fail("Heartbeat", FencedInstanceId, group="g")
+        member = KilledClient(
+            "m", notes, "GroupMember", 2, servers=servers, topic="a", group="g", protocol="classic", instance="m"
+        )
+        member.start()
+        until(lambda: FENCED in {each.name for each in list(notes.history.client_faults)})
+        until(lambda: KILL in {each.name for each in list(notes.history.client_faults)})
+        member.stop()
+        member.join(60)
+    assert notes.failures == []
 
 
 @pytest.mark.usefixtures("short_lives")

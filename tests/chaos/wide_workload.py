@@ -1,4 +1,4 @@
-"""The further clients of a wide chaos run: transactions, groups of both protocols, and observers of offsets."""
+"""The further clients of a wide chaos run: transactions, and members of groups of both protocols."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from pyclient import Admin, Consumer, Producer, RebalanceListener, TopicPartition
+from pyclient import Consumer, Producer, RebalanceListener, TopicPartition
 from pyclient.errors import KafkaError
 from tests.chaos.history import (
     COMMITTED,
@@ -19,8 +19,6 @@ from tests.chaos.history import (
     Assignment,
     Commit,
     CommitCall,
-    Committed,
-    Ends,
     Place,
     Read,
     Transaction,
@@ -37,7 +35,6 @@ READING_SHARE: Final = 0.3  # of the transactions: they read, and wait before an
 OPEN_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.2
 _RESUBSCRIBED_SHARE: Final = 1 / 500  # of the polls of a member
-_LOOK_SECONDS: Final = 0.3
 _CALL_SECONDS: Final = 5.0
 
 
@@ -261,53 +258,3 @@ class GroupMember(Worker, RebalanceListener):
                 for each, offset in positions.items()
             )
         )
-
-
-class Observer(Worker):
-    """Notes the committed offsets of groups and the ends of partitions, several times a second."""
-
-    def __init__(self, notes: Notes, servers: str, topic: str, partitions: int, groups: Iterable[str]) -> None:
-        super().__init__("observer", notes)
-        self.servers = servers
-        self.groups = list(groups)
-        self.places = [TopicPartition(topic, index) for index in range(partitions)]
-
-    def work(self) -> None:
-        with (
-            Admin(self.servers, request_timeout_ms=2_000) as admin,
-            self._reader("read_committed") as reader,
-            self._reader("read_uncommitted") as other,
-        ):
-            while not self.stopping.wait(_LOOK_SECONDS):
-                for group in self.groups:
-                    with suppress(KafkaError):  # its coordinator is away
-                        self._note_group(admin, group)
-                with suppress(KafkaError):  # a leader is away
-                    self._note_ends(reader, other)
-
-    def _note_group(self, admin: Admin, group: str) -> None:
-        began = time.monotonic()
-        stable = group == TRANSACTIONAL_GROUP  # a committed transaction may not have its markers yet
-        found = admin.list_group_offsets(group, self.places, require_stable=stable, timeout=_CALL_SECONDS)
-        at = time.monotonic()
-        for place in self.places:
-            offset = found[place].offset if place in found else -1
-            self.notes.add(Committed(group, Place(*place), offset, began, at))
-
-    def _note_ends(self, reader: Consumer[Any, Any], other: Consumer[Any, Any]) -> bool:
-        """Note the ends. Return True if no transaction is open."""
-        stable = reader.end_offsets(self.places, timeout=_CALL_SECONDS)
-        ends = other.end_offsets(self.places, timeout=_CALL_SECONDS)
-        at = time.monotonic()
-        self.notes.add(*(Ends(Place(*each), stable[each], ends[each], at) for each in self.places))
-        return stable == ends
-
-    def _reader(self, isolation: Any) -> Consumer[Any, Any]:
-        return Consumer(bootstrap_servers=self.servers, isolation_level=isolation, request_timeout_ms=2_000)
-
-    def settle(self, seconds: float) -> None:
-        """Note the ends until no transaction is open, in the caller's thread, after all producers have ended."""
-        deadline = time.monotonic() + seconds
-        with self._reader("read_committed") as reader, self._reader("read_uncommitted") as other:
-            while not self._note_ends(reader, other) and time.monotonic() < deadline:
-                time.sleep(_LOOK_SECONDS)  # between two looks
