@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyclient import Admin, NewTopic, errors
+from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.chaos.checkers import lost_by_librdkafka, lost_writes
 from tests.chaos.history import COMMITTED, IDEMPOTENT, OK, PLAIN, Batch, History, Place, Read, Send, Value
@@ -23,8 +23,6 @@ A = Place("a", 0)
 def test_librdkafka_takes_a_batch_for_written_that_no_broker_has(tmp_path: Path) -> None:
     """The first batch of a partition is refused for now, and the second one, on its way, is written: the broker does
     not know the producer there, and takes any first sequence number, as Kafka does.
-
-    Our producer sends the first batch again.
     """
     notes, topic = Notes(), "busy"
     with EmbeddedCluster(data_dir=tmp_path) as cluster:
@@ -51,6 +49,32 @@ def test_librdkafka_takes_a_batch_for_written_that_no_broker_has(tmp_path: Path)
     ]
     assert lost_by_librdkafka(history) == ["busy-0: theirs/1 was acknowledged without an answer"]
     assert [*lost_writes(history)] == []
+
+
+def test_our_producer_has_one_batch_on_its_way_until_the_broker_knows_it() -> None:
+    """So the next batch is not written before a first one that is refused for now."""
+    topic = "busy"
+    with EmbeddedCluster() as cluster:
+        with Admin(cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic(topic, 2)])
+        options = {"linger_ms": 0, "batch_size": 1, "max_connections_per_broker": 1}
+        with Producer(cluster.bootstrap_servers, **options) as producer:
+            held = cluster.faults.hold("Produce", topic=topic, partition=1)
+            refused = cluster.faults.fail("Produce", errors.NotEnoughReplicas, topic=topic, partition=0)
+            sent = [producer.send(topic, b"0", partition=1)]
+            held.wait()  # what comes later on its connection waits, too
+            sent += [producer.send(topic, value, partition=0) for value in (b"1", b"2", b"3")]
+            until(lambda: producer.metrics()["requests_in_flight"] == 2)
+            held.release()
+            offsets = [each.result(60).offset for each in sent]
+            assert refused.hits() == 1
+        assert offsets == [0, 0, 1, 2]
+        with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            found: dict[int, bytes | None] = {}
+            while len(found) < 3:
+                found |= {each.offset: each.value for each in consumer.poll(60)}
+    assert found == {0: b"1", 1: b"2", 2: b"3"}
 
 
 @pytest.mark.parametrize(
