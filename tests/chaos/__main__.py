@@ -21,7 +21,6 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=sorted(ALL_FAULTS), help="only these faults")
     parser.add_argument("--share", type=_share, default=(1, 1), metavar="K/N", help="only every N-th of these faults")
     parser.add_argument("--each-once", action="store_true", help="go on until each of the faults has come once")
-    parser.add_argument("--kill-clients", action="store_true", help="clients in processes, killed and started again")
     parser.add_argument("--control", choices=CONTROLS, help="kill leaders under acks=1, which must lose records")
     parser.add_argument("--history", type=Path, help="write what happened to this file")
     options = parser.parse_args()
@@ -39,7 +38,7 @@ def main() -> int:
         options.control,
         wide=wide,
         each_once=options.each_once,
-        kill_clients=options.kill_clients,
+        kill_clients=wide and not options.only,
     )
     sys.stdout.write(f"{result.report()}\n")
     if options.history is not None:
