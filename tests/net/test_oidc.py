@@ -131,7 +131,7 @@ def test_permanent_failure_is_raised_at_once(
 def test_server_that_stays_overloaded_is_named_after_the_timeout(run: Any, server: IdentityServer) -> None:
     async def scenario() -> None:
         server.answer = lambda _: (503, {"error": "temporarily_unavailable"})
-        options = oidc(f"{server.url}/token", socket_connection_setup_timeout_ms=300, sasl_login_retry_backoff_ms=20)
+        options = oidc(f"{server.url}/token", socket_connection_setup_timeout_ms=2_000, sasl_login_retry_backoff_ms=20)
         error = await refused(SaslServer().broker(), "OAUTHBEARER", **options)
         assert not error.lasting
         assert "HTTP status 503: temporarily_unavailable" in str(error)
