@@ -79,7 +79,7 @@ class KilledClient(Worker):
             unknown = list(unknown_outcomes(noted, ended))
             how = FENCED if self._is_fenced else KILL
             self.notes.add(*unknown, ClientFault(name, how, ended, ended, len(unknown)))
-        elif process.returncode:
+        elif process.returncode and (noted or process.returncode != -signal.SIGTERM):  # that ends it before it begins
             raise ChildProcessError(f"{name} ended with {process.returncode}")
 
     def _begins(self, at_work: threading.Event) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -165,6 +166,19 @@ def test_static_member_that_is_fenced_by_its_former_life_is_started_again() -> N
         until(lambda: KILL in {each.name for each in list(notes.history.client_faults)})
         member.stop()
         member.join(60)
+    assert notes.failures == []
+
+
+def test_client_that_is_stopped_before_it_begins_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(client: KilledClient, _at_work: threading.Event) -> bool:
+        client.stop()
+        return False
+
+    monkeypatch.setattr(KilledClient, "_begins", stopped)
+    notes = Notes()
+    client = KilledClient("p", notes, "OurSender", 1, **NOWHERE)
+    client.start()
+    client.join(60)
     assert notes.failures == []
 
 

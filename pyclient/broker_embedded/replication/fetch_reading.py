@@ -297,6 +297,8 @@ class Reading:
             read = self._read_log(log, request)
         except Exception as error:  # every failure becomes the result of this partition
             self._must_answer = True
+            if isinstance(error, DamagedSegment) and self._is_repaired(log, error):
+                return refused(wanted.partition, errors.KafkaStorageError.code)  # the client tries another replica
             return _failed(log.topic, wanted.partition, error)
         if read.more:  # a closed segment ends here: the data that the client waits for is in the next one
             self._must_answer = True
@@ -312,9 +314,7 @@ class Reading:
         try:
             return self._read_up_to(max(0, most), log, request)
         except DamagedSegment as error:
-            if self._is_repaired(log, error):
-                raise errors.KafkaStorageError(str(error)) from error  # the client tries another replica
-            if not error.intact:
+            if not error.intact or self._is_repaired(log, error):
                 raise
             return self._read_up_to(error.intact, log, request)
 
