@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.authorizer.standard import StandardAuthorizer
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.quorum import Quorum
-    from pyclient.broker_embedded.faults.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.data_directory import DataDirectory
     from pyclient.broker_embedded.log.disk_thread import DiskThread
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.releases import Release
     from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
     from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
+    from pyclient.broker_embedded.request_context import RequestInterceptor
     from pyclient.broker_embedded.scheduling.timers import Timer
     from pyclient.broker_embedded.transactions.coordinator import TransactionCoordinator
     from pyclient.clock import Clock, Rng
@@ -149,7 +149,7 @@ class BrokerNode:
         return self.connection_quotas.addresses
 
     @property
-    def interceptor(self) -> Interceptor | None:
+    def interceptor(self) -> RequestInterceptor | None:
         """Return what applies faults and logs requests; None while neither is on."""
         return None if self._services is None else self._services.interceptor
 

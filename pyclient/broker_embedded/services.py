@@ -16,22 +16,24 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.metadata_log import MetadataLog
     from pyclient.broker_embedded.controller.producer_ids import ProducerIds
     from pyclient.broker_embedded.controller.quorum import Quorum
-    from pyclient.broker_embedded.faults.faults import Interceptor
     from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
     from pyclient.broker_embedded.log.alter_log_dirs import ReplicaAlterLogDirs
     from pyclient.broker_embedded.log.filesystem import FileSystem
     from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
-    from pyclient.broker_embedded.network.authorization import Authorization
-    from pyclient.broker_embedded.network.listeners import NodeListeners
     from pyclient.broker_embedded.network.quotas import Quotas
-    from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.releases import Release
     from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
     from pyclient.broker_embedded.replication.fetch_sessions import FetchSessions
     from pyclient.broker_embedded.replication.partitions import Partitions
     from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
     from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
+    from pyclient.broker_embedded.request_context import (
+        AdvertisedListeners,
+        ClientConnection,
+        RequestAuthorization,
+        RequestInterceptor,
+    )
     from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
     from pyclient.broker_embedded.scheduling.timers import ShiftedClock, Timers
     from pyclient.broker_embedded.transactions.coordinator import TransactionCoordinator
@@ -63,11 +65,11 @@ class BrokerServices:
     request_slices: RequestSlices
     authorizer: StandardAuthorizer | None
     """Authorizes requests by ACLs; None if every client may do everything."""
-    authorization: Authorization | None
-    interceptor: Interceptor | None = None
+    authorization: RequestAuthorization | None
+    interceptor: RequestInterceptor | None = None
     """Applies faults and logs requests; None while neither is on."""
-    listeners: NodeListeners
-    connections: Mapping[int, BrokerConnection]
+    listeners: AdvertisedListeners
+    connections: Mapping[int, ClientConnection]
     controller: Controller = field(init=False)
     """Changes the metadata. With other voters, another object after each change of the quorum's leader."""
     metadata: MetadataLog | None = None

@@ -12,8 +12,9 @@ import pytest
 from benchmarks.large_requests import REQUESTS, api_of, large_request
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.dispatch import RequestContext, handler_of
+from pyclient.broker_embedded.dispatch import handler_of
 from pyclient.broker_embedded.log.incremental_task import finished
+from pyclient.broker_embedded.request_context import RequestContext
 from pyclient.broker_embedded.scheduling.request_slices import SlicedRequest
 from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

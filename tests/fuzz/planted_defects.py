@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyclient.broker_embedded import handlers
-from pyclient.broker_embedded.dispatch import RequestContext
+from pyclient.broker_embedded.request_context import RequestContext
 from pyclient.broker_embedded.served_apis import SERVED
 from tests.fuzz.good_client import TOPIC
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pyclient.errors import KafkaStorageError, NotCoordinator
 from pyclient.records import check_crc, iter_batches
@@ -10,18 +10,36 @@ from pyclient.records import check_crc, iter_batches
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.log.log_reader import LogAppendInfo
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
-    from pyclient.broker_embedded.services import BrokerServices
+    from pyclient.broker_embedded.replication.partitions import Partitions
+    from pyclient.clock import Clock
     from pyclient.records import BatchHeader
 
 _READ_BYTES: Final = 4 << 20
 
 
+class CoordinatorServices(Protocol):
+    """The services of a node that an internal topic takes."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The committed metadata."""
+
+    @property
+    def partitions(self) -> Partitions:
+        """The partitions on the node."""
+
+    @property
+    def clock(self) -> Clock:
+        """The node's clock."""
+
+
 class CoordinatorTopic:
     """`__consumer_offsets` or `__transaction_state` on a broker."""
 
-    def __init__(self, name: str, services: BrokerServices) -> None:
+    def __init__(self, name: str, services: CoordinatorServices) -> None:
         self._name = name
         self._services = services
         topic = services.image.topics.get(name)

@@ -14,7 +14,7 @@ from pyclient.protocol.messages.envelope import DefaultPrincipalData, EnvelopeRe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.protocol.fields import Request, Response
 
 

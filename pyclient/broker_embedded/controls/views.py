@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pyclient.broker_embedded.dispatch import RequestContext, handler_of
+from pyclient.broker_embedded.dispatch import handler_of
 from pyclient.broker_embedded.log.incremental_task import finished
 from pyclient.broker_embedded.replication.unopened_logs import opened
+from pyclient.broker_embedded.request_context import RequestContext
 from pyclient.broker_embedded.served_apis import SERVED
 from pyclient.config.options import nearest
 from pyclient.errors import ConfigError

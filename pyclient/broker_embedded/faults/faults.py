@@ -12,10 +12,9 @@ from pyclient.broker_embedded.faults.spec import TIMINGS
 from pyclient.broker_embedded.log.incremental_task import finished
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext, Route
     from pyclient.broker_embedded.faults.request_log import LoggedRequest, RequestLog
     from pyclient.broker_embedded.faults.spec import FaultSpec
-    from pyclient.broker_embedded.network.server import BrokerConnection
+    from pyclient.broker_embedded.request_context import ClientConnection, RequestContext, Route
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.fields import Request
 
@@ -131,7 +130,7 @@ class Interceptor:
         self._numbers = itertools.count(1)
         self._faults: dict[int, LiveFault] = {}
         self._live: list[LiveFault] = []
-        self._tasks: dict[BrokerConnection, dict[asyncio.Task[Any], FaultyRequest | None]] = {}
+        self._tasks: dict[ClientConnection, dict[asyncio.Task[Any], FaultyRequest | None]] = {}
         self.log: RequestLog | None = None
 
     @property
@@ -207,7 +206,7 @@ class Interceptor:
         task.add_done_callback(lambda done: self._forget(context.connection, done))
         return task
 
-    def forget(self, connection: BrokerConnection) -> None:
+    def forget(self, connection: ClientConnection) -> None:
         """Cancel the requests of a closed connection; held and delayed ones are served, as queued ones in Kafka."""
         for task, faulty in self._tasks.get(connection, {}).items():
             if faulty is None or not faulty.waiting:
@@ -240,7 +239,7 @@ class Interceptor:
         failed = done.cancelled() or done.exception() is not None
         entry.answered(None if failed else done.result(), lost=failed)
 
-    def _forget(self, connection: BrokerConnection, task: asyncio.Task[Any]) -> None:
+    def _forget(self, connection: ClientConnection, task: asyncio.Task[Any]) -> None:
         tasks = self._tasks.get(connection, {})
         tasks.pop(task, None)
         if not tasks:

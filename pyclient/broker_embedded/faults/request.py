@@ -7,21 +7,21 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient import errors
-from pyclient.broker_embedded.dispatch import CloseConnection
 from pyclient.broker_embedded.faults.answers import Failing, release
 from pyclient.broker_embedded.faults.items import Item, copy_with, items_of, key_in, mark, mentions, without_failed
 from pyclient.broker_embedded.faults.shapes import TOP, place_of, shape_of
 from pyclient.broker_embedded.faults.spec import DISCONNECT, FAIL, HOLD
 from pyclient.broker_embedded.log.incremental_task import finished
+from pyclient.broker_embedded.request_context import CloseConnection
 from pyclient.protocol import framing
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.image import MetadataImage
-    from pyclient.broker_embedded.dispatch import RequestContext, Route
     from pyclient.broker_embedded.faults.faults import LiveFault
     from pyclient.broker_embedded.faults.items import Selection
     from pyclient.broker_embedded.faults.shapes import Shape
     from pyclient.broker_embedded.replication.fetch_sessions import FetchSessions
+    from pyclient.broker_embedded.request_context import RequestContext, Route
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.fields import Request, Response
 

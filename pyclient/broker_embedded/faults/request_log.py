@@ -16,7 +16,7 @@ from pyclient.config.options import nearest
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.clock import Clock
     from pyclient.protocol.fields import Request
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from pyclient.broker_embedded.controller.coordinator_topic import CoordinatorTopic
+from pyclient.broker_embedded.controller.coordinator_topic import CoordinatorServices, CoordinatorTopic
 from pyclient.broker_embedded.controller.image import GROUP_RESOURCE
 from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC
 from pyclient.broker_embedded.groups.config import GroupConfig
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from random import Random
     from uuid import UUID
 
+    from pyclient.broker_embedded.controller.configs import Configs
     from pyclient.broker_embedded.controller.image import MetadataImage
     from pyclient.broker_embedded.groups.consumer.topics import Topics
-    from pyclient.broker_embedded.scheduling.timers import Timer
-    from pyclient.broker_embedded.services import BrokerServices
-    from pyclient.clock import Clock
+    from pyclient.broker_embedded.scheduling.timers import Timer, Timers
+    from pyclient.clock import Clock, Rng
 
 
 class ImageTopics:
@@ -51,10 +51,26 @@ class ImageTopics:
         return iter(self._image.topics)
 
 
+class GroupServices(CoordinatorServices, Protocol):
+    """The services of a node that the group coordinator takes."""
+
+    @property
+    def configs(self) -> Configs:
+        """The options of the node."""
+
+    @property
+    def rng(self) -> Rng:
+        """The node's random generator."""
+
+    @property
+    def timers(self) -> Timers:
+        """The node's timers."""
+
+
 class BrokerRuntime:
     """The `CoordinatorRuntime` of a broker."""
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: GroupServices) -> None:
         self._services = services
         self._broker_config = services.configs.current
         self._config = GroupConfig.of(services.configs.current)

@@ -12,7 +12,7 @@ from pyclient.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.broker_embedded.transactions.events import Outcome
 
 _FENCED_SINCE: Final = 2

@@ -33,8 +33,8 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _BATCHED: Final = 4
 _ADDS_IMPLICITLY: Final = 5

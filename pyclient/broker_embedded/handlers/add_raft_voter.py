@@ -10,7 +10,7 @@ from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(AddRaftVoterRequest, versions=(0, 1), forwarded=True)

@@ -11,7 +11,7 @@ from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(AllocateProducerIdsRequest, versions=(0, 0), durable=Durable.METADATA)

@@ -22,8 +22,8 @@ from pyclient.protocol.messages.alter_client_quotas import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(AlterClientQuotasRequest, versions=(0, 1), durable=Durable.METADATA, forwarded=True)

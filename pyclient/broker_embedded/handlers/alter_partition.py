@@ -14,8 +14,8 @@ from pyclient.protocol.messages.alter_partition import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(AlterPartitionRequest, versions=(2, 3), durable=Durable.METADATA)

@@ -22,8 +22,8 @@ from pyclient.protocol.messages.alter_replica_log_dirs import (
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.broker_embedded.services import BrokerServices
 
 _MAX_TOPIC_LENGTH = 255 - len("-0.00000000000000000000000000000000-future")

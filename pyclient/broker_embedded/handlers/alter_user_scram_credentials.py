@@ -23,8 +23,8 @@ from pyclient.protocol.messages.alter_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(AlterUserScramCredentialsRequest, versions=(0, 0), durable=Durable.METADATA, forwarded=True)

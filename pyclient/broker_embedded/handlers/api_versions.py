@@ -25,8 +25,8 @@ from pyclient.protocol.messages.api_versions import (
 from pyclient.protocol.versions import API_KEYS
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.releases import Release
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _FEATURES_FROM_0: Final = 4  # older clients take a minimum of 0 for an error (KIP-1022)
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -21,8 +21,8 @@ from pyclient.protocol.messages.assign_replicas_to_dirs import (
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(AssignReplicasToDirsRequest, versions=(0, 0), durable=Durable.METADATA)

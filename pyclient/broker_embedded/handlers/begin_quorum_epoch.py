@@ -14,7 +14,7 @@ from pyclient.protocol.messages.begin_quorum_epoch import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(BeginQuorumEpochRequest, versions=(0, 1))

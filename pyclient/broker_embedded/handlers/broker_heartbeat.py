@@ -13,7 +13,7 @@ from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(BrokerHeartbeatRequest, versions=(0, 2), durable=Durable.OWN_METADATA)

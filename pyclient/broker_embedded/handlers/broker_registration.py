@@ -10,7 +10,7 @@ from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(BrokerRegistrationRequest, versions=(0, 4), durable=Durable.METADATA)

@@ -22,8 +22,8 @@ from pyclient.protocol.messages.consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.groups.consumer.model import Target
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _MAKES_OWN_ID: Final = 1
 

@@ -13,7 +13,7 @@ from pyclient.protocol.messages.controller_registration import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(ControllerRegistrationRequest, versions=(0, 0), durable=Durable.METADATA)

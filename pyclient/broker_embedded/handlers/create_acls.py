@@ -14,8 +14,8 @@ from pyclient.errors import BrokerError
 from pyclient.protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(CreateAclsRequest, versions=(1, 3), durable=Durable.METADATA, forwarded=True)

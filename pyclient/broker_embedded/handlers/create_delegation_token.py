@@ -18,8 +18,8 @@ from pyclient.protocol.messages.create_delegation_token import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.delegation_tokens import Token
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _NO_TIME = -1
 """The times in the answer to a request that is not allowed, as in Kafka."""

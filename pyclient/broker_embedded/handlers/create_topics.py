@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.configs import Configs
     from pyclient.broker_embedded.controller.controller import Controller
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.network.quotas import MutationQuota
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _STRICT: Final = 6  # since this version a client above its quota is refused (KIP-599)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyclient.acls import AclBinding
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(DeleteAclsRequest, versions=(1, 3), durable=Durable.METADATA, forwarded=True)

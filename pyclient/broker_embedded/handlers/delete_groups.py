@@ -9,8 +9,8 @@ from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(DeleteGroupsRequest, versions=(0, 2), durable=Durable.GROUPS)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Iterator
 
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.replication.partitions import Partitions
     from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.broker_embedded.services import BrokerServices
 
 HIGH_WATERMARK: Final = -1

@@ -25,9 +25,9 @@ from pyclient.protocol.messages.delete_topics import (
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.controller import Controller
     from pyclient.broker_embedded.controller.image import TopicImage
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.network.quotas import MutationQuota
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _STRICT: Final = 5  # since this version a client above its quota is refused (KIP-599)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyclient.acls import AclFilter, AclOperation, AclPermission, PatternType, ResourceType
-from pyclient.broker_embedded.dispatch import CloseConnection, handles
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.request_context import CloseConnection
 from pyclient.errors import SecurityDisabled
 from pyclient.protocol.messages.describe_acls import (
     AclDescription,
@@ -18,7 +19,7 @@ from pyclient.protocol.messages.describe_acls import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 NO_AUTHORIZER = SecurityDisabled("this broker has no authorizer: every client may do everything")
 

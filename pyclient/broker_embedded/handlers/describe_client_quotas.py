@@ -17,8 +17,8 @@ from pyclient.protocol.messages.describe_client_quotas import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(DescribeClientQuotasRequest, versions=(0, 1))

@@ -23,7 +23,7 @@ from pyclient.protocol.messages.describe_cluster import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.broker_embedded.services import BrokerServices
 
 BROKERS: Final = 1

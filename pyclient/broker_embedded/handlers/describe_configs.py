@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyclient.broker_embedded.controller.configs import Entry
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.broker_embedded.services import BrokerServices
 
 

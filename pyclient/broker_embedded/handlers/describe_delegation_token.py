@@ -18,8 +18,8 @@ from pyclient.protocol.messages.describe_delegation_token import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.delegation_tokens import Token, TokenSettings
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(DescribeDelegationTokenRequest, versions=(1, 3))

@@ -22,9 +22,9 @@ from pyclient.protocol.messages.describe_groups import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.groups.state import ClassicGroup, Member
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, its options
 _NOT_REQUESTED: Final = -(2**31)

@@ -23,8 +23,8 @@ from pyclient.protocol.messages.describe_topic_partitions import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.image import PartitionImage, TopicImage
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(DescribeTopicPartitionsRequest, versions=(0, 0))

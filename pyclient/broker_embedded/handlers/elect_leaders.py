@@ -23,8 +23,8 @@ from pyclient.protocol.messages.elect_leaders import (
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.controller import Controller
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _ELECTIONS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 

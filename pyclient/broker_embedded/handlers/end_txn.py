@@ -10,7 +10,7 @@ from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.broker_embedded.transactions.events import Outcome
 
 _RAISES_EPOCH: Final = 5

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.forwarding import answer_in_envelope, principal_in
-from pyclient.broker_embedded.dispatch import ROUTES, ForwardedContext, handles
+from pyclient.broker_embedded.dispatch import ROUTES, handles
 from pyclient.broker_embedded.failures import code_of
+from pyclient.broker_embedded.request_context import ForwardedContext
 from pyclient.broker_embedded.served_apis import ListenerType
 from pyclient.protocol import framing
 from pyclient.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(EnvelopeRequest, versions=(0, 0))

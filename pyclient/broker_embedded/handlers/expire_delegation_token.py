@@ -14,8 +14,8 @@ from pyclient.protocol.messages.expire_delegation_token import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 def _refusal(_request: ExpireDelegationTokenRequest, context: RequestContext) -> ExpireDelegationTokenResponse | None:

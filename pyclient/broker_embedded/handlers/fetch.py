@@ -31,10 +31,10 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.replication.fetch_reading import Answers
     from pyclient.broker_embedded.replication.fetch_sessions import CachedPartition, FetchSession
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.broker_embedded.services import BrokerServices
 
     Respond = Callable[[Answers], IncrementalTask[FetchResponse]]

@@ -10,7 +10,7 @@ from pyclient.broker_embedded.dispatch import handles
 from pyclient.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse, NodeEndpoint
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(FetchSnapshotRequest, versions=(0, 1))

@@ -17,8 +17,8 @@ from pyclient.errors import BrokerError, CoordinatorNotAvailable, InvalidRequest
 from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1

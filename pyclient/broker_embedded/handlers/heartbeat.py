@@ -9,7 +9,7 @@ from pyclient.broker_embedded.groups.events import Heartbeat
 from pyclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(HeartbeatRequest, versions=(0, 4))

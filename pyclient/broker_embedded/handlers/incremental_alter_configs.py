@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyclient.broker_embedded.controller.config_changes import Changes
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(IncrementalAlterConfigsRequest, versions=(0, 1), durable=Durable.METADATA, forwarded=True)

@@ -17,7 +17,7 @@ from pyclient.protocol.messages.init_producer_id import InitProducerIdRequest, I
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.producer_ids import ProducerIds
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.broker_embedded.transactions.events import Outcome
 
 _FENCED_SINCE: Final = 4

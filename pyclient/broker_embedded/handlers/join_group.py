@@ -14,7 +14,7 @@ from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _NEEDS_KNOWN_ID: Final = 4
 _NULLABLE_PROTOCOL: Final = 7

@@ -11,8 +11,8 @@ from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.protocol.messages.leave_group import MemberIdentity as RequestedMember
 
 _BATCHED: Final = 3

@@ -23,8 +23,8 @@ from pyclient.protocol.messages.list_config_resources import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _KINDS: Final = (GROUP_RESOURCE, METRICS_RESOURCE, LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
 

@@ -15,9 +15,9 @@ from pyclient.broker_embedded.groups.state import CONSUMER_PROTOCOL_TYPE
 from pyclient.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.groups.state import ClassicGroup
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(ListGroupsRequest, versions=(0, 5))

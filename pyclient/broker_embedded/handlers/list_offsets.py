@@ -27,10 +27,10 @@ from pyclient.types import OffsetAndTimestamp, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.replication.partitions import Partitions
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.broker_embedded.services import BrokerServices
 
 LATEST, EARLIEST, NEWEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6

@@ -15,8 +15,8 @@ from pyclient.protocol.messages.list_partition_reassignments import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(ListPartitionReassignmentsRequest, versions=(0, 0), forwarded=True)

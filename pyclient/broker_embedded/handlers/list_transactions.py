@@ -21,8 +21,8 @@ from pyclient.protocol.messages.list_transactions import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _LABELS = frozenset(state.label for state in State)
 

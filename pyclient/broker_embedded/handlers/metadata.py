@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage, TopicImage
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.broker_embedded.services import BrokerServices
 
 log = logging.getLogger("pyclient.broker_embedded")

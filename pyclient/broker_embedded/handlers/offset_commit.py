@@ -22,8 +22,8 @@ from pyclient.protocol.messages.offset_commit import (
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.protocol.messages.offset_commit import OffsetCommitRequestTopic
 
 _BY_ID: Final = 10

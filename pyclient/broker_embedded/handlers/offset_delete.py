@@ -16,8 +16,8 @@ from pyclient.protocol.messages.offset_delete import (
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(OffsetDeleteRequest, versions=(0, 0), durable=Durable.GROUPS)

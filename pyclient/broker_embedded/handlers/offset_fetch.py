@@ -29,9 +29,9 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.groups.log_records import CommittedOffset
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.protocol.messages.offset_fetch import (
         OffsetFetchRequestGroup,
         OffsetFetchRequestTopic,

@@ -18,9 +18,9 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.replication.partitions import Partitions
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.broker_embedded.services import BrokerServices
 
 

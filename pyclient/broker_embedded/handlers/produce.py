@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pyclient import errors
 from pyclient.acls import AclOperation, ResourceType
-from pyclient.broker_embedded.dispatch import CloseConnection, handles
+from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.broker_embedded.log.incremental_task import finished, run_here
 from pyclient.broker_embedded.log.log_validator import RefusedRecords, TooLongForLoop, check_client_batch, writable
 from pyclient.broker_embedded.replication.delayed_produce import Appended, when_replicated
 from pyclient.broker_embedded.replication.durability import Durable
+from pyclient.broker_embedded.request_context import CloseConnection
 from pyclient.broker_embedded.transactions.verification import verify_writes
 from pyclient.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from uuid import UUID
 
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.log_reader import LogAppendInfo
     from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.replication.replica_manager import HostedPartition, ReplicaManager
+    from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.broker_embedded.transactions.promise import Promise
     from pyclient.broker_embedded.transactions.verification import VerifiedWrites

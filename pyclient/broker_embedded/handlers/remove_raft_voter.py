@@ -10,7 +10,7 @@ from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(RemoveRaftVoterRequest, versions=(0, 0), forwarded=True)

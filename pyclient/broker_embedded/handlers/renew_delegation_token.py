@@ -11,8 +11,8 @@ from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 def _refusal(_request: RenewDelegationTokenRequest, context: RequestContext) -> RenewDelegationTokenResponse | None:

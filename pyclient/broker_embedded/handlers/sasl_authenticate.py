@@ -10,7 +10,7 @@ from pyclient.errors import BrokerError, IllegalSaslState
 from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(SaslAuthenticateRequest, versions=(0, 2))

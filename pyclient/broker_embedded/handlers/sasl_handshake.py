@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyclient.broker_embedded.dispatch import CloseConnection, handles
+from pyclient.broker_embedded.dispatch import handles
+from pyclient.broker_embedded.request_context import CloseConnection
 from pyclient.errors import IllegalSaslState, UnsupportedSaslMechanism
 from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(SaslHandshakeRequest, versions=(0, 1))

@@ -14,7 +14,7 @@ from pyclient.errors import InconsistentGroupProtocol
 from pyclient.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _NAMES_PROTOCOL: Final = 5
 

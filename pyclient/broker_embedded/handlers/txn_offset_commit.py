@@ -34,8 +34,8 @@ from pyclient.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 _ABORTABLE_SINCE: Final = 4
 _ADDS_SINCE: Final = 5

@@ -11,7 +11,7 @@ from pyclient.broker_embedded.replication.durability import Durable
 from pyclient.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(UnregisterBrokerRequest, versions=(0, 0), durable=Durable.METADATA, forwarded=True)

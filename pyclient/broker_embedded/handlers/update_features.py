@@ -19,8 +19,8 @@ from pyclient.protocol.messages.update_features import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(UpdateFeaturesRequest, versions=(0, 2), durable=Durable.METADATA, forwarded=True)

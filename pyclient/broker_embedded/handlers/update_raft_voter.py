@@ -14,7 +14,7 @@ from pyclient.protocol.messages.update_raft_voter import (
 )
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(UpdateRaftVoterRequest, versions=(0, 0))

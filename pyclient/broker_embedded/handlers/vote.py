@@ -10,7 +10,7 @@ from pyclient.broker_embedded.dispatch import handles
 from pyclient.protocol.messages.vote import NodeEndpoint, VoteRequest, VoteResponse
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.dispatch import RequestContext
+    from pyclient.broker_embedded.request_context import RequestContext
 
 
 @handles(VoteRequest, versions=(0, 2))

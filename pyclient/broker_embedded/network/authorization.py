@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, Final
 from pyclient import errors
 from pyclient.acls import AclOperation, ResourceType
 from pyclient.broker_embedded.authorizer.rights import RIGHTS, ItemRight, RequestRight, error_of
-from pyclient.broker_embedded.dispatch import CloseConnection
 from pyclient.broker_embedded.failures import message_of
 from pyclient.broker_embedded.faults.answers import Failing
 from pyclient.broker_embedded.faults.error_answers import failed_answer
 from pyclient.broker_embedded.faults.items import items_of, top_roles
 from pyclient.broker_embedded.faults.request import FaultyRequest
 from pyclient.broker_embedded.faults.shapes import TOP, place_of, shape_of
+from pyclient.broker_embedded.request_context import CloseConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pyclient.broker_embedded.authorizer.rights import Right
-    from pyclient.broker_embedded.dispatch import RequestContext, Route
     from pyclient.broker_embedded.faults.items import Item
+    from pyclient.broker_embedded.request_context import RequestContext, Route
     from pyclient.protocol.fields import Request
 
 _NO_RIGHTS: Final = (RequestRight(lambda _request, _version: (), errors.ClusterAuthorizationFailed),)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.network.descriptors import FileDescriptors
     from pyclient.broker_embedded.network.node_channels import Link
     from pyclient.broker_embedded.network.oauth import TokenValidator
-    from pyclient.broker_embedded.network.sasl import SaslSession, Users
-    from pyclient.broker_embedded.network.server import BrokerConnection
+    from pyclient.broker_embedded.network.sasl import SaslConnection, SaslSession, Users
     from pyclient.broker_embedded.network.tls import ServerContexts
+    from pyclient.broker_embedded.request_context import ClientConnection
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -239,7 +239,7 @@ class BoundListener:
         assert isinstance(stream, TlsStream)
         return self._rules.principal(stream.peer_certificate())
 
-    def new_sasl_session(self, connection: BrokerConnection) -> SaslSession:
+    def new_sasl_session(self, connection: SaslConnection) -> SaslSession:
         """Return what decides about a new connection."""
         from pyclient.broker_embedded.controller.delegation_tokens import TokenLogins
         from pyclient.broker_embedded.network.sasl import SaslSession, Users
@@ -258,7 +258,7 @@ class BoundListener:
             connection, self._users, self.config, env.config.seconds("connection.failed.authentication.delay.ms")
         )
 
-    def address_for(self, connection: BrokerConnection) -> tuple[str, int]:
+    def address_for(self, connection: ClientConnection) -> tuple[str, int]:
         """Return the address that a client on `connection` gets."""
         config = self.config
         if config.advertised is not None:
@@ -362,7 +362,7 @@ class NodeListeners:
             for each in (bound.config for bound in self.clients)
         ]
 
-    def advertised(self, connection: BrokerConnection) -> Iterator[tuple[int, str, int, str | None]]:
+    def advertised(self, connection: ClientConnection) -> Iterator[tuple[int, str, int, str | None]]:
         """Yield (node id, host, port, rack) of the brokers that have the listener of `connection`."""
         env, bound = self._env, connection.bound
         for broker in env.image.brokers.values():

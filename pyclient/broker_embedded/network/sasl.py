@@ -8,7 +8,7 @@ import hmac
 import logging
 import math
 import secrets
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pyclient import errors
 from pyclient.net.sasl import scram
@@ -17,14 +17,15 @@ from pyclient.protocol import framing
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from pyclient.broker_embedded.config.listeners import ListenerConfig
     from pyclient.broker_embedded.controller.delegation_tokens import Token, TokenLogins
     from pyclient.broker_embedded.controller.scram import Credential
     from pyclient.broker_embedded.network.oauth import OAuthServer, TokenValidator
-    from pyclient.broker_embedded.network.server import BrokerConnection
-    from pyclient.broker_embedded.scheduling.timers import Timer
+    from pyclient.broker_embedded.scheduling.timers import Timer, Timers
+    from pyclient.clock import Clock
+    from pyclient.net.stream import FrameStream
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -238,10 +239,46 @@ class ScramServer:
         )
 
 
+class _Services(Protocol):
+    @property
+    def clock(self) -> Clock:
+        """The node's clock."""
+
+    @property
+    def timers(self) -> Timers:
+        """The node's timers."""
+
+
+class SaslConnection(Protocol):
+    """The connection of a client that logs in."""
+
+    principal: str
+    """The client's principal, like `User:alice`; set by the login."""
+    token_authenticated: bool
+    """True if the client logged in by a delegation token; set by the login."""
+
+    @property
+    def stream(self) -> FrameStream:
+        """The frames of the connection."""
+
+    @property
+    def services(self) -> _Services:
+        """The services of the node."""
+
+    def close(self) -> None:
+        """Close the socket."""
+
+    def refuse(self, frame: memoryview, error: errors.BrokerError) -> None:
+        """Answer a request that authentication does not allow with an error, after the delay; then close the socket."""
+
+    def wait_for(self, work: Coroutine[Any, Any, None]) -> None:
+        """Read nothing more until `work` is done, which answers a frame itself."""
+
+
 class SaslSession:
     """Decides what a client of a SASL listener may send: until it is known, and again when its time is over."""
 
-    def __init__(self, connection: BrokerConnection, users: Users, listener: ListenerConfig, delay: float) -> None:
+    def __init__(self, connection: SaslConnection, users: Users, listener: ListenerConfig, delay: float) -> None:
         """Answer refusals after `delay` seconds."""
         self._delay = delay
         self._connection = connection

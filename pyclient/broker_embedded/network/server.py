@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyclient import errors
 from pyclient.broker_embedded import dispatch
 from pyclient.broker_embedded.config.principal_rules import user_of
-from pyclient.broker_embedded.dispatch import CloseConnection, RequestContext
 from pyclient.broker_embedded.failures import traceback_of
 from pyclient.broker_embedded.network.answer_cache import METADATA
+from pyclient.broker_embedded.request_context import CloseConnection, RequestContext
 from pyclient.broker_embedded.scheduling.request_slices import LARGE_FRAME, SlicedRequest
 from pyclient.protocol import framing
 from pyclient.protocol.parts import fields_of
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Coroutine, Generator
 
-    from pyclient.broker_embedded.dispatch import Route
     from pyclient.broker_embedded.network.listeners import BoundListener
     from pyclient.broker_embedded.network.produce_template import ProduceTemplates
+    from pyclient.broker_embedded.request_context import Route
     from pyclient.broker_embedded.scheduling.timers import Timer
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.fields import Part, Request, Response

@@ -6,7 +6,7 @@ In a cluster of several nodes the active controller is asked to create them.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.topics import TRANSACTIONS_TOPIC, TopicPlan
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
-    from pyclient.broker_embedded.controller.image import TopicImage
+    from pyclient.broker_embedded.controller.configs import Configs
+    from pyclient.broker_embedded.controller.controller import Controller
+    from pyclient.broker_embedded.controller.image import MetadataImage, TopicImage
     from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
-    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.messages.create_topics import CreateTopicsResponse
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -70,7 +71,33 @@ class AutoTopicCreationManager:
                 log.info("topic %s was created", name)
 
 
-def ensure_internal_topic(name: str, services: BrokerServices) -> TopicImage:
+class _Replicas(Protocol):
+    @property
+    def auto_creation(self) -> AutoTopicCreationManager:
+        """Asks the active controller for topics."""
+
+
+class TopicServices(Protocol):
+    """The services of a node that the creation of an internal topic takes."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The committed metadata."""
+
+    @property
+    def configs(self) -> Configs:
+        """The options of the node."""
+
+    @property
+    def controller(self) -> Controller:
+        """Changes the metadata of a node that is alone."""
+
+    @property
+    def replicas(self) -> _Replicas | None:
+        """The replicated partitions; None on a node that is alone."""
+
+
+def ensure_internal_topic(name: str, services: TopicServices) -> TopicImage:
     """Return the internal topic. Create it with the broker's own options if it does not exist.
 
     In a cluster of several nodes the controller is asked to; `CoordinatorNotAvailable` is raised until it has.

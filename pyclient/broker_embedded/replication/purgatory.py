@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
-    from pyclient.broker_embedded.network.server import BrokerConnection
     from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
     from pyclient.broker_embedded.scheduling.timers import Timer
 
@@ -44,12 +43,24 @@ class Reading(Protocol):
         """Return the response; None (never when `last`) while there is too little data."""
 
 
+class WaitingConnection(Protocol):
+    """The connection of a Fetch that waits."""
+
+    on_abandoned: Callable[[], None] | None
+    """Called when the connection closes."""
+    on_ended: Callable[[], None] | None
+    """Called when the client has closed its sending side."""
+
+    def answer_now(self, waiting: asyncio.Future[Any]) -> None:
+        """Send the answer in `waiting`, which is done, in this iteration of the loop."""
+
+
 class DelayedFetch:
     """One Fetch that waits; `grown` are the logs that were appended to since it was looked at."""
 
     __slots__ = ("attempt", "connection", "future", "grown", "is_brief", "last", "logs", "opened", "reading", "timer")
 
-    def __init__(self, reading: Reading, future: asyncio.Future[Any], connection: BrokerConnection) -> None:
+    def __init__(self, reading: Reading, future: asyncio.Future[Any], connection: WaitingConnection) -> None:
         self.reading = reading
         self.connection = connection
         self.logs: tuple[UnifiedLog, ...] = ()
@@ -81,7 +92,7 @@ class FetchPurgatory:
         # copies: other threads may call this
         return len({fetch for fetches in list(self._waiting.values()) for fetch in list(fetches)})
 
-    def park(self, reading: Reading, wait: float, connection: BrokerConnection) -> asyncio.Future[Any]:
+    def park(self, reading: Reading, wait: float, connection: WaitingConnection) -> asyncio.Future[Any]:
         """Return a future of the response, which is made when there is enough data, or after `wait` seconds."""
         fetch = DelayedFetch(reading, self._loop.create_future(), connection)
         self._wait_at_logs(fetch)

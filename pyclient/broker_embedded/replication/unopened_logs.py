@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Coroutine, Iterable
 
-    from pyclient.broker_embedded.dispatch import Handler, RequestContext
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
+    from pyclient.broker_embedded.request_context import Handler, RequestContext
     from pyclient.broker_embedded.services import BrokerServices
 
     Asked = Callable[[Any, BrokerServices], Iterable[TopicPartition]]

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pyclient.broker_embedded.controller.coordinator_topic import CoordinatorTopic
 from pyclient.broker_embedded.controller.topics import TRANSACTIONS_TOPIC
 from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.transactions.config import TransactionConfig
-from pyclient.broker_embedded.transactions.local_markers import when_committed, write_marker
+from pyclient.broker_embedded.transactions.local_markers import MarkerServices, when_committed, write_marker
 from pyclient.records import decode_key_values
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Iterable, Iterator
 
+    from pyclient.broker_embedded.controller.configs import Configs
+    from pyclient.broker_embedded.controller.controller import Controller
     from pyclient.broker_embedded.controller.producer_ids import ProducerIds
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
-    from pyclient.broker_embedded.scheduling.timers import Timer
-    from pyclient.broker_embedded.services import BrokerServices
+    from pyclient.broker_embedded.scheduling.timers import Timer, Timers
+    from pyclient.broker_embedded.transactions.inter_broker_requests import InterBrokerRequests
     from pyclient.broker_embedded.transactions.runtime import Marker
     from pyclient.clock import Clock
     from pyclient.types import TopicPartition
@@ -26,10 +29,45 @@ if TYPE_CHECKING:
 _FEATURE: Final = "transaction.version"
 
 
+class TransactionServices(MarkerServices, Protocol):
+    """The services of a node that the transaction coordinator takes."""
+
+    @property
+    def node_id(self) -> int:
+        """The id of the node."""
+
+    @property
+    def loop(self) -> AbstractEventLoop:
+        """The event loop of the node."""
+
+    @property
+    def timers(self) -> Timers:
+        """The node's timers."""
+
+    @property
+    def configs(self) -> Configs:
+        """The options of the node."""
+
+    @property
+    def controller(self) -> Controller:
+        """Changes the metadata of a node that is alone."""
+
+    @property
+    def producer_ids(self) -> ProducerIds | None:
+        """Blocks of producer ids from the active controller; None on a node that is alone."""
+
+    @property
+    def inter_broker_requests(self) -> InterBrokerRequests | None:
+        """Sends the requests of transactions to other nodes; None on a node that is alone."""
+
+    def unsynced_partitions(self, topic: str) -> tuple[UnifiedLog, int] | None:
+        """Return the metadata log and the offset up to which it must be synced to keep the topic's partitions."""
+
+
 class BrokerRuntime:
     """The `TransactionRuntime` of a broker."""
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: TransactionServices) -> None:
         self._services = services
         self._config = TransactionConfig.of(services.configs.current)
         self._topic = CoordinatorTopic(TRANSACTIONS_TOPIC, services)

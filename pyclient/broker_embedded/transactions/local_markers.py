@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from pyclient.broker_embedded.controller.coordinator_topic import CoordinatorServices
 from pyclient.broker_embedded.controller.topics import OFFSETS_TOPIC
 from pyclient.broker_embedded.failures import code_of
 from pyclient.broker_embedded.log.end_transaction_marker import EndTransactionMarker, build_marker
@@ -13,14 +14,27 @@ from pyclient.errors import KafkaStorageError, NotLeaderOrFollower
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyclient.broker_embedded.groups.coordinator import GroupCoordinator
+    from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
-    from pyclient.broker_embedded.services import BrokerServices
     from pyclient.broker_embedded.transactions.runtime import Marker
     from pyclient.types import TopicPartition
 
 
+class MarkerServices(CoordinatorServices, Protocol):
+    """The services of a node that a transaction marker takes."""
+
+    @property
+    def logs(self) -> LogManager:
+        """The logs of the node."""
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The group coordinator, whose offsets a transaction decides."""
+
+
 def write_marker(
-    services: BrokerServices, partition: TopicPartition, marker: Marker, done: Callable[[int], None]
+    services: MarkerServices, partition: TopicPartition, marker: Marker, done: Callable[[int], None]
 ) -> None:
     """Append a marker. `done` gets 0 when it is committed, else the error code; perhaps before this returns.
 
@@ -54,7 +68,7 @@ def write_marker(
 
 
 def _committed(
-    services: BrokerServices, partition: TopicPartition, marker: Marker, done: Callable[[int], None], code: int
+    services: MarkerServices, partition: TopicPartition, marker: Marker, done: Callable[[int], None], code: int
 ) -> None:
     if not code and partition.topic == OFFSETS_TOPIC:
         services.groups.transaction_ended(partition.partition, marker.producer_id, commit=marker.commit)

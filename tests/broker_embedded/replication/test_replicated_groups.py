@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import pytest
 
 from pyclient import errors
-from pyclient.broker_embedded.dispatch import RequestContext, route
+from pyclient.broker_embedded.dispatch import route
 from pyclient.broker_embedded.log.incremental_task import run_here
 from pyclient.broker_embedded.log.unified_log import UnifiedLog
+from pyclient.broker_embedded.request_context import RequestContext
 from pyclient.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from pyclient.protocol.messages.offset_commit import (
     OffsetCommitRequest,
