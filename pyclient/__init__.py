@@ -17,6 +17,7 @@ from pyclient.types import (
     RecordMetadata,
     TopicPartition,
 )
+from pyclient.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from pyclient.admin import Admin, AsyncAdmin, NewTopic
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
         ProducerRecord,
     )
     from pyclient.records import Record
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Admin",

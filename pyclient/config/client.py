@@ -441,7 +441,7 @@ class ClientConfig:
         elif mechanism == "OAUTHBEARER":
             yield from oidc.conflicts(self)
         elif mechanism == "GSSAPI":
-            yield from kerberos.conflicts(self)
+            yield from kerberos.conflicts(self, ("sasl_username", "sasl_password", *oidc.OPTIONS))
         else:
             yield from self._password_conflicts(mechanism)
 

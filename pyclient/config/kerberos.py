@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
-from pyclient.config import oidc
-from pyclient.config.sasl import KerberosEntry, read_jaas
-
-if TYPE_CHECKING:
-    from pyclient.config.client import ClientConfig
+from pyclient.config.sasl import KerberosEntry, SaslMechanism, read_jaas
 
 _SERVICE: Final = "sasl_kerberos_service_name"
 _PRINCIPAL: Final = "sasl_kerberos_principal"
@@ -32,6 +28,34 @@ class KerberosSettings:
     ticket_cache: str | None = None
 
 
+class KerberosOptions(Protocol):
+    """The options of a `ClientConfig` that say how it logs in by Kerberos."""
+
+    @property
+    def uses_sasl(self) -> bool:
+        """True if the client authenticates itself by SASL."""
+
+    @property
+    def sasl_mechanism(self) -> SaslMechanism | None:
+        """The mechanism by which the client authenticates."""
+
+    @property
+    def sasl_jaas_config(self) -> str | None:
+        """An entry of a JAAS configuration."""
+
+    @property
+    def sasl_kerberos_service_name(self) -> str | None:
+        """The first part of the brokers' principals."""
+
+    @property
+    def sasl_kerberos_principal(self) -> str | None:
+        """The principal that the client logs in as."""
+
+    @property
+    def sasl_kerberos_keytab(self) -> str | None:
+        """The file with the principal's keys."""
+
+
 def checked_text(value: Any) -> str:
     """Return `value` if it is a text without NUL that is not empty; otherwise raise `ValueError`."""
     if not isinstance(value, str) or not value or "\0" in value:
@@ -48,7 +72,7 @@ def checked_name(value: Any) -> str:
     return text
 
 
-def settings_of(config: ClientConfig) -> KerberosSettings | None:
+def settings_of(config: KerberosOptions) -> KerberosSettings | None:
     """Return what the options say; None if GSSAPI is not used."""
     if not config.uses_sasl or config.sasl_mechanism != "GSSAPI":
         return None
@@ -61,9 +85,12 @@ def settings_of(config: ClientConfig) -> KerberosSettings | None:
     )
 
 
-def conflicts(config: ClientConfig) -> Iterator[str]:
-    """Yield one text for each invalid combination of the options of GSSAPI, which is the mechanism."""
-    for name in ("sasl_username", "sasl_password", *oidc.OPTIONS):
+def conflicts(config: KerberosOptions, of_others: Iterable[str]) -> Iterator[str]:
+    """Yield one text for each invalid combination of options if GSSAPI is the mechanism.
+
+    `of_others` are the names of options that only other mechanisms use.
+    """
+    for name in of_others:
         if getattr(config, name) is not None:
             yield f"{name} is not used by sasl_mechanism GSSAPI: drop it"
     if config.sasl_jaas_config is None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol, TypeVar
 
-import pyclient
 from pyclient.errors import (
     ConnectionFailed,
     KafkaError,
@@ -16,11 +16,12 @@ from pyclient.errors import (
     UnsupportedVersion,
     from_code,
 )
+from pyclient.protocol.fields import Request, Response
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from pyclient.version import __version__
 
-if TYPE_CHECKING:
-    from pyclient.net.connection import Connection
+R = TypeVar("R", bound=Response)
 
 MAXIMUM: Final = {
     0: 11,  # Produce 12 is transactions V2, 13 topic ids
@@ -36,10 +37,33 @@ MAXIMUM: Final = {
 }
 """API key -> the highest version used unless the caller asks for more: newer ones need features not implemented."""
 
-_SOFTWARE_VERSION: Final = re.sub(r"[^a-zA-Z0-9.\-]", "-", pyclient.__version__)
+_SOFTWARE_VERSION: Final = re.sub(r"[^a-zA-Z0-9.\-]", "-", __version__)
 
 
-async def negotiate_versions(connection: Connection, timeout: float) -> None:
+class NegotiatingConnection(Protocol):
+    """A `Connection`, as far as the negotiation needs it: it sets the two attributes that begin empty."""
+
+    address: str
+    api_ranges: Mapping[int, tuple[int, int]]
+    finalized_features: Mapping[str, int]
+
+    @property
+    def cause(self) -> BaseException | None:
+        """The error that ended the connection."""
+
+    @property
+    def encrypted(self) -> bool:
+        """True if the connection uses TLS."""
+
+    @property
+    def authenticates(self) -> bool:
+        """True if the connection uses SASL."""
+
+    async def request(self, message: Request[R], *, timeout: float | None = None, version: int | None = None) -> R:
+        """Send a request and wait for its response."""
+
+
+async def negotiate_versions(connection: NegotiatingConnection, timeout: float) -> None:
     """Send ApiVersions in its newest version, and again in the version that the broker lists if it rejects that."""
     highest = ApiVersionsRequest.versions[1]
     try:
@@ -67,7 +91,7 @@ async def negotiate_versions(connection: Connection, timeout: float) -> None:
     )
 
 
-async def requires_sasl(connection: Connection, timeout: float) -> bool:
+async def requires_sasl(connection: NegotiatingConnection, timeout: float) -> bool:
     """Return True if the listener requires SASL; raise `KafkaError` if that cannot be found out.
 
     A listener without SASL answers SaslHandshake with ILLEGAL_SASL_STATE; an unknown API ends the connection.
@@ -78,12 +102,12 @@ async def requires_sasl(connection: Connection, timeout: float) -> bool:
     return response.error_code in (0, UnsupportedSaslMechanism.code)
 
 
-async def _ask(connection: Connection, version: int, timeout: float) -> ApiVersionsResponse:
+async def _ask(connection: NegotiatingConnection, version: int, timeout: float) -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name="pyclient", client_software_version=_SOFTWARE_VERSION)
     return await connection.request(request, version=version, timeout=timeout)
 
 
-def _explain(connection: Connection, error: KafkaError) -> tuple[str, bool]:
+def _explain(connection: NegotiatingConnection, error: KafkaError) -> tuple[str, bool]:
     """Return why ApiVersions failed, and True if retrying cannot help."""
     if isinstance(error, ProtocolError):
         return f"invalid ApiVersions response, it may not be a Kafka broker ({error})", True
@@ -96,7 +120,7 @@ def _explain(connection: Connection, error: KafkaError) -> tuple[str, bool]:
     return f"the connection ended before ApiVersions was answered ({cause or error}): {advice}", False
 
 
-def _likely_cause(connection: Connection) -> str:
+def _likely_cause(connection: NegotiatingConnection) -> str:
     if connection.encrypted:
         return "it may demand a client certificate (ssl_certfile and ssl_keyfile), or not be a Kafka broker"
     protocol = "SASL_SSL" if connection.authenticates else "SSL"

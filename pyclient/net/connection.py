@@ -19,7 +19,7 @@ from pyclient.errors import (
 )
 from pyclient.net.api_versions import MAXIMUM, negotiate_versions
 from pyclient.net.connect import Connector, TcpConnector
-from pyclient.net.in_flight_requests import InFlightRequest, InFlightRequests
+from pyclient.net.in_flight_requests import InFlightRequest, InFlightRequests, OnResponse, ResponseCallback
 from pyclient.net.stream import FrameStream, Stream
 from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.protocol.fields import Part, Request, Response
@@ -30,52 +30,6 @@ if TYPE_CHECKING:
     from pyclient.net.sasl.authentication import Authenticator, Session
 
 R = TypeVar("R", bound=Response)
-
-
-OnResponse = Callable[[Any, BaseException | None], object]
-"""Called with a response and None, or with None and an error."""
-
-
-class ResponseCallback:
-    """Completes a request in the event-loop iteration that received its response, one iteration before a future would.
-
-    Takes the place of a future, which costs CPU time (docs/measurements.md, "Latency at linger 0"). Errors are still
-    delivered in the next iteration: they can arise where the connection is not ready for another request of the
-    callback.
-    """
-
-    __slots__ = ("_loop", "_on_response")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_response: OnResponse) -> None:
-        self._loop = loop
-        self._on_response: OnResponse | None = on_response
-
-    def done(self) -> bool:
-        """Return True once the callback has been called, or is scheduled for the loop's next iteration."""
-        return self._on_response is None
-
-    def set_result(self, response: Any) -> None:
-        """Call the callback with the response, synchronously."""
-        on_response, self._on_response = self._on_response, None
-        assert on_response is not None
-        try:
-            on_response(response, None)
-        except Exception as error:  # the connection's other responses must still be processed
-            self._loop.call_exception_handler({"message": "a response callback failed", "exception": error})
-
-    def set_exception(self, error: BaseException) -> None:
-        """Schedule the callback with the error."""
-        self._loop.call_soon(self._take(), None, error)
-
-    def forget(self) -> None:
-        """Drop the callback: the request is sent in another way."""
-        self._on_response = None
-
-    def _take(self) -> OnResponse:
-        """Return the callback and drop the reference to it, since the traceback of a failure may keep this alive."""
-        assert self._on_response is not None
-        on_response, self._on_response = self._on_response, None
-        return on_response
 
 
 class Connection:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import isnan
 from numbers import Real
 from operator import index
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyclient.errors import InvalidTopic, SerializationError
 
-if TYPE_CHECKING:
-    from pyclient.producer.config import Serializer
-
+Serializer = Callable[[Any], bytes]
 Headers = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 
 WRONG_RECORD: Final = (TypeError, UnicodeEncodeError, OverflowError)

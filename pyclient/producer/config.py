@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pyclient import serialization
 from pyclient.config import INT_MAX, ClientConfig, ClientOptions, option, read_int
+from pyclient.producer.checks import Serializer
 from pyclient.producer.interceptors import Interceptor, interceptors_of
 from pyclient.producer.partitioner import Partitioner
 
-Serializer = Callable[[Any], bytes]
 Acks = Literal["all", 1, 0, -1, "-1", "1", "0"]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 

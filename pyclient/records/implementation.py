@@ -14,6 +14,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from pyclient.records.restore import restore_with
+
 if TYPE_CHECKING:
     from pyclient.records._pure import *
 
@@ -68,6 +70,7 @@ def load_compiled(module: str, what: str, names: Sequence[str]) -> ModuleType | 
 
 _codec = load_compiled("pyclient.records._speedups", "record codec", __all__) or import_module("pyclient.records._pure")
 globals().update({name: getattr(_codec, name) for name in __all__})
+restore_with(_codec.Record)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 
 from pyclient.clock import Clock
 from pyclient.config import ClientConfig
@@ -25,13 +25,14 @@ from pyclient.net.sasl.oauth import TokenSource
 from pyclient.net.sasl.scram import salted_password
 from pyclient.net.surroundings import SURROUNDINGS
 from pyclient.net.tasks import in_daemon_thread
-from pyclient.protocol.fields import Request
+from pyclient.protocol.fields import Request, Response
 from pyclient.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 if TYPE_CHECKING:
-    from pyclient.net.connection import Connection
     from pyclient.net.sasl.kerberos import KerberosLogin
+
+R = TypeVar("R", bound=Response)
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,29 @@ _NONCE_BYTES: Final = 24
 
 class _Refused(Exception):
     """The broker refused what this client sent; its cause is the broker's error."""
+
+
+class AuthenticatedConnection(Protocol):
+    """A `Connection`, as far as logins need it."""
+
+    address: str
+    host: str
+
+    @property
+    def closed(self) -> bool:
+        """True once the connection has ended; it is never reopened."""
+
+    async def request_before_others(self, message: Request[R], *, timeout: float) -> R:
+        """Send a request before those that are held back, and wait for its response."""
+
+    def hold(self) -> None:
+        """Hold requests back until `release`; only `request_before_others` sends."""
+
+    def release(self) -> None:
+        """Send the requests since `hold`, and later ones at once."""
+
+    def end(self, reason: str) -> None:
+        """End the connection at once; in-flight requests fail with `ConnectionFailed` and the reason."""
 
 
 class Authenticator:
@@ -60,7 +84,7 @@ class Authenticator:
         self._tokens = _token_source(config, clock, self.timeout)
         self._kerberos = _kerberos_login(config, self.timeout)
 
-    async def authenticate(self, connection: Connection) -> float:
+    async def authenticate(self, connection: AuthenticatedConnection) -> float:
         """Authenticate a connection, or do so again.
 
         Return the seconds after which the broker wants it again (KIP-368), 0 if never. Raise `ConnectionFailed`, a
@@ -96,7 +120,7 @@ class Authenticator:
         kind = "delegation token" if self._by_token else "user"
         return f"SASL {self._mechanism}" + (f" as {kind} {self._user!r}" if self._user else "")
 
-    async def _authenticate(self, connection: Connection) -> float:
+    async def _authenticate(self, connection: AuthenticatedConnection) -> float:
         # before the handshake: it may take long, and brokers wait only so long
         exchange = await self._begin(connection.host)
         await self._handshake(connection)
@@ -120,7 +144,7 @@ class Authenticator:
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
         return ScramExchange(self._mechanism, self._user, self._password, nonce, self._salt, by_token=self._by_token)
 
-    async def _handshake(self, connection: Connection) -> None:
+    async def _handshake(self, connection: AuthenticatedConnection) -> None:
         answer = await self._ask(connection, SaslHandshakeRequest(mechanism=self._mechanism))
         code = answer.error_code
         if not code:
@@ -136,7 +160,7 @@ class Authenticator:
             text = f"SaslHandshake was refused: {from_code(code, '')!r}"
         raise _Refused(text) from from_code(code, text)
 
-    async def _ask(self, connection: Connection, request: Request[Any]) -> Any:
+    async def _ask(self, connection: AuthenticatedConnection, request: Request[Any]) -> Any:
         return await connection.request_before_others(request, timeout=self.timeout)
 
     async def _next(self, exchange: Exchange, answer: bytes) -> bytes | None:
@@ -210,7 +234,7 @@ class Session:
     LEAST: ClassVar[float] = 1.0
     """Seconds between two authentications: sessions of milliseconds must not keep client and broker busy."""
 
-    def __init__(self, connection: Connection, authenticator: Authenticator, lifetime: float) -> None:
+    def __init__(self, connection: AuthenticatedConnection, authenticator: Authenticator, lifetime: float) -> None:
         """`lifetime` is that of the session, in seconds."""
         self._connection = connection
         self._authenticator = authenticator
