@@ -12,6 +12,7 @@ import tokenize
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ PACKAGE: Final = ROOT / "pyclient"
 TESTS: Final = ROOT / "tests"
 MEASUREMENTS: Final = ROOT / "docs" / "measurements.md"
 LONGEST_MODULE: Final = 600
+LARGEST_CIRCLE: Final = 3
 LONGEST_TEST_NAME: Final = 70
 
 SECRET: Final = re.compile(r"password|secret|passphrase")
@@ -84,6 +86,57 @@ def modules_are_not_too_long() -> Iterator[Finding]:
         lines = path.read_text().count("\n")
         if lines > LONGEST_MODULE:
             yield path, lines, f"a module has at most {LONGEST_MODULE} lines"
+
+
+def few_files_import_each_other() -> Iterator[Finding]:
+    """At most 3 files import each other in a loop; imports for annotations and within functions count."""
+    imports = _imports()
+    reached = {path: _reached_from(path, imports) for path in imports}
+    for path in imports:
+        circle = [other for other in imports if other in reached[path] and path in reached[other]]
+        if len(circle) > LARGEST_CIRCLE and path == circle[0]:
+            line = min(imports[path][other] for other in circle if other in imports[path])
+            names = ", ".join(other.relative_to(PACKAGE).as_posix() for other in circle)
+            yield path, line, f"{len(circle)} files import each other in a loop, at most {LARGEST_CIRCLE} may: {names}"
+
+
+def _imports() -> dict[Path, dict[Path, int]]:
+    """Return for each Python file of the package those of its files that it imports, with the lines."""
+    modules = {_module_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+    imports: dict[Path, dict[Path, int]] = {path: {} for path in modules.values()}
+    for name, path in modules.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for imported, line in _imported_names(path, package):
+            target = modules.get(imported) or modules.get(imported.rpartition(".")[0])
+            if target is not None and target != path:
+                imports[path].setdefault(target, line)
+    return imports
+
+
+def _module_of(path: Path) -> str:
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+def _imported_names(path: Path, package: str) -> Iterator[tuple[str, int]]:
+    """Yield what a file of `package` imports, `package.name` for a `from package import name`, with the line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = resolve_name("." * node.level + (node.module or ""), package)
+            yield from ((f"{source}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def _reached_from(path: Path, imports: dict[Path, dict[Path, int]]) -> set[Path]:
+    """Return the files that a file imports, and that those import, and so on."""
+    reached: set[Path] = set()
+    to_visit = [path]
+    while to_visit:
+        new = imports[to_visit.pop()].keys() - reached
+        reached |= new
+        to_visit += new
+    return reached
 
 
 def no_loop_is_inside_cleanup_on_users_threads() -> Iterator[Finding]:
@@ -286,6 +339,7 @@ def measurements_have_commands() -> Iterator[Finding]:
 RULES: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     settings_name_files,
     modules_are_not_too_long,
+    few_files_import_each_other,
     no_loop_is_inside_cleanup_on_users_threads,
     compiled_codec_does_no_io,
     secrets_are_in_no_repr,
