@@ -1,3 +1,3 @@
-"""The package's version, in a module that imports nothing: connections tell it to brokers."""
+"""The version of the package, in a module without imports, so that connections can name it to brokers."""
 
 __version__ = "0.1.0"
