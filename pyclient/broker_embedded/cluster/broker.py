@@ -11,6 +11,7 @@ from pyclient.errors import ClientError, ClosedError, ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pyclient.broker_embedded.cluster.hosting import NewHttpServer
     from pyclient.broker_embedded.cluster.runners import Runner
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
 
@@ -19,11 +20,18 @@ class Broker:
     """A broker. Every call returns when it has taken effect.
 
     A restarted broker has the same port and data as before, and the faults that were not over. `links` returns the
-    addresses that it dials in place of other nodes' own ones.
+    addresses that it dials in place of other nodes' own ones. `new_server` makes the HTTP server of its controls if it
+    runs in a thread; a process makes its own.
     """
 
     def __init__(
-        self, config: BrokerConfig, *, processes: bool, control_port: int | None, guard: Callable[[], None]
+        self,
+        config: BrokerConfig,
+        *,
+        processes: bool,
+        control_port: int | None,
+        guard: Callable[[], None],
+        new_server: NewHttpServer | None = None,
     ) -> None:
         self.config = config
         self.on_start: list[Callable[[], None]] = []
@@ -32,6 +40,7 @@ class Broker:
         self._processes = processes
         self._control_port = control_port
         self._guard = guard
+        self._new_server = new_server
         self._runner: Runner | None = None
         self._paused = False
         self._late: list[Callable[[], None]] = []
@@ -108,8 +117,10 @@ class Broker:
             )  # the node was ended by HTTP: its host still has the faults and the clock
             return
         self._late.clear()
-        kind = ProcessRunner if self._processes else ThreadRunner
-        self._runner = kind(self.config, self._control_port, self.links())
+        if self._processes:
+            self._runner = ProcessRunner(self.config, self._control_port, self.links())
+        else:
+            self._runner = ThreadRunner(self.config, self._control_port, self.links(), self._new_server)
         self._paused = False
         self.config = self.config.at(ports={self.config.listeners.clients[0].name: self._runner.port})
         if self._control_port == 0:

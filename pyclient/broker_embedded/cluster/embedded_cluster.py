@@ -8,11 +8,13 @@ import tempfile
 import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyclient.broker_embedded.cluster.cluster_controls import ClusterControlServer
+from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
 from pyclient.broker_embedded.cluster.controllers_file import read_controllers
 from pyclient.broker_embedded.cluster.layout import Layout, NodePlan, put_aside
 from pyclient.broker_embedded.cluster.members import Members, in_parallel
 from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
-from pyclient.broker_embedded.cluster.runners import START_SECONDS
+from pyclient.broker_embedded.cluster.runners import START_SECONDS, listen_for_controls
 from pyclient.broker_embedded.cluster.security import ClusterSecurity
 from pyclient.broker_embedded.cluster.views import names_of
 from pyclient.config.addresses import DEFAULT_HOST
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
     from pyclient.acls import AclBinding
     from pyclient.broker_embedded.cluster.broker import Broker
-    from pyclient.broker_embedded.cluster.cluster_controls import ClusterControlServer
     from pyclient.broker_embedded.cluster.dynamic_quorum import VoterChanges
     from pyclient.broker_embedded.cluster.faults import Faults
     from pyclient.broker_embedded.cluster.partition_moves import PartitionMoves
@@ -119,7 +120,9 @@ class EmbeddedCluster:
             raise ConfigError(f"control_port is {control_port}: it must be from 0 (any free one) to 65535")
         self._control_port = control_port
         self._control: ClusterControlServer | None = None
-        self._members = Members(self._check_open, self._configs.controller_address, processes=processes)
+        self._members = Members(
+            self._check_open, self._configs.controller_address, ServerWithClusters, processes=processes
+        )
         for node, draft in zip(self._layout.nodes, drafts, strict=True):
             self._add(node, draft)
 
@@ -552,9 +555,6 @@ class EmbeddedCluster:
         """Serve the controls of several nodes by HTTP; one node serves its own."""
         if self._control_port is None or self._layout.is_one_node or self._control is not None:
             return
-        from pyclient.broker_embedded.cluster.cluster_controls import ClusterControlServer
-        from pyclient.broker_embedded.cluster.foreground import listen_for_controls
-
         self._control = ClusterControlServer(self, listen_for_controls(DEFAULT_HOST, self._control_port))
         self._control.start()
 

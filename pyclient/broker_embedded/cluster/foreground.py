@@ -18,18 +18,19 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from pyclient.broker_embedded.cluster.hosting import NodeHost, serve_controls
+from pyclient.broker_embedded.cluster.hosting import NodeHost, serve_calls, serve_http
+from pyclient.broker_embedded.cluster.runners import listen_for_controls
 from pyclient.broker_embedded.cluster.security import ClusterSecurity, host_of
 from pyclient.broker_embedded.config.broker_config import BrokerConfig, acls_of, options_of, users_of
 from pyclient.config.broker_security import AUTHORIZER, PROTOCOLS, STANDARD_AUTHORIZER
-from pyclient.errors import ConfigError, KafkaError
+from pyclient.errors import KafkaError
 from pyclient.net.loop_thread import new_event_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
     from pyclient.broker_embedded.cluster.embedded_cluster import EmbeddedCluster
+    from pyclient.broker_embedded.cluster.hosting import HttpServer
     from pyclient.broker_embedded.controls.channel import SocketServer
 
 log = logging.getLogger("pyclient.broker_embedded")
@@ -161,11 +162,13 @@ async def _serve(
         loop.add_signal_handler(number, stopping.set)
     await host.start()
     _keep_freed_memory()
-    servers: list[ServerWithClusters | SocketServer] = []
+    servers: list[HttpServer | SocketServer] = []
     if control_fd is not None:
         _serve_when_asked(host, socket.socket(fileno=control_fd), servers)
     if control is not None:
-        servers.append(await serve_controls(host, control))
+        from pyclient.broker_embedded.cluster.clusters import ServerWithClusters  # few brokers serve HTTP
+
+        servers.append(await serve_http(host, control, ServerWithClusters))
     GarbageCollections().take_charge()
     if with_parent:
         loop.add_reader(sys.stdin.fileno(), _on_stdin, loop, stopping)
@@ -222,30 +225,11 @@ class GarbageCollections:
             gc.freeze()
 
 
-def listen_for_controls(host: str, port: int) -> socket.socket:
-    """Return a listening socket for the controls over HTTP.
-
-    Raise `ConfigError` if the address is not available or what serves HTTP is not installed.
-    """
-    try:
-        import pyclient.broker_embedded.controls.http  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"the controls over HTTP need Starlette and uvicorn ({error}): pip install 'pyclient-kafka[http]'"
-        ) from error
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"the controls cannot be served on {host}:{port}: {error}") from error
-
-
-def _serve_when_asked(
-    host: NodeHost, listener: socket.socket, servers: list[ServerWithClusters | SocketServer]
-) -> None:
+def _serve_when_asked(host: NodeHost, listener: socket.socket, servers: list[HttpServer | SocketServer]) -> None:
     """Import the controls at the first connection, which keeps the start short."""
 
     async def begin() -> None:
-        servers.append(await serve_controls(host, listener))
+        servers.append(await serve_calls(host, listener))
 
     def first() -> None:
         host.loop.remove_reader(listener.fileno())

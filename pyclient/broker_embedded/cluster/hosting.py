@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.network.listeners import NodeSockets
@@ -11,12 +10,30 @@ from pyclient.broker_embedded.network.node_channels import Redirects
 
 if TYPE_CHECKING:
     import asyncio
+    import socket
     from collections.abc import Callable, Mapping
 
-    from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
     from pyclient.broker_embedded.controls.channel import SocketServer
     from pyclient.broker_embedded.controls.controls import Controls
+    from pyclient.broker_embedded.controls.http import Handling
+
+
+class HttpServer(Protocol):
+    """A server of controls by HTTP."""
+
+    def start(self) -> None:
+        """Serve on the running loop until `close`."""
+
+    async def close(self) -> None:
+        """Stop serving, and end what was created by requests."""
+
+
+class NewHttpServer(Protocol):
+    """Makes a server: the class of one, such as `ControlServer`."""
+
+    def __call__(self, controls: Handling, listener: socket.socket) -> HttpServer:
+        """Return a server of these controls on a listening TCP socket, which has not started."""
 
 
 class NodeHost:
@@ -85,18 +102,20 @@ class NodeHost:
             await node.stop(clean)
 
 
-async def serve_controls(host: NodeHost, listener: socket.socket) -> ServerWithClusters | SocketServer:
-    """Serve the controls of a host on a listening socket: by HTTP on TCP, or the calls of a `SocketChannel`."""
-    if listener.family == socket.AF_UNIX:
-        from pyclient.broker_embedded.controls.channel import SocketServer
+async def serve_http(host: NodeHost, listener: socket.socket, new_server: NewHttpServer | None = None) -> HttpServer:
+    """Serve the controls of a host by HTTP on a listening TCP socket, with a `ControlServer` by default."""
+    from pyclient.broker_embedded.controls.http import ControlServer, url_of
 
-        calls = SocketServer(host.controls, listener)
-        await calls.start()
-        return calls
-    from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
-    from pyclient.broker_embedded.controls.http import url_of
-
-    server = ServerWithClusters(host.controls, listener)
+    server = (new_server or ControlServer)(host.controls, listener)
     server.start()
     host.controls.url = url_of(listener)
+    return server
+
+
+async def serve_calls(host: NodeHost, listener: socket.socket) -> SocketServer:
+    """Serve the calls of a `SocketChannel` on a listening Unix socket."""
+    from pyclient.broker_embedded.controls.channel import SocketServer
+
+    server = SocketServer(host.controls, listener)
+    await server.start()
     return server

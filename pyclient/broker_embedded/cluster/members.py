@@ -17,6 +17,7 @@ from pyclient.errors import ClientError, ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pyclient.broker_embedded.cluster.hosting import NewHttpServer
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
 
 
@@ -24,11 +25,16 @@ class Members:
     """The nodes of a cluster; `brokers` are those that serve clients, and `views` asks them.
 
     `guard` raises an error when the cluster must not be used. `controller_address` returns the `host:port` of a node's
-    controller listener by its id, None if it has none.
+    controller listener by its id, None if it has none. `new_server` is an argument of each `Broker`.
     """
 
     def __init__(
-        self, guard: Callable[[], None], controller_address: Callable[[int], str | None], *, processes: bool
+        self,
+        guard: Callable[[], None],
+        controller_address: Callable[[int], str | None],
+        new_server: NewHttpServer,
+        *,
+        processes: bool,
     ) -> None:
         self.nodes: list[Broker] = []
         self.brokers: list[Broker] = []
@@ -38,6 +44,7 @@ class Members:
         self.links = NodeLinks(self.nodes, self._listeners)
         self._guard = guard
         self._controller_address = controller_address
+        self._new_server = new_server
         self._processes = processes
         self._advanced = 0.0
 
@@ -59,7 +66,13 @@ class Members:
 
     def add(self, config: BrokerConfig, *, is_broker: bool, control_port: int | None) -> Broker:
         """Add a node that has not started."""
-        node = Broker(config, processes=self._processes, control_port=control_port, guard=self._guard)
+        node = Broker(
+            config,
+            processes=self._processes,
+            control_port=control_port,
+            guard=self._guard,
+            new_server=self._new_server,
+        )
         node.links = partial(self.links.addresses, node.id)
         node.on_start.append(partial(self._advance_again, node))
         node.on_end.append(partial(self._note_time, node))

@@ -20,14 +20,13 @@ from pyclient.broker_embedded.config.broker_config import ACLS_VARIABLE, OPTIONS
 from pyclient.config.addresses import DEFAULT_HOST
 from pyclient.config.broker import BROKER_OPTIONS
 from pyclient.config.broker_security import own_option
-from pyclient.errors import ClientError, KafkaTimeout
+from pyclient.errors import ClientError, ConfigError, KafkaTimeout
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
-    from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
-    from pyclient.broker_embedded.cluster.hosting import NodeHost
+    from pyclient.broker_embedded.cluster.hosting import HttpServer, NewHttpServer
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
-    from pyclient.broker_embedded.controls.channel import Channel, SocketChannel, SocketServer
+    from pyclient.broker_embedded.controls.channel import Channel, SocketChannel
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -81,25 +80,31 @@ class Runner(Protocol):
 
 
 class ThreadRunner:
-    """A node on an event loop in a daemon thread."""
+    """A node on an event loop in a daemon thread. `new_server` makes the HTTP server of its controls."""
 
-    def __init__(self, config: BrokerConfig, control_port: int | None = None, links: Links | None = None) -> None:
-        from pyclient.broker_embedded.cluster.hosting import NodeHost
+    def __init__(
+        self,
+        config: BrokerConfig,
+        control_port: int | None = None,
+        links: Links | None = None,
+        new_server: NewHttpServer | None = None,
+    ) -> None:
+        from pyclient.broker_embedded.cluster.hosting import NodeHost, serve_http
         from pyclient.net.loop_thread import LoopThread
 
         self._thread = LoopThread(f"pyclient-broker-{config.integer('node.id')}")
         self._thread.start()
         self._host = NodeHost(config, self._thread.loop, links)
-        self._control: ServerWithClusters | SocketServer | None = None
+        self._control: HttpServer | None = None
         self._channel: Channel | None = None
         self._resumed: threading.Event | None = None
         listener: socket.socket | None = None
         try:
             if control_port is not None:
-                listener = _listen_for_controls(control_port)
+                listener = listen_for_controls(DEFAULT_HOST, control_port)
             self._thread.run(self._host.start, timeout=START_SECONDS)
             if listener is not None:
-                self._control = self._thread.run(_serve_controls, self._host, listener, timeout=START_SECONDS)
+                self._control = self._thread.run(serve_http, self._host, listener, new_server, timeout=START_SECONDS)
         except BaseException:
             if listener is not None:
                 listener.close()
@@ -328,16 +333,21 @@ class _Switching:
 _switching: Final = _Switching()
 
 
-def _listen_for_controls(port: int) -> socket.socket:
-    from pyclient.broker_embedded.cluster.foreground import listen_for_controls
+def listen_for_controls(host: str, port: int) -> socket.socket:
+    """Return a listening socket for the controls over HTTP.
 
-    return listen_for_controls(DEFAULT_HOST, port)
-
-
-async def _serve_controls(host: NodeHost, listener: socket.socket) -> ServerWithClusters | SocketServer:
-    from pyclient.broker_embedded.cluster.hosting import serve_controls
-
-    return await serve_controls(host, listener)
+    Raise `ConfigError` if the address is not available or what serves HTTP is not installed.
+    """
+    try:
+        import pyclient.broker_embedded.controls.http  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"the controls over HTTP need Starlette and uvicorn ({error}): pip install 'pyclient-kafka[http]'"
+        ) from error
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"the controls cannot be served on {host}:{port}: {error}") from error
 
 
 def _freeze(frozen: threading.Event, resumed: threading.Event) -> None:

@@ -10,38 +10,38 @@ from pyclient.broker_embedded.controls import views
 from pyclient.broker_embedded.controls.endpoint import TIMEOUT, Endpoint, NotFound, Values, optional_count_of, within
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.controls.controls import Controls
+    from pyclient.broker_embedded.controls.control_state import ControlState
 
 
-async def groups(controls: Controls, _name: str, _values: Values) -> Any:
+async def groups(controls: ControlState, _name: str, _values: Values) -> Any:
     """`GET /groups`: the groups."""
     return {"groups": await views.groups(controls.node)}
 
 
-async def group(controls: Controls, name: str, _values: Values) -> Any:
+async def group(controls: ControlState, name: str, _values: Values) -> Any:
     """`GET /groups/{}`: a group; one that does not exist is Dead."""
     return await views.group(controls.node, name)
 
 
-async def wait_group(controls: Controls, name: str, values: Values) -> Any:
+async def wait_group(controls: ControlState, name: str, values: Values) -> Any:
     """`GET /groups/{}/wait`: the group, as soon as it matches."""
     fits = views.group_condition(values.get("state"), optional_count_of(values, "members"))
     return await _until(lambda: views.group(controls.node, name), fits, values)
 
 
-async def topics(controls: Controls, _name: str, _values: Values) -> Any:
+async def topics(controls: ControlState, _name: str, _values: Values) -> Any:
     """`GET /topics`: the topics with their offsets."""
     return {"topics": [await views.topic(controls.node, name) for name in sorted(controls.node.image.topics)]}
 
 
-async def topic(controls: Controls, name: str, _values: Values) -> Any:
+async def topic(controls: ControlState, name: str, _values: Values) -> Any:
     """`GET /topics/{}`: one topic."""
     if name not in controls.node.image.topics:
         raise NotFound(f"there is no topic {name!r}")
     return await views.topic(controls.node, name)
 
 
-async def wait_topic(controls: Controls, name: str, values: Values) -> Any:
+async def wait_topic(controls: ControlState, name: str, values: Values) -> Any:
     """`GET /topics/{}/wait`: the topic, as soon as it matches."""
     fits = views.topic_condition(optional_count_of(values, "partitions"), optional_count_of(values, "records"))
     return await _until(lambda: views.topic(controls.node, name), fits, values)

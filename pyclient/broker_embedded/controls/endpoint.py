@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from pyclient.errors import ClientError, ConfigError, KafkaTimeout
 
-if TYPE_CHECKING:
-    from pyclient.broker_embedded.controls.controls import Controls
-
 T = TypeVar("T")
+C = TypeVar("C")
 Values = Mapping[str, Any]
 
 _LONGEST: Final = 3600.0  # seconds that a request may wait
@@ -35,14 +33,17 @@ class MethodNotAllowed(ClientError):
     """The path exists only with other methods."""
 
 
-class Endpoint(NamedTuple):
-    """One endpoint. `{}` in a path is replaced by a name or number; `fields` are the accepted fields."""
+class Endpoint(NamedTuple, Generic[C]):
+    """One endpoint. `{}` in a path is replaced by a name or number; `fields` are the accepted fields.
+
+    `call` gets the state of the node's controls, the value of `{}`, and the fields of the request.
+    """
 
     method: str
     path: str
     doc: str
     fields: Mapping[str, str]
-    call: Callable[[Controls, str, Values], Coroutine[Any, Any, Any]]
+    call: Callable[[C, str, Values], Coroutine[Any, Any, Any]]
 
 
 async def within(waiting: Coroutine[Any, Any, T], values: Values, state: Callable[[], str]) -> T:

@@ -10,20 +10,20 @@ from pyclient.broker_embedded.faults.spec import FIELDS, FaultSpec
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.controls.controls import Controls
+    from pyclient.broker_embedded.controls.control_state import ControlState
     from pyclient.broker_embedded.faults.faults import LiveFault
 
 _LONGEST_NUMBER: Final = 20
 _NOT_TEXTS: Final = frozenset({"error", "seconds", "times", "skip", "partition", "node", "whole"})
 
 
-async def faults(controls: Controls, _name: str, _values: Values) -> Any:
+async def faults(controls: ControlState, _name: str, _values: Values) -> Any:
     """`GET /faults`: the faults that were not cancelled."""
     found = [] if controls.existing is None else controls.existing.faults
     return {"faults": [fault.describe() for fault in found]}
 
 
-async def add_fault(controls: Controls, _name: str, values: Values) -> Any:
+async def add_fault(controls: ControlState, _name: str, values: Values) -> Any:
     """`POST /faults`: the next requests that match are failed, delayed, ...."""
     given = {name: _plain(name, value) for name, value in values.items()}
     own, node = controls.host.config.integer("node.id"), given.pop("node", None)
@@ -32,31 +32,31 @@ async def add_fault(controls: Controls, _name: str, values: Values) -> Any:
     return controls.interceptor.add(FaultSpec.build(given)).describe()
 
 
-async def clear_faults(controls: Controls, _name: str, _values: Values) -> Any:
+async def clear_faults(controls: ControlState, _name: str, _values: Values) -> Any:
     """`DELETE /faults`: cancel all."""
     return {"cancelled": 0 if controls.existing is None else controls.existing.clear()}
 
 
-async def fault(controls: Controls, name: str, _values: Values) -> Any:
+async def fault(controls: ControlState, name: str, _values: Values) -> Any:
     """`GET /faults/{}`: a fault, with how many requests it has met."""
     return _fault(controls, name).describe()
 
 
-async def wait_fault(controls: Controls, name: str, values: Values) -> Any:
+async def wait_fault(controls: ControlState, name: str, values: Values) -> Any:
     """`GET /faults/{}/wait`: the fault, as soon as it has met enough requests."""
     fault, count = _fault(controls, name), count_of(values, "hits", 1)
     await within(fault.reached(count), values, lambda: f"{count} hits are waited for: {fault!r}")
     return fault.describe()
 
 
-async def release_fault(controls: Controls, name: str, _values: Values) -> Any:
+async def release_fault(controls: ControlState, name: str, _values: Values) -> Any:
     """`POST /faults/{}/release`: end it and continue the requests it holds."""
     fault = _fault(controls, name)
     controls.interceptor.end(fault)
     return fault.describe()
 
 
-async def cancel_fault(controls: Controls, name: str, _values: Values) -> Any:
+async def cancel_fault(controls: ControlState, name: str, _values: Values) -> Any:
     """`DELETE /faults/{}`: end and remove it; the requests it holds continue."""
     fault = _fault(controls, name)
     controls.interceptor.cancel(fault)
@@ -73,7 +73,7 @@ def _plain(name: str, value: Any) -> Any:
         return value
 
 
-def _fault(controls: Controls, name: str) -> LiveFault:
+def _fault(controls: ControlState, name: str) -> LiveFault:
     is_number = name.isdecimal() and len(name) < _LONGEST_NUMBER
     found = controls.existing.get(int(name)) if controls.existing is not None and is_number else None
     if found is None:

@@ -24,7 +24,7 @@ from pyclient.errors import ConfigError
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
     from pyclient.broker_embedded.controller.image import BrokerImage
-    from pyclient.broker_embedded.controls.controls import Controls
+    from pyclient.broker_embedded.controls.control_state import ControlState
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -32,12 +32,12 @@ _SLICE: Final = 0.0005  # seconds of checking before requests are served
 _PAUSE: Final = 0.001
 
 
-async def state(controls: Controls, _name: str, _values: Values) -> Any:
+async def state(controls: ControlState, _name: str, _values: Values) -> Any:
     """`GET /broker`: the state of the broker."""
     return state_of(controls)
 
 
-def state_of(controls: Controls) -> dict[str, Any]:
+def state_of(controls: ControlState) -> dict[str, Any]:
     """Return the state of the broker, running or not."""
     node = controls.host.node
     return {
@@ -78,25 +78,25 @@ def _refusal(node: BrokerNode) -> dict[str, str] | None:
     return None if refusal is None else {"error": type(refusal).__name__, "message": str(refusal)}
 
 
-async def start(controls: Controls, _name: str, _values: Values) -> Any:
+async def start(controls: ControlState, _name: str, _values: Values) -> Any:
     """`POST /broker/start`: start it again, on the same port and data."""
     await controls.host.start()
     return state_of(controls)
 
 
-async def stop(controls: Controls, _name: str, _values: Values) -> Any:
+async def stop(controls: ControlState, _name: str, _values: Values) -> Any:
     """`POST /broker/stop`: stop it cleanly."""
     await controls.host.stop()
     return state_of(controls)
 
 
-async def kill(controls: Controls, _name: str, _values: Values) -> Any:
+async def kill(controls: ControlState, _name: str, _values: Values) -> Any:
     """`POST /broker/kill`: end it as a crash would: nothing is flushed or marked."""
     await controls.host.stop(clean=False)
     return state_of(controls)
 
 
-async def restart(controls: Controls, _name: str, values: Values) -> Any:
+async def restart(controls: ControlState, _name: str, values: Values) -> Any:
     """`POST /broker/restart`: stop it, wait, start it."""
     clean, seconds = flag_of(values, "clean", default=True), seconds_of(values, "down_seconds", 0.0)
     await controls.host.stop(clean)
@@ -105,7 +105,7 @@ async def restart(controls: Controls, _name: str, values: Values) -> Any:
     return state_of(controls)
 
 
-async def pause(controls: Controls, _name: str, values: Values) -> Any:
+async def pause(controls: ControlState, _name: str, values: Values) -> Any:
     """`POST /broker/pause`: read and answer nothing until it is resumed, or for some seconds.
 
     Only clients are affected: timers run, and these controls are served.
@@ -117,14 +117,14 @@ async def pause(controls: Controls, _name: str, values: Values) -> Any:
     return state_of(controls)
 
 
-async def resume(controls: Controls, _name: str, _values: Values) -> Any:
+async def resume(controls: ControlState, _name: str, _values: Values) -> Any:
     """`POST /broker/resume`: end a pause; a no-op if it is not paused."""
     _set_resumption(controls, None)
     controls.node.resume()
     return state_of(controls)
 
 
-async def links(controls: Controls, _name: str, values: Values) -> Any:
+async def links(controls: ControlState, _name: str, values: Values) -> Any:
     """`POST /links`: dial other addresses in place of other nodes' own ones."""
     addresses = values.get("addresses")
     if not isinstance(addresses, dict) or not all(isinstance(each, str) for each in addresses.values()):
@@ -138,7 +138,7 @@ async def links(controls: Controls, _name: str, values: Values) -> Any:
     return state_of(controls)
 
 
-async def bootstrap(controls: Controls, _name: str, values: Values) -> Any:
+async def bootstrap(controls: ControlState, _name: str, values: Values) -> Any:
     """`POST /quorum/bootstrap`: look for other controllers from the next start on."""
     servers = text_of(values, "servers")
     if not servers:
@@ -147,7 +147,7 @@ async def bootstrap(controls: Controls, _name: str, values: Values) -> Any:
     return state_of(controls)
 
 
-async def freeze(controls: Controls, _name: str, _values: Values) -> Any:
+async def freeze(controls: ControlState, _name: str, _values: Values) -> Any:
     """`POST /replication/freeze`: fetch nothing from other brokers, and serve as before."""
     replicas = controls.node.replicas
     if replicas is None:
@@ -156,7 +156,7 @@ async def freeze(controls: Controls, _name: str, _values: Values) -> Any:
     return state_of(controls)
 
 
-async def thaw(controls: Controls, _name: str, _values: Values) -> Any:
+async def thaw(controls: ControlState, _name: str, _values: Values) -> Any:
     """`POST /replication/thaw`: fetch again. Without effect on a broker that is not frozen."""
     replicas = controls.node.replicas
     if replicas is not None:
@@ -164,14 +164,14 @@ async def thaw(controls: Controls, _name: str, _values: Values) -> Any:
     return state_of(controls)
 
 
-def _set_resumption(controls: Controls, timer: asyncio.TimerHandle | None) -> None:
+def _set_resumption(controls: ControlState, timer: asyncio.TimerHandle | None) -> None:
     """Replace the timer that ends a pause."""
     if controls.resumption is not None:
         controls.resumption.cancel()
     controls.resumption = timer
 
 
-async def advance(controls: Controls, _name: str, values: Values) -> Any:
+async def advance(controls: ControlState, _name: str, values: Values) -> Any:
     """`POST /time/advance`: advance the broker's clock: sessions expire, records age, waits end."""
     seconds = seconds_of(values, "seconds", None)
     node = controls.node
@@ -182,17 +182,17 @@ async def advance(controls: Controls, _name: str, values: Values) -> Any:
     return {"due": due, "time_ms": node.clock.time_ms(), "advanced_seconds": node.clock.shift}
 
 
-async def retention(controls: Controls, _name: str, _values: Values) -> Any:
+async def retention(controls: ControlState, _name: str, _values: Values) -> Any:
     """`POST /retention`: apply retention to all logs now."""
     return {"segments_removed": controls.node.logs.retention_now()}
 
 
-async def compact(controls: Controls, _name: str, values: Values) -> Any:
+async def compact(controls: ControlState, _name: str, values: Values) -> Any:
     """`POST /compact`: compact the logs of compacted topics now."""
     return {"rounds": controls.node.logs.compact_now(_topic_of(controls, values))}
 
 
-async def verify(controls: Controls, _name: str, values: Values) -> Any:
+async def verify(controls: ControlState, _name: str, values: Values) -> Any:
     """`POST /verify`: check every batch against its checksum, in slices between requests. Return the damage found."""
     node, wanted = controls.node, _topic_of(controls, values)
     damaged = []
@@ -215,7 +215,7 @@ async def verify(controls: Controls, _name: str, values: Values) -> Any:
     return {"damaged": damaged}
 
 
-def _topic_of(controls: Controls, values: Values) -> str | None:
+def _topic_of(controls: ControlState, values: Values) -> str | None:
     """Return the topic in the request, None for all. Raise `NotFound` if it does not exist."""
     topic = text_of(values, "topic")
     if topic is not None and topic not in controls.node.image.topics:

@@ -9,12 +9,12 @@ from pyclient.broker_embedded.faults.request_log import DEFAULT_LIMIT, FILTERS, 
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyclient.broker_embedded.controls.controls import Controls
+    from pyclient.broker_embedded.controls.control_state import ControlState
 
 _LONGEST_LOG: Final = 1_000_000
 
 
-async def start_log(controls: Controls, _name: str, values: Values) -> Any:
+async def start_log(controls: ControlState, _name: str, values: Values) -> Any:
     """`POST /requests/start`: log requests from now on."""
     limit = count_of(values, "limit", DEFAULT_LIMIT)
     if not 1 <= limit <= _LONGEST_LOG:
@@ -25,7 +25,7 @@ async def start_log(controls: Controls, _name: str, values: Values) -> Any:
     return {"limit": limit}
 
 
-async def stop_log(controls: Controls, _name: str, _values: Values) -> Any:
+async def stop_log(controls: ControlState, _name: str, _values: Values) -> Any:
     """`POST /requests/stop`: stop logging."""
     if controls.existing is not None:
         controls.existing.log = None
@@ -33,12 +33,12 @@ async def stop_log(controls: Controls, _name: str, _values: Values) -> Any:
     return {}
 
 
-async def requests(controls: Controls, _name: str, values: Values) -> Any:
+async def requests(controls: ControlState, _name: str, values: Values) -> Any:
     """`GET /requests`: the requests that were logged, the oldest first."""
     return {"requests": names_of(controls.log.find(RequestFilter(values)))}
 
 
-async def wait_request(controls: Controls, _name: str, values: Values) -> Any:
+async def wait_request(controls: ControlState, _name: str, values: Values) -> Any:
     """`GET /requests/wait`: the requests that were logged, as soon as there are enough."""
     wanted = RequestFilter({name: value for name, value in values.items() if name in FILTERS})
     log, count = controls.log, count_of(values, "count", 1)
@@ -49,7 +49,7 @@ async def wait_request(controls: Controls, _name: str, values: Values) -> Any:
     return {"requests": names_of(found)}
 
 
-async def clear_log(controls: Controls, _name: str, _values: Values) -> Any:
+async def clear_log(controls: ControlState, _name: str, _values: Values) -> Any:
     """`DELETE /requests`: clear the log."""
     controls.log.clear()
     return {}
