@@ -71,4 +71,4 @@ def test_errors_import_only_types():
         "print(*sorted(n for n in sys.modules if n.startswith('pyclient') and not n.startswith('pyclient.errors')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.split() == ["pyclient", "pyclient.lazy_names", "pyclient.types"]
+    assert done.stdout.split() == ["pyclient", "pyclient.lazy_names", "pyclient.types", "pyclient.version"]
