@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyclient.broker_embedded.cluster.cluster_controls import ClusterControlServer
 from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
+from pyclient.broker_embedded.cluster.control_port import listen_for_controls
 from pyclient.broker_embedded.cluster.controllers_file import read_controllers
 from pyclient.broker_embedded.cluster.layout import Layout, NodePlan, put_aside
 from pyclient.broker_embedded.cluster.members import Members, in_parallel
 from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
-from pyclient.broker_embedded.cluster.runners import START_SECONDS, listen_for_controls
+from pyclient.broker_embedded.cluster.runners import START_SECONDS
 from pyclient.broker_embedded.cluster.security import ClusterSecurity
 from pyclient.broker_embedded.cluster.views import names_of
 from pyclient.config.addresses import DEFAULT_HOST

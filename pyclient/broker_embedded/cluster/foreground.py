@@ -18,8 +18,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from pyclient.broker_embedded.cluster.control_port import listen_for_controls
 from pyclient.broker_embedded.cluster.hosting import NodeHost, serve_calls, serve_http
-from pyclient.broker_embedded.cluster.runners import listen_for_controls
 from pyclient.broker_embedded.cluster.security import ClusterSecurity, host_of
 from pyclient.broker_embedded.config.broker_config import BrokerConfig, acls_of, options_of, users_of
 from pyclient.config.broker_security import AUTHORIZER, PROTOCOLS, STANDARD_AUTHORIZER

@@ -16,11 +16,12 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
+from pyclient.broker_embedded.cluster.control_port import listen_for_controls
 from pyclient.broker_embedded.config.broker_config import ACLS_VARIABLE, OPTIONS_VARIABLE, USERS_VARIABLE
 from pyclient.config.addresses import DEFAULT_HOST
 from pyclient.config.broker import BROKER_OPTIONS
 from pyclient.config.broker_security import own_option
-from pyclient.errors import ClientError, ConfigError, KafkaTimeout
+from pyclient.errors import ClientError, KafkaTimeout
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
@@ -331,23 +332,6 @@ class _Switching:
 
 
 _switching: Final = _Switching()
-
-
-def listen_for_controls(host: str, port: int) -> socket.socket:
-    """Return a listening socket for the controls over HTTP.
-
-    Raise `ConfigError` if the address is not available or what serves HTTP is not installed.
-    """
-    try:
-        import pyclient.broker_embedded.controls.http  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"the controls over HTTP need Starlette and uvicorn ({error}): pip install 'pyclient-kafka[http]'"
-        ) from error
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"the controls cannot be served on {host}:{port}: {error}") from error
 
 
 def _freeze(frozen: threading.Event, resumed: threading.Event) -> None:
