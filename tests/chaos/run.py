@@ -216,8 +216,7 @@ def run(
                 workers = _plain_workers(notes, addresses[CLIENTS], cluster, seed)
             else:
                 workers = [*_wide_workers(notes, addresses, cluster, seed, kill_clients), observer]
-            busy = TOPIC if control is None else CONTROL
-            nemesis = Nemesis(cluster, notes, busy, PARTITIONS, seed, proxies, disks)
+            nemesis = Nemesis(cluster, notes, TOPIC if control is None else CONTROL, PARTITIONS, seed, proxies, disks)
             nemesis.targets.groups, nemesis.targets.transactional_ids = GROUPS, [TRANSACTIONAL_ID]
             nemesis.wait_in_sync()
             for worker in workers:

@@ -1,4 +1,4 @@
-"""A group coordinator that was replaced, and does not know it, is told from one that has lost commits."""
+"""Answers of a group coordinator that was replaced, and does not know it, are not taken for lost commits."""
 
 from __future__ import annotations
 
