@@ -410,11 +410,19 @@ class FetchCollector:
         elif code == TopicAuthorizationFailed.code:
             outcome.errors.append(from_code(code, f"reading {partition} is not allowed", "Fetch"))
         elif code == CorruptMessage.code:
-            message = f"{partition}: the broker's own log is corrupt at offset {target.offset}"
-            state.stop(CorruptBatch(message, *partition, target.offset, target.offset + 1))
+            self._add_corrupt(target)
+            outcome.records = True
         elif code not in _TRANSIENT:
             outcome.errors.append(from_code(code, f"fetching {partition} from offset {target.offset}"))
         outcome.trouble = True
+
+    def _add_corrupt(self, target: Target) -> None:
+        """Have poll raise the error of the broker's log once it has returned what was fetched before that offset."""
+        state, offset = target.state, target.offset
+        message = f"{state.topic_partition}: the broker's own log is corrupt at offset {offset}"
+        error = CorruptBatch(message, *state.topic_partition, offset, offset + 1)
+        self._buffer.add(CompletedFetch(state, ParsedRecords([], offset, error), 0, Frame(-1, 0)))
+        state.retry_at = float("inf")  # the user has to seek
 
     def _out_of_range(self, target: Target) -> None:
         """Process an offset that is not in the leader's log, once the user has polled the earlier data."""

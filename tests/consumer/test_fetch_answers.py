@@ -140,12 +140,32 @@ def test_lagging_follower_falls_back_to_the_leader_without_a_reset() -> None:
     assert (state.phase, state.position, state.preferred_replica) == (Phase.FETCH, 7, -1)
 
 
-def test_corrupt_broker_log_stops_the_partition_at_its_offset() -> None:
+def test_corrupt_broker_log_is_an_error_until_a_seek() -> None:
     fixture = FetchFixture(T0, position=7)
-    fixture.answer(fixture.states[0], error_code=errors.CorruptMessage.code)
-    error = fixture.subscription.first_error()
-    assert isinstance(error, errors.CorruptBatch)
-    assert (error.offset, error.next_offset) == (7, 8)
+    (state,) = fixture.states
+    outcome = fixture.answer(state, error_code=errors.CorruptMessage.code)
+    assert outcome.records
+    assert fixture.buffer.has_records()
+    for _ in range(2):
+        with pytest.raises(errors.CorruptBatch, match="t-0: the broker's own log is corrupt at offset 7") as raised:
+            fixture.buffer.take(10)
+        assert (raised.value.offset, raised.value.next_offset) == (7, 8)
+    assert fixture.requested(now=1e9) == []
+    state.start_at(8)
+    assert fixture.buffer.take(10) == []
+    assert fixture.requested() == [T0]
+
+
+def test_records_before_corruption_of_broker_log_come_first() -> None:
+    fixture = FetchFixture(T0)
+    (state,) = fixture.states
+    fixture.answer(state, records=batch_of(0, 3))
+    fixture.answer(state, error_code=errors.CorruptMessage.code)
+    assert [piece.count for piece in fixture.buffer.take(10)] == [3]
+    assert state.position == 3
+    with pytest.raises(errors.CorruptBatch) as raised:
+        fixture.buffer.take(10)
+    assert (raised.value.offset, raised.value.next_offset) == (3, 4)
 
 
 def test_truncated_batch_is_fetched_again_after_a_pause() -> None:
