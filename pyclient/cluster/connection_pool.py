@@ -184,6 +184,8 @@ class ConnectionPool:
             broker = self._brokers[key] = NodeConnection(
                 node, connect, self._backoff, self._clock, self._rng, optional=optional
             )
+            if self.closed:  # a call that began before asks on
+                broker.close()
         return broker
 
     async def _open(self, node: Node) -> Connection:

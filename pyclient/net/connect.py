@@ -104,16 +104,14 @@ class TcpConnector:
         loop = asyncio.get_running_loop()
         limit = self._config.receive_message_max_bytes
         sock = await self._connected_socket(loop, family, address)
-        if self._contexts is None:
-            return FrameStream(loop, sock, max_frame=limit, on_frame=on_frame, on_closed=on_closed)
-        stream = TlsStream(
-            loop,
-            sock,
-            TlsEnd(self._contexts.current(), host),
-            max_frame=limit,
-            on_frame=on_frame,
-            on_closed=on_closed,
-        )
+        try:
+            if self._contexts is None:
+                return FrameStream(loop, sock, max_frame=limit, on_frame=on_frame, on_closed=on_closed)
+            end = TlsEnd(self._contexts.current(), host)
+            stream = TlsStream(loop, sock, end, max_frame=limit, on_frame=on_frame, on_closed=on_closed)
+        except BaseException:
+            sock.close()
+            raise
         try:
             await stream.handshake()
         except BaseException as error:

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _EXIT_SECONDS: Final = 2.0
 _CHECK_SECONDS: Final = 0.25  # a waiting call checks that its loop is not closed
+_ROUNDS: Final = 10  # at most, in which the tasks of a loop that stops are cancelled
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -229,15 +230,23 @@ def _start_shutdown(loop: asyncio.AbstractEventLoop, started: list[asyncio.Task[
 
 
 async def _shut_down() -> None:
-    """Cancel every other task, wait until they end, and stop the loop."""
+    """Cancel every other task, wait until they end, and stop the loop.
+
+    Tasks that have not begun yet begin first: one that is cancelled before that closes nothing of what it was given,
+    as the task of asyncio's server that takes an accepted socket. What tasks begin at their end is cancelled, too.
+    """
     loop = asyncio.get_running_loop()
     current = asyncio.current_task()
-    tasks = [task for task in asyncio.all_tasks() if task is not current]
-    for task in tasks:
-        task.cancel()
-    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(outcome, Exception):
-            log.error("a task failed while its loop was stopped", exc_info=outcome)
+    for _ in range(_ROUNDS):
+        await asyncio.sleep(0)
+        tasks = [task for task in asyncio.all_tasks() if task is not current]
+        if not tasks:
+            break
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                log.error("a task failed while its loop was stopped", exc_info=outcome)
     await loop.shutdown_asyncgens()
     loop.call_soon(loop.stop)
 

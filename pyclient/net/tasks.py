@@ -29,6 +29,7 @@ async def first_success(
     remaining = list(attempts)[::-1]
     running: set[asyncio.Future[T]] = set()
     last: BaseException = ValueError("there is nothing to attempt")
+    results: list[T] = []
     try:
         while remaining or running:
             if remaining:
@@ -53,7 +54,12 @@ async def first_success(
             else:
                 attempt.add_done_callback(partial(_discard_result, discard))
                 attempt.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        try:
+            await asyncio.gather(*running, return_exceptions=True)
+        except asyncio.CancelledError:  # nothing is returned then
+            for unused in results[:1]:
+                discard(unused)
+            raise
 
 
 def _discard_result(discard: Callable[[T], object], attempt: asyncio.Future[T]) -> None:

@@ -45,6 +45,21 @@ def test_unexpected_connect_error_is_logged_and_backed_off(caplog):
     assert "unexpected error while connecting to 127.0.0.1:1" in caplog.text
 
 
+def test_call_that_goes_on_after_close_opens_no_connection():
+    async def scenario():
+        only = ScriptedBroker()
+        cluster_of(only)
+        client = await started(only.address)
+        await client.wait_metadata(has_nodes, 30)
+        await client.close()
+        for _ in range(2):
+            with pytest.raises(ConnectionFailed, match="the client is closed"):
+                await client.any_connection()
+        only.stop()
+
+    run(scenario())
+
+
 def test_lost_connection_is_reopened_and_metadata_refreshed():
     async def scenario():
         only = ScriptedBroker()

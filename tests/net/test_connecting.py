@@ -7,6 +7,7 @@ import pytest
 
 from pyclient.clock import SYSTEM_CLOCK
 from pyclient.errors import ConnectionFailed
+from pyclient.net.connect import TcpConnector
 from pyclient.net.connection import Connection
 from pyclient.net.memory import memory_pipe
 from pyclient.protocol import framing
@@ -186,5 +187,20 @@ def test_connection_works_over_memory_pipe(run):
         far.close()
         await ended
         assert connection.closed
+
+    run(scenario())
+
+
+def test_socket_is_closed_if_tls_cannot_begin(run):
+    async def scenario():
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            connector = TcpConnector(config("x:1", security_protocol="SSL"))
+            loop, host = asyncio.get_running_loop(), "." * 3  # no name for a certificate, which TLS finds out
+            with pytest.raises(ValueError, match="idna"):
+                await connector._connect(socket.AF_INET, server.getsockname(), host, print, print)
+            accepted, _ = server.accept()
+            accepted.setblocking(False)
+            with accepted:
+                assert await loop.sock_recv(accepted, 1) == b""
 
     run(scenario())

@@ -2,6 +2,7 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -173,6 +174,43 @@ def test_stop_fails_waiting_calls():
     for use in (lambda: thread.run(add, 1, 1), lambda: thread.call_soon(print)):
         with pytest.raises(ClosedError, match="ending is closed"):
             use()
+
+
+def test_task_created_as_loop_stops_closes_what_it_was_given(thread):
+    """asyncio's server makes such a task of each socket that it accepts."""
+    near, far = socket.socketpair()
+    tasks = []
+
+    async def serve():
+        with far:
+            await asyncio.Event().wait()
+
+    async def stop():
+        thread.stop(0)
+        thread.loop.call_soon(lambda: tasks.append(thread.loop.create_task(serve())))
+
+    thread.run(stop)
+    assert thread.stop(30)
+    with near:
+        assert near.recv(1) == b""
+    assert tasks[0].cancelled()
+
+
+def test_tasks_begun_while_loop_stops_are_cancelled(thread):
+    cancelled = []
+
+    async def last(name):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(name)
+            if name < 3:
+                started.append(asyncio.create_task(last(name + 1)))
+
+    started = []
+    thread.call_soon(lambda: started.append(thread.loop.create_task(last(1))))
+    assert thread.stop(30)
+    assert cancelled == [1, 2, 3]
 
 
 def test_loop_thread_refuses_use_before_start():

@@ -100,6 +100,30 @@ def test_result_is_discarded_when_caller_is_cancelled(cancels):
     run(scenario())
 
 
+def test_result_is_discarded_when_caller_is_cancelled_while_others_end():
+    async def scenario():
+        ending, discarded = asyncio.Event(), []
+
+        async def slow_to_end():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ending.set()
+                await asyncio.Event().wait()
+
+        async def works():
+            return "result"
+
+        calling = asyncio.ensure_future(first_success([slow_to_end, works], 0.001, discard=discarded.append))
+        await ending.wait()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        assert discarded == ["result"]
+
+    run(scenario())
+
+
 def test_shared_future_survives_cancelled_waiter():
     async def scenario():
         loop, said = asyncio.get_running_loop(), []
