@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -274,7 +275,7 @@ def _violations(history: History, control: str | None) -> dict[str, list[str]]:
 
 @contextmanager
 def _cluster(data_dir: str) -> Iterator[tuple[EmbeddedCluster, dict[str, ClientProxies]]]:
-    """Start the cluster of a run. It has further listeners, which clients reach through proxies."""
+    """Start the cluster of a run. Nodes reach each other through proxies, and so do clients the further listeners."""
     ids = (1, 2, 3)
     proxies = {name: ClientProxies(ids) for name in (CLIENTS, APART)}
     try:
@@ -289,6 +290,8 @@ def _cluster(data_dir: str) -> Iterator[tuple[EmbeddedCluster, dict[str, ClientP
                 for listener in cluster.node(node_id).config.listeners.clients:
                     if listener.name in proxies:
                         proxies[listener.name].of[node_id].target = listener.host, listener.port
+            for a, b in combinations(ids, 2):
+                cluster.slow(a, b, latency_ms=0)  # from now on they reach each other over proxies of this process
             yield cluster, proxies
     finally:
         for each in proxies.values():
