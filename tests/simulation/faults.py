@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyclient.broker_embedded.controller.broker_lifecycle import BrokerState
-from tests.chaos.history import Fault
+from tests.chaos.history import Fault, Freeze, Isolation
 from tests.simulation.copying import COPIES
 from tests.simulation.workload import PARTITIONS, TOPIC
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.copying import Copying
     from tests.simulation.disk import Disk
     from tests.simulation.late_requests import LateRequests
+    from tests.simulation.world import Process
 
 _UNITING_SECONDS: Final = 5.0
 
@@ -46,6 +47,8 @@ class Nemesis:
         self.restored: list[int] = []
         """The nodes that got an older copy of their disk, in order."""
         self._copies: dict[int, Disk] = {}
+        self._isolated: dict[int, float] = {}  # node id -> since when
+        self._stalled: dict[Process, tuple[int, float]] = {}  # of a node, since when
 
     def strike(self) -> None:
         """Do one random thing."""
@@ -59,10 +62,9 @@ class Nemesis:
         """Repair the network, let all processes run, and start the nodes that are down."""
         self.cluster.world.note("healed")
         self.healed = True
-        self.cluster.network.heal()
+        self.mend()
         for process in self.cluster.world.processes:
-            if process.alive:
-                process.resume()
+            self._resume(process)
         self.cluster.start()
 
     def mark(self, began: float) -> None:
@@ -138,7 +140,7 @@ class Nemesis:
     def _unite(self) -> None:
         """Repair the network, start all nodes, and wait for a while until they are in sync."""
         world = self.cluster.world
-        self.cluster.network.heal()
+        self.mend()
         self.cluster.start()
         end = world.now + _UNITING_SECONDS
         while not self._is_whole() and world.now < end:
@@ -186,6 +188,7 @@ class Nemesis:
             if other is not node:
                 self._cut(node.host, other.host)
                 self._cut(other.host, node.host)
+        self._isolated.setdefault(node.node_id, self.cluster.world.now)
 
     def isolate_wholly(self) -> None:
         node = self.rng.choice([self._leader, self._controller, self._any])()
@@ -193,6 +196,7 @@ class Nemesis:
             if process.host != node.host:
                 self._cut(node.host, process.host)
                 self._cut(process.host, node.host)
+        self._isolated.setdefault(node.node_id, self.cluster.world.now)
 
     def cut_one_way(self) -> None:
         node, other = self.rng.sample(list(self.cluster.nodes.values()), 2)
@@ -208,7 +212,11 @@ class Nemesis:
         self.cluster.network.cut(source, target)
 
     def mend(self) -> None:
+        """Let everything pass. The nodes that were isolated until now are noted."""
         self.cluster.network.heal()
+        now = self.cluster.world.now
+        self._history.add(*(Isolation(node_id, began, now) for node_id, began in self._isolated.items()))
+        self._isolated.clear()
 
     def slow_down(self) -> None:
         node, seconds = self._any(), self.rng.choice((0.02, 0.2, 1.0))
@@ -222,7 +230,16 @@ class Nemesis:
         process = node.process
         if process is not None and process.alive:
             process.pause()
-            self.cluster.world.after(self.rng.choice((0.3, 1.2, 2.5)), process.resume)
+            self._stalled.setdefault(process, (node.node_id, self.cluster.world.now))
+            self.cluster.world.after(self.rng.choice((0.3, 1.2, 2.5)), lambda: self._resume(process))
+
+    def _resume(self, process: Process) -> None:
+        """Let a process go on. A node's that was stalled until now is noted."""
+        stalled = self._stalled.pop(process, None)
+        if process.alive:
+            if stalled is not None:
+                self._history.add(Freeze(*stalled, self.cluster.world.now))
+            process.resume()
 
     def stall_client(self) -> None:
         clients = [each for each in self.cluster.world.processes if each.alive and each.host.startswith("10.0.1.")]

@@ -32,6 +32,17 @@ def test_no_seed_violates_anything(group: int) -> None:
     assert acknowledged > 100
 
 
+def test_isolated_and_stalled_nodes_are_noted_for_the_checkers() -> None:
+    """Acknowledgements of isolated or stalled leaders are wrong, even if nothing of them is lost later."""
+    isolated, stalled = simulate(2, faults=FAULTS), simulate(8, faults=FAULTS)
+    for outcome in (isolated, stalled):
+        assert not outcome.violations, outcome.report()
+    [isolation], [freeze] = isolated.history.isolations, stalled.history.freezes
+    for event, outcome in ((isolation, isolated), (freeze, stalled)):
+        assert event.node in (1, 2, 3)
+        assert 0 < event.began < event.ended <= outcome.seconds
+
+
 def test_copier_that_is_killed_in_every_rebalance_copies_exactly_once() -> None:
     killed = 0
     for seed in range(2):
