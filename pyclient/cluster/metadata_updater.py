@@ -117,8 +117,9 @@ class RefreshGate:
         self._last = now
 
     def failed(self) -> None:
-        """Record that a refresh has failed, and request another one after a pause."""
+        """Record that a refresh has failed, and request another one after a pause, also if one is wanted at once."""
         self._running = False
+        self._at_once.clear()
         self._last = self._clock.monotonic()
         self._wanted.set()
 

@@ -30,6 +30,7 @@ async def first_success(
     running: set[asyncio.Future[T]] = set()
     last: BaseException = ValueError("there is nothing to attempt")
     results: list[T] = []
+    closed = False
     try:
         while remaining or running:
             if remaining:
@@ -47,6 +48,9 @@ async def first_success(
                     raise error
                 last = error
         raise last
+    except GeneratorExit:  # the loop has ended: nothing can be waited for
+        closed = True
+        raise
     finally:
         for attempt in running:  # one may finish before the cancellation, or the caller be cancelled again meanwhile
             if attempt.done():
@@ -55,7 +59,8 @@ async def first_success(
                 attempt.add_done_callback(partial(_discard_result, discard))
                 attempt.cancel()
         try:
-            await asyncio.gather(*running, return_exceptions=True)
+            if not closed:
+                await asyncio.gather(*running, return_exceptions=True)
         except asyncio.CancelledError:  # nothing is returned then
             for unused in results[:1]:
                 discard(unused)

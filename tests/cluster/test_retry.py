@@ -183,3 +183,23 @@ def test_failed_refresh_is_repeated():
         await each.wait_until_due()
 
     run(scenario())
+
+
+def test_failed_refresh_is_repeated_after_a_pause_also_if_wanted_at_once():
+    clock = ManualClock()
+    pauses = []
+
+    async def note(event, seconds):
+        if not event.is_set():
+            pauses.append(round(seconds, 3))
+        return event.is_set()
+
+    async def scenario():
+        each = gate(clock, wait=note)
+        each.begin()
+        each.request_at_once()
+        each.failed()
+        await each.wait_until_due()
+
+    run(scenario())
+    assert pauses == [0.01]

@@ -124,6 +124,30 @@ def test_result_is_discarded_when_caller_is_cancelled_while_others_end():
     run(scenario())
 
 
+def test_coroutine_that_is_closed_waits_for_nothing():
+    """Python closes the coroutines of a loop that has ended when it frees them."""
+
+    async def scenario():
+        cancelled = asyncio.Event()
+
+        async def attempt():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        async def begin(coroutine):
+            coroutine.send(None)
+
+        calling = first_success([attempt], 10)
+        await asyncio.ensure_future(begin(calling))
+        await asyncio.sleep(0)  # the attempt begins
+        calling.close()
+        await cancelled.wait()
+
+    run(scenario())
+
+
 def test_shared_future_survives_cancelled_waiter():
     async def scenario():
         loop, said = asyncio.get_running_loop(), []
