@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pyclient import records
+from tests.socket_origins import note_origins
 
 REQUIRE_ALL = os.environ.get("PYCLIENT_REQUIRE_ALL") == "1"
 
@@ -32,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     ):  # started in the background; the Ctrl-C tests need the handler
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    note_origins()
 
 
 @pytest.hookimpl(optionalhook=True)
