@@ -183,7 +183,22 @@ class Nemesis:
         self.cluster.start()
 
     def isolate(self) -> None:
-        node = self.rng.choice([self._leader, self._controller, self._any])()
+        self._isolate(self.rng.choice([self._leader, self._controller, self._any])())
+
+    def isolate_for(self, seconds: float) -> None:
+        """Cut a leader off from the other nodes for that long, if all are in sync soon: these are a majority."""
+        self._unite()
+        if not self._is_whole():
+            return
+        world, began = self.cluster.world, self.cluster.world.now
+        self.struck.append("long isolation")
+        world.note("fault: long isolation")
+        self._isolate(self._leader())
+        world.run(seconds)
+        self.mend()
+        self._history.add(Fault("long isolation", began, world.now))
+
+    def _isolate(self, node: Node) -> None:
         for other in self.cluster.nodes.values():
             if other is not node:
                 self._cut(node.host, other.host)

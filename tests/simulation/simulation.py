@@ -39,7 +39,11 @@ if TYPE_CHECKING:
 _HEALING_SECONDS: Final = 60.0
 _PROCESSING_SECONDS: Final = 0.1
 _FAULTS: Final = 6
+_LONG_SECONDS: Final = 20.0
+_PROGRESS: Final = 100
+"""The records that are acknowledged in a fault that leaves a majority connected for so long."""
 _EACH_APPEND_SYNCED: Final = {"log.flush.interval.messages": 1}
+LIMITS: Final = Limits(DELIVERY_SECONDS, _HEALING_SECONDS, progress=_PROGRESS, progress_seconds=_LONG_SECONDS)
 
 
 @dataclass
@@ -93,6 +97,8 @@ class Scenario:
     """All nodes lose their power at once, and nodes lose it at random; each append is synced."""
     older_copies: bool = False
     """The disks of nodes are copied before faults, and replaced by the copies after them."""
+    long_isolation: bool = False
+    """After the last fault a leader is cut off from the other nodes for 20 s, when all are in sync."""
     unsynced: bool = False
     """No append is synced: with `power_of_all` records are lost then."""
 
@@ -152,7 +158,7 @@ class _Simulation:
             self._live()
         except Unfinished as error:
             self.violations.append(f"liveness: {error}")
-        found = check(self.history, Limits(DELIVERY_SECONDS, _HEALING_SECONDS, progress_seconds=_HEALING_SECONDS))
+        found = check(self.history, LIMITS)
         self.violations += [f"{name}: {each}" for name, texts in found.items() for each in texts[:5]]
         self.violations += self.watcher.violations
         self.violations += [f"error: {each}" for each in dict.fromkeys(self.world.failures)]
@@ -211,6 +217,9 @@ class _Simulation:
             self._pause()
         if scenario.power_in_turn:
             nemesis.lose_power()
+            self._pause()
+        if scenario.long_isolation and is_last:
+            nemesis.isolate_for(_LONG_SECONDS)
             self._pause()
         if scenario.power_of_all and is_last:
             nemesis.lose_power_of_all()
