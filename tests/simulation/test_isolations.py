@@ -14,6 +14,7 @@ from tests.simulation.simulation import LIMITS, simulate
 if TYPE_CHECKING:
     from tests.chaos.history import History, Isolation, Send
 
+pytestmark = pytest.mark.slow
 SEEDS: Final = 6
 GROUPS: Final = 3
 
