@@ -22,8 +22,6 @@ from tests.chaos.targets import INTERNAL_TOPICS, Harmless, Targets
 from tests.chaos.workload import Notes
 
 _LONG_SECONDS: Final = 13.0  # more than the sessions of members, and than the time limit of a transaction
-_LONGEST_SECONDS: Final = 45.0
-_THAWED_SECONDS: Final = 20.0
 _BEHIND_MS: Final = 100  # less than replica.lag.time.max.ms: the followers stay in sync
 _FAR_SEGMENTS: Final = 3  # that the others begin while a node is down
 _FAR_SECONDS: Final = 150.0
@@ -295,13 +293,6 @@ class Nemesis:
     def long_pause_of_majority(self, _seconds: float) -> None:
         self._frozen(self.targets.majority(), _LONG_SECONDS)
 
-    def longest_pause_of_majority(self, _seconds: float) -> None:
-        """Pause two nodes for nearly as long as producers try to deliver, then leave the cluster alone for a while."""
-        self._frozen(self.targets.majority(), _LONGEST_SECONDS)
-        for node in self.cluster.nodes:
-            node.resume()
-        time.sleep(_THAWED_SECONDS)  # the batches of all that time are sent
-
     # N5
 
     def slow_follower(self, seconds: float) -> None:
@@ -404,7 +395,6 @@ WIDE_FAULTS: Final[dict[str, Callable[[Nemesis, float], None]]] = {
     "isolate transaction coordinator": Nemesis.isolate_transaction_coordinator,
     "long pause of leader": Nemesis.long_pause_of_leader,
     "long pause of majority": Nemesis.long_pause_of_majority,
-    "longest pause of majority": Nemesis.longest_pause_of_majority,
     "pause majority twice": Nemesis.pause_majority_twice,
     "kill leader of an internal topic": Nemesis.kill_leader_of_internal_topic,
     "kill leader of slow internal followers": Nemesis.kill_leader_of_slow_internal_followers,
@@ -433,7 +423,6 @@ WITHOUT_MAJORITY: Final = frozenset(
         "frozen followers",
         "dead leader with a frozen follower",
         "long pause of majority",
-        "longest pause of majority",
         "pause majority twice",
         "kill leaders of internal topics",
         "kill controller in a reassignment",

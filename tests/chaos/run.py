@@ -69,7 +69,7 @@ CONTROL: Final = "one-ack"
 ACKS_1: Final = "acks-1"
 CONTROLS: Final = (ACKS_1,)
 CONTROL_FAULTS: Final = ("kill leader of slow followers",)
-PARTITIONS: Final = 8
+PARTITIONS: Final = 4
 RECOVERY_SECONDS: Final = 20.0
 LIMITS: Final = Limits(DELIVERY_SECONDS, RECOVERY_SECONDS, min_isr=2, progress=100, progress_seconds=8.0)
 _DRAIN_SECONDS: Final = 200.0

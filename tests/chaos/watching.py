@@ -16,8 +16,8 @@ from pyclient.errors import KafkaError
 from tests.chaos.history import CLIENTS, Place, ProcessState, ReplicaState
 from tests.chaos.workload import Notes, Worker
 
-_LOOK_SECONDS: Final = 0.1
-_LOOKS_AT_PROCESSES: Final = 20  # of so many looks one is at them, too
+_LOOK_SECONDS: Final = 0.2
+_LOOKS_AT_PROCESSES: Final = 10  # of so many looks one is at them, too
 
 
 class Watching(Worker):
