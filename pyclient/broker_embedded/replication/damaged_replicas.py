@@ -98,9 +98,14 @@ class DamagedReplicas:
         return f"<DamagedReplicas {list(self._repairs)}>"
 
     def may_fetch(self, hosted: HostedPartition) -> bool:
-        """Return False for a replica that is not cut yet."""
-        repair = self._repairs.get(hosted.at)
-        return repair is None or repair.is_cut
+        """Return False for a replica that is not cut yet, also if its repair is to be resumed after a restart.
+
+        By a fetch from its end it would join the in-sync replicas while it is cut.
+        """
+        repair, state = self._repairs.get(hosted.at), self._env.image.partition(*hosted.at)
+        if repair is None:
+            return state is None or state.directory_of(self._env.node_id) != LOST
+        return repair.is_cut
 
     def found(self, hosted: HostedPartition, error: Exception) -> bool:
         """Begin the repair of a replica. Return True if another one is in sync, so that it can be repaired."""

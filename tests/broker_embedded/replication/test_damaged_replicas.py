@@ -7,6 +7,8 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from pyclient import Admin, Consumer, NewTopic, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.controller.image import PartitionImage
 from pyclient.broker_embedded.controller.replication_control import LOST, UNASSIGNED
-from pyclient.broker_embedded.replication.damaged_replicas import Step, next_step
+from pyclient.broker_embedded.replication.damaged_replicas import DamagedReplicas, Step, next_step
 from pyclient.errors import CorruptBatch, CorruptMessage, CorruptRecord
 from pyclient.records import iter_batches
 from tests.waiting import PATIENCE, until
@@ -299,3 +301,13 @@ def state(leader: int, isr: list[int], *, lost: bool) -> PartitionImage:
 )
 def test_steps_of_a_repair(leader: int, isr: list[int], lost: bool, is_cut: bool, step: Step) -> None:
     assert next_step(1, state(leader, isr, lost=lost), is_cut=is_cut) is step
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_replica_whose_repair_is_to_be_resumed_fetches_nothing_yet(lost: bool) -> None:
+    """The controller's state is all that a restarted node knows of its repair."""
+    env: Any = SimpleNamespace(node_id=1, image=SimpleNamespace(partition=lambda *_: state(2, [2, 3], lost=lost)))
+    unused: Any = None
+    repairs = DamagedReplicas(env, unused, unused, unused, unused)
+    hosted: Any = SimpleNamespace(at=TopicPartition("t", 0))
+    assert repairs.may_fetch(hosted) is not lost
