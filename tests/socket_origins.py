@@ -1,4 +1,4 @@
-"""The text of a socket says where it was made, and so does the warning about one that nobody has closed.
+"""The text of a socket says where it was made, and so does the warning about one that was not closed.
 
 A garbage collection finds such a socket long after its test, in any other one, and Python's own text names only its
 addresses.

@@ -54,7 +54,7 @@ def sent(*records: Record, outcome: str = OK, transaction: str | None = None) ->
 
 
 def polled(*records: Record, poll: int = 0, consumer: str = "c", jumped: bool = False, at: float = 1.0) -> list[Read]:
-    """Return the records of one call of `poll`; with `jumped` the partitions were assigned anew before it."""
+    """Return the records of one call of `poll`; with `jumped` the partitions were assigned again before it."""
     first: set[Place] = set()
     found = []
     for place, letter, offset in records:
