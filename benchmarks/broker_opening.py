@@ -32,11 +32,12 @@ _TAILS = (0, 16 * MIB, 64 * MIB)
 
 
 def opened(folder: str) -> LogManager:
-    """Return the directory's logs."""
+    """Return the directory's logs, as a node that has started uses them."""
     fs = RealFileSystem(durable=False)
     directories = DataDirectories([folder], fs=fs, node_id=1, cluster_id=None, rng=Random())
     manager = LogManager(directories, clock=SYSTEM_CLOCK, defaults=LogConfig())
     manager.open()
+    manager.take_into_use()  # otherwise no stop counts as clean
     return manager
 
 

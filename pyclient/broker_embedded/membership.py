@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.delta import MetadataDelta
     from pyclient.broker_embedded.controller.image import BrokerImage
     from pyclient.broker_embedded.log.data_directory import DataDirectory
-    from pyclient.broker_embedded.network.node_channels import Link
+    from pyclient.broker_embedded.network.redirects import Link
     from pyclient.types import TopicPartition
 
 log = logging.getLogger("pyclient.broker_embedded")

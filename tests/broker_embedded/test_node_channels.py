@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.broker_embedded.network.node_channels import NodeChannels, Redirects
+from pyclient.broker_embedded.network.node_channels import NodeChannels
+from pyclient.broker_embedded.network.redirects import Redirects
 from pyclient.errors import ConnectionFailed, KafkaTimeout, UnsupportedVersion
 from pyclient.protocol.messages.describe_cluster import DescribeClusterRequest
 from pyclient.protocol.messages.fetch import FetchRequest

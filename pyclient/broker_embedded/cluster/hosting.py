@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.network.listeners import NodeSockets
-from pyclient.broker_embedded.network.node_channels import Redirects
+from pyclient.broker_embedded.network.redirects import Redirects
 
 if TYPE_CHECKING:
     import asyncio

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyclient.config.addresses import format_address
 from pyclient.config.broker import BROKER_OPTIONS
 from pyclient.config.broker_security import LOGIN_OPTIONS, PREFIX, PROTOCOLS, own_option
-from pyclient.config.sasl import read_broker_jaas
 from pyclient.config.urls import checked_url, is_readable_by_others
 from pyclient.errors import ConfigError
 
@@ -279,6 +278,8 @@ def _parsed(prefix: str, key: str, text: str) -> Value:
 
 
 def _login(name: str, text: str) -> BrokerLogin:
+    from pyclient.config.sasl import read_broker_jaas  # few brokers need it
+
     try:
         return read_broker_jaas(text)
     except ValueError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -99,10 +98,12 @@ class QuorumConfig:
         """
         if not self.voters:
             return None
+        import hashlib  # imported on first use to keep the broker's start fast
+
         from pyclient.broker_embedded.log.checkpoints import uuid_text
 
         text = ",".join(f"{node}@{format_address(*address)}" for node, address in sorted(self.voters.items()))
-        seed = sha256(text.encode()).digest()
+        seed = hashlib.sha256(text.encode()).digest()
         return uuid_text(UUID(bytes=bytes([seed[0] & 0x7F, *seed[1:16]]), version=4))
 
 

@@ -21,7 +21,7 @@ from pyclient.broker_embedded.log.checkpoints import (
     write_topic_id,
 )
 from pyclient.broker_embedded.log.config import LogConfig
-from pyclient.broker_embedded.log.file_records import BatchChecker, DamagedSegment, LogOffsetPosition
+from pyclient.broker_embedded.log.file_records import BatchChecker, DamagedSegment
 from pyclient.broker_embedded.log.filesystem import FileSystem
 from pyclient.broker_embedded.log.incremental_task import IncrementalTask
 from pyclient.broker_embedded.log.leader_epoch_cache import LeaderEpochFileCache
@@ -169,7 +169,7 @@ class LogLoader:
         self.epochs = LeaderEpochFileCache()
         self.producers = ProducerStateManager(name)
         self.damage: DamagedSegment | None = None
-        self._last: LogOffsetPosition | None = None  # the last batch that was checked, with the position of the next
+        self._last: tuple[int, BatchHeader] | None = None  # position and header of the last batch that was checked
         self._end_before_last = 0
         self._is_last_dropped = False
 
@@ -310,22 +310,23 @@ class LogLoader:
         The offset of a batch is outside of its checksum. If the next batch has the offset that would follow if there
         was no gap before the last one, that is the wrong one.
         """
-        last, end = self._last, self._end_before_last
-        if last is None or last.end != error.position or last.base_offset == end:
+        if self._last is None:
+            return None
+        (position, last), end = self._last, self._end_before_last
+        if position + last.size != error.position or last.base_offset == end:
             return None
         try:
             after = read_header(segment.records.file.pread(HEADER_SIZE, error.position), 0)
         except errors.ProtocolError:
             return None
-        if after.base_offset != end + last.last_offset + 1 - last.base_offset:
+        if after.base_offset != end + last.last_offset_delta + 1:
             return None
         found = f"a batch at offset {last.base_offset}, {end} would be next and {after.base_offset} follows"
-        return DamagedSegment(segment.records.file.path, last.position, found)
+        return DamagedSegment(segment.records.file.path, position, found)
 
     def _take(self, segment: LogSegment, position: int, header: BatchHeader) -> None:
-        end = self.end_offset if position else segment.base_offset
-        self._last = LogOffsetPosition(position, position + header.size, header.base_offset, header.last_offset)
-        self._end_before_last = end
+        self._last = position, header
+        self._end_before_last = self.end_offset if position else segment.base_offset
         self._take_epoch(header)
         segment.indexes.add_batch(position, header)
         replay_into(segment.indexes, self.producers, position, header)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.network.connection_quotas import ConnectionQuotas
     from pyclient.broker_embedded.network.descriptors import FileDescriptors
-    from pyclient.broker_embedded.network.node_channels import Link
     from pyclient.broker_embedded.network.oauth import TokenValidator
+    from pyclient.broker_embedded.network.redirects import Link
     from pyclient.broker_embedded.network.sasl import SaslConnection, SaslSession, Users
     from pyclient.broker_embedded.network.tls import ServerContexts
     from pyclient.broker_embedded.request_context import ClientConnection

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from pyclient.broker_embedded.network.redirects import Redirects, direct
 from pyclient.config import ClientConfig, format_address
-from pyclient.config.addresses import parse_address
 from pyclient.errors import ConnectionFailed, KafkaError, KafkaTimeout
 from pyclient.net.connection import Connection
 from pyclient.net.stream import FrameStream
@@ -18,43 +16,18 @@ from pyclient.protocol.fields import Response
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Task, TimerHandle
+    from collections.abc import Callable, Mapping
 
+    from pyclient.broker_embedded.network.redirects import Link
     from pyclient.net.sasl.authentication import Authenticator
     from pyclient.protocol.fields import Request
 
 R = TypeVar("R", bound=Response)
 
-Link = Callable[[int, str, int], tuple[str, int]]
-"""Maps a node id and its address to the address that is dialled: tests put proxies between nodes."""
-
 _SETUP_MS: Final = 2_000
 _FIRST_BACKOFF: Final = 0.02
 _LONGEST_BACKOFF: Final = 0.5
 _LARGEST_RESPONSE: Final = 512 << 20
-
-
-class Redirects:
-    """A `Link` that can be changed: the addresses to dial by the nodes' own ones, both as `host:port`."""
-
-    def __init__(self, addresses: Mapping[str, str]) -> None:
-        self.addresses = dict(addresses)
-        self.users: weakref.WeakSet[NodeChannels] = weakref.WeakSet()
-
-    def __call__(self, _node_id: int, host: str, port: int) -> tuple[str, int]:
-        """Return the address to dial for a node's own one."""
-        redirected = self.addresses.get(format_address(host, port))
-        return (host, port) if redirected is None else parse_address(redirected)
-
-    def change(self, addresses: Mapping[str, str]) -> None:
-        """Dial other addresses from now on, and end the connections to former ones."""
-        self.addresses = dict(addresses)
-        for channels in list(self.users):
-            channels.link_changed()
-
-
-def _direct(_node_id: int, host: str, port: int) -> tuple[str, int]:
-    """Dial the node's own address."""
-    return host, port
 
 
 class Unsent(NamedTuple):
@@ -260,7 +233,7 @@ class NodeChannels:
         self,
         loop: AbstractEventLoop,
         client_id: str,
-        link: Link = _direct,
+        link: Link = direct,
         login: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """`login` has the options of TLS and SASL of a client."""
