@@ -74,6 +74,8 @@ class PartitionChange:
         self.leader_recovery_state = partition.leader_recovery_state
         self.unclean_shutdown: Collection[int] = ()
         """Replicas that may have lost records: they cannot be eligible leaders."""
+        self.needs_new_epoch = False
+        """The leader gets a new epoch also if it stays, so that it refuses fetches which are on their way."""
         known = len(partition.directories) == len(partition.replicas)
         self.directories: dict[int, UUID] = (
             dict(zip(partition.replicas, partition.directories, strict=True)) if known else {}
@@ -96,6 +98,8 @@ class PartitionChange:
                 elr = [] if ended else [replica for replica in elr if replica != leader]
             if elected.unclean and before.leader_recovery_state != RECOVERING:
                 recovery = RECOVERING
+        if leader == NO_LEADER_CHANGE and self.needs_new_epoch and before.leader != NO_LEADER:
+            leader = before.leader
         if leader == NO_LEADER_CHANGE and not set(before.replicas) <= set(replicas):
             leader = before.leader  # brokers that lost their replica are distinguished by the leader epoch
         new_isr = self._new_isr(isr)

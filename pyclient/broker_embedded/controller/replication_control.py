@@ -383,7 +383,9 @@ class ReplicationControl:
     def assign_directory(self, broker: int, topic_id: UUID, index: int, directory: UUID) -> list[PartitionChangeRecord]:
         """Return the changes when a broker reports the log directory of its replica.
 
-        A replica in a directory that is not online also leaves the ISR. Raise `BrokerError` if it is refused.
+        A replica in a directory that is not online also leaves the ISR. One that is lost may be about to be cut: its
+        earlier fetches, which the leader may not have read yet, must not bring it back. Raise `BrokerError` if it is
+        refused.
         """
         topic = self.image.topics_by_id.get(topic_id)
         if topic is None:
@@ -401,6 +403,8 @@ class ReplicationControl:
         change.directories[broker] = directory
         if lost:
             change.isr = [replica for replica in partition.isr if replica != broker]
+            is_news = broker in partition.isr or partition.directory_of(broker) != directory
+            change.needs_new_epoch = directory == LOST and is_news
         record = change.record()
         return [] if record is None else [record]
 

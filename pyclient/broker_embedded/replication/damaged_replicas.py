@@ -2,7 +2,9 @@
 
 Kafka has no such repair. Everything goes by its requests, so that any controller and any other replicas take part:
 AssignReplicasToDirs with the id of a lost directory takes a replica out of the ISR and its leadership away, as if its
-disk had failed (KIP-858); with the id of its real directory it may lead again.
+disk had failed (KIP-858); with the id of its real directory it may lead again. Our controllers begin a new leader epoch
+when a directory is lost, so that no fetch from before the cut counts; with Kafka's one may bring the replica into the
+ISR, where it cannot lead until it has everything again.
 """
 
 from __future__ import annotations
@@ -42,19 +44,22 @@ class Step(Enum):
     WAIT = "no other replica has the records: nothing can be done until the metadata change"
     LEAVE = "ask the controller to take it out of the in-sync replicas, and leadership away"
     CUT = "remove everything from the damage on, then fetch it from the leader"
+    CATCH_UP = "it is in the in-sync replicas without all records: look again in a moment"
     RETURN = "it has all records again: report to the controller that it may lead"
     END = "it is repaired"
 
 
-def next_step(node_id: int, state: PartitionImage, *, is_cut: bool) -> Step:
-    """Return the next step of the repair of a node's replica.
+def next_step(node_id: int, state: PartitionImage, *, is_cut: bool, is_in_sync: bool) -> Step:
+    """Return the next step of the repair of a node's replica; `is_in_sync` is True if it has all committed records.
 
     A replica is cut only when it cannot be elected and no committed record counts on it: it is out of the ISR, and the
     lost directory keeps it from the eligible leader replicas.
     """
     is_lost = state.directory_of(node_id) == LOST
+    if is_cut and (not is_lost or node_id not in state.isr):
+        return Step.WAIT if is_lost else Step.END
     if is_cut:
-        return Step.END if not is_lost else Step.RETURN if node_id in state.isr else Step.WAIT
+        return Step.RETURN if is_in_sync else Step.CATCH_UP
     if not is_lost or node_id in state.isr:
         return Step.LEAVE if set(state.isr) - {node_id} else Step.WAIT
     return Step.CUT if state.leader not in (-1, node_id) else Step.WAIT
@@ -75,7 +80,8 @@ class _Repair:
 class DamagedReplicas:
     """The repairs on a node. While a replica is repaired, and until it is cut, it fetches nothing.
 
-    `refetch` is called with a replica that has been cut. `run_in_background` runs steps between requests, by a name.
+    `refetch` is called with a replica that has been cut. `is_in_sync` returns True for one that has fetched everything
+    that is committed since then. `run_in_background` runs steps between requests, by a name.
     """
 
     def __init__(
@@ -84,6 +90,7 @@ class DamagedReplicas:
         logs: LogManager,
         to_controller: ControllerChannel,
         refetch: Callable[[HostedPartition], object],
+        is_in_sync: Callable[[HostedPartition], bool],
         run_in_background: Callable[[str, IncrementalTask[object]], None],
     ) -> None:
         self._env = env
@@ -91,6 +98,7 @@ class DamagedReplicas:
         self._run_in_background = run_in_background
         self._to_controller = to_controller
         self._refetch = refetch
+        self._is_in_sync = is_in_sync
         self._repairs: dict[TopicPartition, _Repair] = {}
         self._closed = False
 
@@ -125,7 +133,7 @@ class DamagedReplicas:
             log.warning("%s: the repair of this replica is resumed", hosted.at)  # the node was restarted meanwhile
             repair = self._repairs[hosted.at] = _Repair(hosted, hosted.log)
         if repair is not None and not repair.is_busy and not self._closed:
-            self._take(repair, next_step(self._env.node_id, state, is_cut=repair.is_cut))
+            self._take(repair, self._next(repair, state))
 
     def forget(self, hosted: HostedPartition) -> None:
         """End the repair: the replica is no longer on this node."""
@@ -136,6 +144,10 @@ class DamagedReplicas:
         self._closed = True
         self._repairs.clear()
 
+    def _next(self, repair: _Repair, state: PartitionImage) -> Step:
+        is_in_sync = self._is_in_sync(repair.hosted)
+        return next_step(self._env.node_id, state, is_cut=repair.is_cut, is_in_sync=is_in_sync)
+
     def _take(self, repair: _Repair, step: Step) -> None:
         hosted = repair.hosted
         if step is Step.LEAVE:
@@ -143,6 +155,9 @@ class DamagedReplicas:
         elif step is Step.CUT and repair.opened.failure is None:  # else the next start of the node goes on
             repair.is_busy = True
             self._run_in_background(f"repair of {hosted.at}", self._cut(repair))
+        elif step is Step.CATCH_UP:
+            repair.is_busy = True
+            self._go_on(repair)
         elif step is Step.RETURN:
             self._assign(repair, self._logs.directories.homes[hosted.at].directory_id)
         elif step is Step.END:
@@ -172,7 +187,7 @@ class DamagedReplicas:
             if damage is not None:
                 kept = yield from keep_aside(damage, env.fs)
                 state = env.image.partition(*hosted.at)
-                if opened.closed or state is None or next_step(env.node_id, state, is_cut=False) is not Step.CUT:
+                if opened.closed or state is None or self._next(repair, state) is not Step.CUT:
                     return
                 log.error(
                     "%s: %s; it ends at %d now and is fetched again from broker %d; the damaged bytes are in %s",

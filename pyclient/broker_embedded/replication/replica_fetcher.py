@@ -100,6 +100,11 @@ class ReplicaFetcher:
         """Fetch a partition no more."""
         self._followed.pop((topic_id, index), None)
 
+    def is_in_sync(self, topic_id: UUID, index: int) -> bool:
+        """Return True if everything is here that was committed at the leader's last answer."""
+        followed = self._followed.get((topic_id, index))
+        return followed is not None and followed[0].is_in_sync
+
     def freeze(self) -> None:
         """Fetch nothing until `thaw`; what is on its way still counts."""
         self.is_frozen = True
@@ -415,6 +420,11 @@ class ReplicaFetcherManager:
             if not len(fetcher):
                 fetcher.close()
                 del self._fetchers[fetcher.leader]
+
+    def is_in_sync(self, topic_id: UUID, index: int) -> bool:
+        """Return True for a partition that is fetched, and has everything that was committed at the last answer."""
+        leader = self._leaders.get((topic_id, index))
+        return leader is not None and self._fetchers[leader].is_in_sync(topic_id, index)
 
     def freeze(self) -> None:
         """Fetch nothing until `thaw`: the node's replicas fall behind, while it serves as before."""

@@ -108,7 +108,9 @@ class ReplicaManager:
         )
         self.auto_creation = AutoTopicCreationManager(to_controller)
         self._proposals = AlterPartitionManager(env, to_controller)
-        self._damaged = DamagedReplicas(env, local.logs, to_controller, self._fetch_on, callbacks.run_in_background)
+        self._damaged = DamagedReplicas(
+            env, local.logs, to_controller, self._fetch_on, self._has_caught_up, callbacks.run_in_background
+        )
         self._started = False
         self._schedule_shrink()
 
@@ -347,6 +349,10 @@ class ReplicaManager:
         partition, opened = hosted.partition, hosted.log
         if opened is not None and not partition.leads and partition.leader >= 0:
             self.fetchers.follow(hosted.at, hosted.topic_id, partition.leader, partition.leader_epoch, opened)
+
+    def _has_caught_up(self, hosted: HostedPartition) -> bool:
+        """Return True if this node has fetched everything that is committed, by the leader's last answer."""
+        return self.fetchers.is_in_sync(hosted.topic_id, hosted.at.partition)
 
     def _options_changed(self, topic: str | None = None) -> None:
         """Take up changed options of a topic, or (None) of brokers, which are the defaults of all topics."""

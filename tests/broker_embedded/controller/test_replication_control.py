@@ -384,6 +384,25 @@ def test_replica_in_a_lost_directory_leaves_the_isr(model: ClusterModel) -> None
     assert not model.replication.has_online_directory(9, UNASSIGNED)
 
 
+def test_fetches_from_before_a_directory_was_lost_do_not_count(model: ClusterModel) -> None:
+    """The replica may have been cut since it sent them: the leader has a new epoch, and refuses them."""
+    epoch = model.partition.leader_epoch
+    model.append(model.replication.assign_directory(3, TOPIC, 0, LOST))
+    assert (model.partition.leader, model.partition.isr, model.partition.leader_epoch) == (1, [1, 2], epoch + 1)
+    late = model.alter([1, 2, 3], leader_epoch=epoch)  # of a leader that has not read of the change
+    assert (late.data.error_code, late.record) == (errors.FencedLeaderEpoch.code, None)
+    assert model.replication.assign_directory(3, TOPIC, 0, LOST) == []
+
+
+def test_directory_that_is_lost_outside_of_the_isr_begins_an_epoch_too(model: ClusterModel) -> None:
+    model.partition.isr[:] = [1, 2]
+    epoch = model.partition.leader_epoch
+    model.append(model.replication.assign_directory(3, TOPIC, 0, LOST))
+    assert (model.partition.leader, model.partition.isr, model.partition.leader_epoch) == (1, [1, 2], epoch + 1)
+    model.append(model.replication.assign_directory(3, TOPIC, 0, model.directory_of(3)))
+    assert model.partition.leader_epoch == epoch + 1
+
+
 @pytest.mark.parametrize(
     ("broker", "topic", "index", "error"),
     [

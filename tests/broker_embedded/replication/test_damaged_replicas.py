@@ -284,23 +284,25 @@ def state(leader: int, isr: list[int], *, lost: bool) -> PartitionImage:
 
 
 @pytest.mark.parametrize(
-    ("leader", "isr", "lost", "is_cut", "step"),
+    ("leader", "isr", "lost", "is_cut", "is_in_sync", "step"),
     [
-        (1, [1, 2, 3], False, False, Step.LEAVE),
-        (2, [1, 2], False, False, Step.LEAVE),
-        (2, [2], False, False, Step.LEAVE),
-        (1, [1], False, False, Step.WAIT),
-        (-1, [1], False, False, Step.WAIT),
-        (2, [2, 3], True, False, Step.CUT),
-        (2, [1, 2], True, False, Step.LEAVE),
-        (-1, [2], True, False, Step.WAIT),
-        (2, [2], True, True, Step.WAIT),
-        (2, [1, 2], True, True, Step.RETURN),
-        (2, [1, 2], False, True, Step.END),
+        (1, [1, 2, 3], False, False, False, Step.LEAVE),
+        (2, [1, 2], False, False, True, Step.LEAVE),
+        (2, [2], False, False, True, Step.LEAVE),
+        (1, [1], False, False, False, Step.WAIT),
+        (-1, [1], False, False, False, Step.WAIT),
+        (2, [2, 3], True, False, False, Step.CUT),
+        (2, [1, 2], True, False, True, Step.LEAVE),
+        (-1, [2], True, False, False, Step.WAIT),
+        (2, [2], True, True, False, Step.WAIT),
+        (2, [2], True, True, True, Step.WAIT),
+        (2, [1, 2], True, True, False, Step.CATCH_UP),
+        (2, [1, 2], True, True, True, Step.RETURN),
+        (2, [1, 2], False, True, True, Step.END),
     ],
 )
-def test_steps_of_a_repair(leader: int, isr: list[int], lost: bool, is_cut: bool, step: Step) -> None:
-    assert next_step(1, state(leader, isr, lost=lost), is_cut=is_cut) is step
+def test_steps_of_a_repair(leader: int, isr: list[int], lost: bool, is_cut: bool, is_in_sync: bool, step: Step) -> None:
+    assert next_step(1, state(leader, isr, lost=lost), is_cut=is_cut, is_in_sync=is_in_sync) is step
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -308,6 +310,6 @@ def test_replica_whose_repair_is_to_be_resumed_fetches_nothing_yet(lost: bool) -
     """The controller's state is all that a restarted node knows of its repair."""
     env: Any = SimpleNamespace(node_id=1, image=SimpleNamespace(partition=lambda *_: state(2, [2, 3], lost=lost)))
     unused: Any = None
-    repairs = DamagedReplicas(env, unused, unused, unused, unused)
+    repairs = DamagedReplicas(env, unused, unused, unused, unused, unused)
     hosted: Any = SimpleNamespace(at=TopicPartition("t", 0))
     assert repairs.may_fetch(hosted) is not lost
