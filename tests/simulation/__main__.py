@@ -46,6 +46,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--power-in-turn", action="store_true", help="after each fault a node loses its power")
     parser.add_argument("--older-copies", action="store_true", help="nodes get older copies of their disks")
     parser.add_argument("--power-of-all", action="store_true", help="all nodes lose their power; each append is synced")
+    parser.add_argument("--damage", action="store_true", help="bits of logs are flipped before faults")
     parser.add_argument("--long-isolation", action="store_true", help="a leader is isolated for 20 s")
     parser.add_argument("--unsynced", action="store_true", help="no append is synced")
     parser.add_argument("--trace", type=int, default=30, help="how many lines of a failing seed's trace are printed")
@@ -63,6 +64,7 @@ def outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
             power_in_turn=options.power_in_turn,
             older_copies=options.older_copies,
             power_of_all=options.power_of_all,
+            damage=options.damage,
             long_isolation=options.long_isolation,
             unsynced=options.unsynced,
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyclient.broker_embedded.controller.broker_lifecycle import BrokerState
 from tests.chaos.history import Fault, Freeze, Isolation
 from tests.simulation.copying import COPIES
+from tests.simulation.damage import Damage
 from tests.simulation.workload import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
@@ -40,12 +41,13 @@ class Nemesis:
         self._history = history
         self._power = power
         self._synced = synced
-        self._weak: Node | None = None  # it has lost its power
+        self._weak: Node | None = None  # it may not have all records
         self.struck: list[str] = []
         self.powerless: list[int] = []
         """The nodes that lost their power, in order."""
         self.restored: list[int] = []
         """The nodes that got an older copy of their disk, in order."""
+        self.damage = Damage(cluster)
         self._copies: dict[int, Disk] = {}
         self._isolated: dict[int, float] = {}  # node id -> since when
         self._stalled: dict[Process, tuple[int, float]] = {}  # of a node, since when
@@ -100,15 +102,19 @@ class Nemesis:
         node.kill(power=power)
 
     def _is_whole(self) -> bool:
-        """Return True if all nodes run and are in sync in what they know now."""
+        """Return True if all nodes run, are in sync in what they know now, and have no damaged records."""
         brokers = [broker for _node, broker in self.cluster.running()]
         if any(not _is_unfenced(broker) for broker in brokers):
             return False
-        return len(brokers) == len(self.cluster.nodes) and all(
-            len(state.isr) == len(state.replicas)
-            for broker in brokers
-            for topic in broker.image.topics.values()
-            for state in topic.partitions.values()
+        return (
+            len(brokers) == len(self.cluster.nodes)
+            and self.damage.is_repaired
+            and all(
+                len(state.isr) == len(state.replicas)
+                for broker in brokers
+                for topic in broker.image.topics.values()
+                for state in topic.partitions.values()
+            )
         )
 
     def kill_any(self) -> None:
@@ -166,6 +172,13 @@ class Nemesis:
         self.restored.append(node_id)
         self.cluster.world.note(f"node {node_id} gets an older copy of its disk")
         self.cluster.world.after(self.rng.uniform(0.05, 2.0), node.start)
+
+    def flip_bit(self) -> None:
+        """Flip a bit in a log of a node, when all are in sync. It and the next faults meet while it is repaired."""
+        self._unite()
+        node = self.rng.choice([self._leader, self._any])()
+        if self._is_whole() and self.damage.flip(node):
+            self._weak = node
 
     def lose_power_of_all(self) -> None:
         """Take the power of all nodes at once."""

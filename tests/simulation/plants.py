@@ -1,6 +1,7 @@
 """`python -m tests.simulation.plants`: apply each planted bug of `tests/plants` to a copy, and find it by a seed.
 
-Damage to files is not simulated: plants that only flipped bits can find are left out.
+`# simulation: --damage` in a plant has the arguments of the simulation that finds it. What only damage before a start
+finds is left out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 _ROOT: Final = Path(__file__).parents[2]
 PLANTS: Final = _ROOT / "tests" / "plants"
 _NOT_SIMULATED: Final = "# faults: flipped bit"
+_SCENARIO: Final = re.compile("^# simulation: (.*)$", re.MULTILINE)
 
 
 def found(plant: Path, first: int, seeds: int) -> str | None:
@@ -31,6 +33,8 @@ def found(plant: Path, first: int, seeds: int) -> str | None:
         if applied.returncode:
             raise SystemExit(f"{plant.name} does not apply: {applied.stdout.decode()}")
         command = [sys.executable, "-m", "tests.simulation", "--first", str(first), "--seeds", str(seeds)]
+        scenario = _SCENARIO.search(plant.read_text())
+        command += [] if scenario is None else scenario[1].split()
         environment = os.environ | {"PYTHONPATH": copy, "PYTHONDONTWRITEBYTECODE": "1"}
         ran = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     seed = re.search(r"^seed \d+: .*\n.*", ran.stdout, re.MULTILINE)

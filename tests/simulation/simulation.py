@@ -43,6 +43,7 @@ _LONG_SECONDS: Final = 20.0
 _PROGRESS: Final = 100
 """The records that are acknowledged in a fault that leaves a majority connected for so long."""
 _EACH_APPEND_SYNCED: Final = {"log.flush.interval.messages": 1}
+_OFTEN_CHECKED: Final = {"internal.replica.check.interval.ms": 300}
 LIMITS: Final = Limits(DELIVERY_SECONDS, _HEALING_SECONDS, progress=_PROGRESS, progress_seconds=_LONG_SECONDS)
 
 
@@ -65,6 +66,8 @@ class Outcome:
     """The nodes that lost their power, in order."""
     restored: list[int] = field(default_factory=list)
     """The nodes that got an older copy of their disk, in order."""
+    damaged: list[int] = field(default_factory=list)
+    """The nodes with a flipped bit in a log, in order."""
 
     @property
     def acknowledged(self) -> int:
@@ -97,6 +100,8 @@ class Scenario:
     """All nodes lose their power at once, and nodes lose it at random; each append is synced."""
     older_copies: bool = False
     """The disks of nodes are copied before faults, and replaced by the copies after them."""
+    damage: bool = False
+    """Before each fault a bit of a log is flipped, when all are in sync and nothing is damaged."""
     long_isolation: bool = False
     """After the last fault a leader is cut off from the other nodes for 20 s, when all are in sync."""
     unsynced: bool = False
@@ -143,7 +148,7 @@ class _Simulation:
         old = self.rng.random() < 0.25  # transactions without epochs of their own, no groups of KIP-848
         self.protocols = ("classic",) if old else ("classic", "consumer")
         synced = scenario.power_of_all and not scenario.unsynced
-        config = _EACH_APPEND_SYNCED if synced else None
+        config = (_EACH_APPEND_SYNCED if synced else {}) | (_OFTEN_CHECKED if scenario.damage else {})
         self.cluster = Cluster(world, as_version="3.9" if old else None, config=config)
         self.watcher = Watcher(self.cluster, self.history)
         self.late = LateRequests(self.cluster, repeats=not old)
@@ -175,6 +180,7 @@ class _Simulation:
             self.nemesis.killed_in_rebalances,
             self.nemesis.powerless,
             self.nemesis.restored,
+            [each.node_id for each in self.nemesis.damage.flipped],
         )
         self.cluster.close()
         return outcome
@@ -210,6 +216,9 @@ class _Simulation:
         scenario, nemesis = self.scenario, self.nemesis
         if scenario.older_copies:
             nemesis.keep_copy()
+        if scenario.damage:
+            nemesis.flip_bit()
+            self.world.run(self.rng.choice((0.0, 0.1, 0.3)))
         nemesis.strike()
         self._pause()
         if scenario.older_copies:
@@ -287,6 +296,8 @@ class _Simulation:
 
         def healed() -> bool:
             last[0] = self.watcher.unhealed()
+            if last[0] is None and not self.nemesis.damage.is_repaired:
+                last[0] = "a log is still damaged"
             return last[0] is None
 
         end = self.world.now + _HEALING_SECONDS

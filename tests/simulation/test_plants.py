@@ -7,8 +7,8 @@ import pytest
 from tests.simulation.plants import PLANTS, found
 
 QUICK = (
-    "ack-before-replication", "duplicates-are-appended", "high-watermark-at-log-end", "isolated-leader-commits-alone",
-    "no-truncation",
+    "ack-before-replication", "damage-is-left-as-it-is", "duplicates-are-appended", "high-watermark-at-log-end",
+    "isolated-leader-commits-alone", "no-truncation",
 )  # fmt: skip
 """Found within a few seeds; `python -m tests.simulation.plants` looks for all."""
 

@@ -123,7 +123,7 @@ class PartitionChange:
             leader_recovery_state=recovery,
             directories=self._new_directories(replicas),
             eligible_leader_replicas=_changed(elr, before.elr),
-            last_known_elr=self._new_last_known(leader, new_isr),
+            last_known_elr=self._new_last_known(leader),
         )
         unchanged = PartitionChangeRecord(partition_id=before.partition, topic_id=self._topic_id)
         return None if record == unchanged else record
@@ -170,11 +170,15 @@ class PartitionChange:
         directories = [known[replica] if replica in known else default(replica) for replica in replicas]
         return None if directories == self._before.directories else directories
 
-    def _new_last_known(self, leader: int, isr: Sequence[int] | None) -> list[int] | None:
-        """Return the last known leader when the ISR becomes empty, and none when the partition has a leader."""
+    def _new_last_known(self, leader: int) -> list[int] | None:
+        """Return the last known leader when the partition loses its leader, and none when it has one.
+
+        Kafka's controller does so when the ISR becomes empty. That may be later: the last one in sync may not lead
+        while its directory is lost, and the leader before it would be forgotten.
+        """
         before = self._before
         after = before.leader if leader == NO_LEADER_CHANGE else leader
-        if self._rules.elr and isr is not None and not isr and before.leader != NO_LEADER:
+        if self._rules.elr and after == NO_LEADER != before.leader:
             return _changed([before.leader], before.last_known_elr)
         cleared = after != NO_LEADER or not self._rules.elr
         return [] if cleared and before.last_known_elr else None

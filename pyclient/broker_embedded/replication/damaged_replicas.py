@@ -49,30 +49,37 @@ class Step(Enum):
     END = "it is repaired"
 
 
-def next_step(node_id: int, state: PartitionImage, *, is_cut: bool, is_in_sync: bool) -> Step:
-    """Return the next step of the repair of a node's replica; `is_in_sync` is True if it has all committed records.
+def next_step(node_id: int, state: PartitionImage, *, is_cut: bool, has_all: bool) -> Step:
+    """Return the next step of the repair of a node's replica; `has_all` is True if it has all committed records.
 
     A replica is cut only when it cannot be elected and no committed record counts on it: it is out of the ISR, and the
-    lost directory keeps it from the eligible leader replicas.
+    lost directory keeps it from the eligible leader replicas. The last one in sync that was not cut in this life of the
+    node has all records, damaged or not: it leads.
     """
-    is_lost = state.directory_of(node_id) == LOST
-    if is_cut and (not is_lost or node_id not in state.isr):
+    is_lost, is_member = state.directory_of(node_id) == LOST, node_id in state.isr
+    has_others = bool(set(state.isr) - {node_id})
+    if is_cut and (not is_lost or not is_member):
         return Step.WAIT if is_lost else Step.END
-    if is_cut:
-        return Step.RETURN if is_in_sync else Step.CATCH_UP
-    if not is_lost or node_id in state.isr:
-        return Step.LEAVE if set(state.isr) - {node_id} else Step.WAIT
+    if is_cut and has_all:
+        return Step.RETURN
+    if is_cut:  # a fetch from before the cut came late, to a leader that has no new epoch since then
+        return Step.CATCH_UP if state.leader >= 0 else Step.LEAVE
+    if is_lost and is_member and not has_others:
+        return Step.RETURN
+    if not is_lost or is_member:
+        return Step.LEAVE if has_others else Step.WAIT
     return Step.CUT if state.leader not in (-1, node_id) else Step.WAIT
 
 
 class _Repair:
-    """The repair of one replica. `is_busy`: a step has begun and is not over."""
+    """The repair of one replica. `is_busy`: a step has begun and is not over. `end` is the log's end before the cut."""
 
-    __slots__ = ("hosted", "is_busy", "is_cut", "opened")
+    __slots__ = ("end", "hosted", "is_busy", "is_cut", "opened")
 
     def __init__(self, hosted: HostedPartition, opened: UnifiedLog) -> None:
         self.hosted = hosted
         self.opened = opened
+        self.end = 0
         self.is_cut = False
         self.is_busy = False
 
@@ -145,8 +152,10 @@ class DamagedReplicas:
         self._repairs.clear()
 
     def _next(self, repair: _Repair, state: PartitionImage) -> Step:
-        is_in_sync = self._is_in_sync(repair.hosted)
-        return next_step(self._env.node_id, state, is_cut=repair.is_cut, is_in_sync=is_in_sync)
+        # Nothing beyond the former end was committed without fetches since the cut. But that end may have been in
+        # records which were never committed, and never come back: then the leader's answer shows that all is here.
+        has_all = repair.opened.end_offset >= repair.end or self._is_in_sync(repair.hosted)
+        return next_step(self._env.node_id, state, is_cut=repair.is_cut, has_all=has_all)
 
     def _take(self, repair: _Repair, step: Step) -> None:
         hosted = repair.hosted
@@ -183,6 +192,7 @@ class DamagedReplicas:
     def _cut(self, repair: _Repair) -> IncrementalTask[None]:
         hosted, opened, env = repair.hosted, repair.opened, self._env
         try:
+            repair.end = max(repair.end, opened.end_offset)
             damage = yield from first_damage(opened)
             if damage is not None:
                 kept = yield from keep_aside(damage, env.fs)

@@ -195,6 +195,24 @@ def test_all_brokers_crash_and_the_last_leader_is_back() -> None:
     assert (model.partition.leader, model.partition.isr, model.partition.leader_recovery_state) == (1, [1], 1)
 
 
+def test_last_leader_is_known_while_the_last_member_cannot_lead() -> None:
+    model = ClusterModel(elr=True, options=Options(min_isr=2))
+    model.start(1, 2, 3)
+    model.create([1, 2, 3])
+    model.append(model.replication.assign_directory(3, TOPIC, 0, LOST))
+    model.alter([1, 3])
+    model.fence(1)
+    assert (model.partition.leader, model.partition.isr, model.partition.elr) == (-1, [3], (1,))
+    model.fence(3)
+    for broker in (1, 3):
+        model.register(broker, incarnation=1)
+    assert (model.partition.isr, model.partition.elr, model.partition.last_known_elr) == ([], (), (1,))
+    model.beat(3)
+    assert model.partition.leader == -1
+    model.beat(1)
+    assert (model.partition.leader, model.partition.isr, model.partition.leader_recovery_state) == (1, [1], 1)
+
+
 def test_restarted_leader_leaves_its_leaderships_before_it_is_fenced(model: ClusterModel) -> None:
     model.now += 10
     model.register(1, incarnation=1)

@@ -284,7 +284,7 @@ def state(leader: int, isr: list[int], *, lost: bool) -> PartitionImage:
 
 
 @pytest.mark.parametrize(
-    ("leader", "isr", "lost", "is_cut", "is_in_sync", "step"),
+    ("leader", "isr", "lost", "is_cut", "has_all", "step"),
     [
         (1, [1, 2, 3], False, False, False, Step.LEAVE),
         (2, [1, 2], False, False, True, Step.LEAVE),
@@ -294,6 +294,9 @@ def state(leader: int, isr: list[int], *, lost: bool) -> PartitionImage:
         (2, [2, 3], True, False, False, Step.CUT),
         (2, [1, 2], True, False, True, Step.LEAVE),
         (-1, [2], True, False, False, Step.WAIT),
+        (-1, [1], True, False, False, Step.RETURN),
+        (-1, [1], True, True, False, Step.LEAVE),
+        (-1, [1], True, True, True, Step.RETURN),
         (2, [2], True, True, False, Step.WAIT),
         (2, [2], True, True, True, Step.WAIT),
         (2, [1, 2], True, True, False, Step.CATCH_UP),
@@ -301,8 +304,8 @@ def state(leader: int, isr: list[int], *, lost: bool) -> PartitionImage:
         (2, [1, 2], False, True, True, Step.END),
     ],
 )
-def test_steps_of_a_repair(leader: int, isr: list[int], lost: bool, is_cut: bool, is_in_sync: bool, step: Step) -> None:
-    assert next_step(1, state(leader, isr, lost=lost), is_cut=is_cut, is_in_sync=is_in_sync) is step
+def test_steps_of_a_repair(leader: int, isr: list[int], lost: bool, is_cut: bool, has_all: bool, step: Step) -> None:
+    assert next_step(1, state(leader, isr, lost=lost), is_cut=is_cut, has_all=has_all) is step
 
 
 @pytest.mark.parametrize("lost", [False, True])
