@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient.records.batch import iter_batches
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster, Node
     from tests.simulation.disk import Inode
 
-_AFTER_THE_CHECKSUM = 21
+_AFTER_THE_CHECKSUM: Final = 21
 """The position in a batch from which on its checksum covers it."""
 
 

@@ -174,7 +174,7 @@ class Nemesis:
         self.cluster.world.after(self.rng.uniform(0.05, 2.0), node.start)
 
     def flip_bit(self) -> None:
-        """Flip a bit in a log of a node, when all are in sync. It and the next faults meet while it is repaired."""
+        """Flip a bit in a log of a node, when all are in sync. The next faults come before or while it is repaired."""
         self._unite()
         node = self.rng.choice([self._leader, self._any])()
         if self._is_whole() and self.damage.flip(node):
