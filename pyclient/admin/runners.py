@@ -90,6 +90,7 @@ class ThreadRunner(_Lifecycle):
             with self._lock:
                 if not self.started and not self.closed:
                     self._thread.start()
+                    self._thread.keep()
                     self.started = True
         return self._thread.run(function, *args)
 

@@ -146,6 +146,7 @@ class ThreadRunner:
             thread.at_exit = at_exit
             thread.start()
             self._thread = thread
+            thread.keep()
         if self.client.loop is None:
             self._thread.run(self.client.start)
         return self._thread

@@ -38,8 +38,9 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 class LoopThread:
     """A daemon thread that runs an event loop from `start` to `stop`.
 
-    At interpreter exit `at_exit`, if set, is called first (a client's own bounded close); then the loop is stopped
-    within two seconds. In a forked child every use raises `ForkError`.
+    It stops when it is garbage, unless its owner has called `keep`. At interpreter exit `at_exit`, if set, is called
+    first (a client's own bounded close); then the loop is stopped within two seconds. In a forked child every use
+    raises `ForkError`.
     """
 
     _thread: threading.Thread | None = None  # for `__del__`, if KeyboardInterrupt ends `__init__`
@@ -76,6 +77,13 @@ class LoopThread:
         self._thread = threading.Thread(target=_run_loop, args=arguments, name=self.name, daemon=True)
         self._thread.start()
         _live.add(self)
+
+    def keep(self) -> None:
+        """Run until `stop`, also if only garbage refers to this: for an owner whose finalizer still uses the loop.
+
+        A garbage collection calls the finalizers of a cycle in any order, so this one could come before the owner's.
+        """
+        _kept.add(self)
 
     def run(self, function: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts, timeout: float | None = None) -> T:
         """Run the coroutine function `function(*args)` on the loop; return its result or raise its error.
@@ -117,6 +125,7 @@ class LoopThread:
         if self._thread is None or self._pid != os.getpid():
             return True
         _live.discard(self)
+        _kept.discard(self)
         if not self._stopping:
             with suppress(RuntimeError):  # the loop has ended already
                 self.loop.call_soon_threadsafe(_start_shutdown, self.loop, self._shutdown_tasks)
@@ -252,6 +261,7 @@ async def _shut_down() -> None:
 
 
 _live: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+_kept: set[LoopThread] = set()
 _closing_tasks: set[asyncio.Task[None]] = set()
 _after_clients: weakref.WeakSet[_Closable] = weakref.WeakSet()
 

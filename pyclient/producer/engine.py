@@ -52,6 +52,7 @@ class Engine:
             raise
         self.fast_path = self.callbacks.fast_path = self.core.open_fast_path()
         _engines.add(self)
+        self.thread.keep()
 
     def started(self) -> ProducerCore:
         """Return the core; raise `ClosedError` once the producer is closed."""

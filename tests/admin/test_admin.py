@@ -22,6 +22,7 @@ from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.cluster.scripts import TOPIC_ID, broker, metadata, partition, run, topic
 from tests.forks import fork
+from tests.garbage import Cycle, loop_threads_first
 from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
 from tests.patience import retry_until_error_async
 
@@ -381,6 +382,20 @@ def test_unclosed_admin_warns_and_its_thread_ends(broker_address):
     thread.join(30)
     assert not thread.is_alive()
     gc.collect()  # an unclosed socket would cause a warning now
+
+
+def test_admin_in_a_cycle_is_closed_whatever_is_collected_first(broker_address):
+    with loop_threads_first("pyclient.admin.runners"):
+        before = set(threading.enumerate())
+        cycle = Cycle(Admin(broker_address))
+        cycle.held.list_topics()
+        [thread] = [thread for thread in set(threading.enumerate()) - before if thread.name == "pyclient-admin"]
+        with pytest.warns(ResourceWarning, match=r"<Admin .* open> was not closed"):
+            del cycle
+            gc.collect()
+        thread.join(30)
+        assert not thread.is_alive()
+        gc.collect()  # an unclosed socket would cause a warning now
 
 
 def test_unclosed_async_admin_warns():

@@ -19,6 +19,8 @@ import pytest
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.errors import ClientError, ClosedError, ConfigError
 from pyclient.protocol.messages.metadata import MetadataRequest
+from tests.broker_embedded.nodes import node_of
+from tests.garbage import loop_threads_first
 from tests.waiting import until
 
 ASK = MetadataRequest(topics=[])
@@ -163,6 +165,36 @@ def test_an_unclosed_cluster_warns_and_ends() -> None:
         del cluster
         gc.collect()
     assert not Path(directory).exists()
+
+
+def test_an_unclosed_cluster_ends_whatever_is_collected_first() -> None:
+    with loop_threads_first("pyclient.net.loop_thread"):
+        cluster = EmbeddedCluster().start()
+        directory = cluster.data_dir
+        with pytest.warns(ResourceWarning, match="never closed"):
+            del cluster
+            gc.collect()
+        assert not Path(directory).exists()
+        gc.collect()  # its listener is closed: else the socket would warn now
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_an_unclosed_cluster_ends_if_the_thread_of_a_node_collects_it(brokers: int) -> None:
+    gc.collect()
+    before = set(threading.enumerate())
+    cluster = EmbeddedCluster(brokers=brokers).start()
+    directory, loop = cluster.data_dir, node_of(cluster).loop
+    its_threads = set(threading.enumerate()) - before
+    gc.disable()
+    try:
+        with pytest.warns(ResourceWarning, match="never closed"):
+            del cluster
+            loop.call_soon_threadsafe(gc.collect)
+            until(lambda: not Path(directory).exists())
+    finally:
+        gc.enable()
+    until(lambda: not any(each.is_alive() for each in its_threads))
+    gc.collect()  # its sockets are closed: else they would warn now
 
 
 SWITCH_INTERVAL = """

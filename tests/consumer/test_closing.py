@@ -15,6 +15,7 @@ import pytest
 from pyclient import AsyncConsumer, Consumer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.consumer.consumer_factory import ConsumerFactory, close_in_time, partitions, poll_until
+from tests.garbage import Cycle, loop_threads_first
 from tests.patience import retry_until_error
 
 NewTopic = Callable[..., str]
@@ -29,6 +30,22 @@ def test_close_is_idempotent_and_later_calls_raise(consumers: ConsumerFactory, n
     for call in (consumer.poll, consumer.commit, consumer.unsubscribe, lambda: consumer.subscribe("t")):
         with pytest.raises(errors.ClosedError, match="closed"):
             call()
+
+
+def test_consumer_in_a_cycle_is_closed_whatever_is_collected_first(
+    cluster: EmbeddedCluster, new_topic: NewTopic
+) -> None:
+    with loop_threads_first("pyclient.consumer.runners"):
+        before = set(threading.enumerate())
+        cycle = Cycle(Consumer(new_topic(), bootstrap_servers=cluster.bootstrap_servers, group_id="g"))
+        cycle.held.poll(0.01)
+        inner = next(each for each in set(threading.enumerate()) - before if each.name == "pyclient-consumer-io")
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            del cycle
+            gc.collect()
+        inner.join(30)
+        assert not inner.is_alive()
+        gc.collect()  # its connections are closed: else their sockets would warn now
 
 
 def test_consumer_dropped_without_closing_warns(cluster: EmbeddedCluster, new_topic: NewTopic) -> None:

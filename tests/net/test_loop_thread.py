@@ -12,6 +12,7 @@ import pytest
 from pyclient.errors import ClosedError, ForkError, KafkaTimeout
 from pyclient.net.loop_thread import LoopThread, new_event_loop
 from tests.forks import fork
+from tests.garbage import loop_threads_first
 
 
 @pytest.fixture
@@ -235,6 +236,26 @@ def test_garbage_collected_loop_thread_ends():
     gc.collect()
     inner.join(30)
     assert not inner.is_alive()
+
+
+def test_kept_loop_thread_runs_for_its_owners_finalizer():
+    results = []
+
+    class Owner:
+        def __init__(self):
+            self.itself = self
+            self.thread = LoopThread("kept")
+            self.thread.start()
+            self.thread.keep()
+
+        def __del__(self):
+            results.append(self.thread.run(add, 1, 2))
+            self.thread.stop(30)
+
+    with loop_threads_first(__name__):
+        Owner()
+        gc.collect()
+    assert results == [3]
 
 
 def test_loop_thread_in_forked_child_raises_fork_error(thread):

@@ -15,6 +15,7 @@ import warnings
 import pytest
 
 from pyclient import AsyncProducer, Producer, errors
+from tests.garbage import Cycle, loop_threads_first
 from tests.producer.network import HOLD, PASS, PRODUCE
 from tests.producer.parts import core_of
 from tests.producer.programs import run
@@ -73,6 +74,16 @@ def test_a_forgotten_producer_warns_and_still_delivers(cluster, topic, log):
     with pytest.warns(ResourceWarning, match="<Producer .* was not closed"):
         del producer
         gc.collect()
+    assert future.result(60).offset == 0
+
+
+def test_a_producer_in_a_cycle_still_delivers_whatever_is_collected_first(cluster, topic, log):
+    with loop_threads_first("pyclient.producer.engine"):
+        cycle = Cycle(Producer(cluster.bootstrap_servers, linger_ms=100))
+        future = cycle.held.send(topic, b"x", partition=0)
+        with pytest.warns(ResourceWarning, match="<Producer .* was not closed"):
+            del cycle
+            gc.collect()
     assert future.result(60).offset == 0
 
 

@@ -100,6 +100,7 @@ class ClusterControlServer:
     def start(self) -> None:
         """Serve until `close`."""
         self._thread.start()
+        self._thread.keep()
         self._server = self._thread.run(self._serve, timeout=_CALL_SECONDS)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
 from pyclient.broker_embedded.cluster.control_port import listen_for_controls
 from pyclient.broker_embedded.cluster.controllers_file import read_controllers
 from pyclient.broker_embedded.cluster.layout import Layout, NodePlan, put_aside
-from pyclient.broker_embedded.cluster.members import Members, in_parallel
+from pyclient.broker_embedded.cluster.members import Members, close_in_finalizer, in_parallel
 from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
 from pyclient.broker_embedded.cluster.runners import START_SECONDS
 from pyclient.broker_embedded.cluster.security import ClusterSecurity
@@ -146,7 +146,7 @@ class EmbeddedCluster:
     def __del__(self) -> None:
         if getattr(self, "_members", None) and self._opened and not self._closed and self._is_mine():
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
-            self.close()
+            close_in_finalizer(self.close)
 
     @property
     def brokers(self) -> tuple[Broker, ...]:

@@ -173,8 +173,7 @@ class Links:
 
     def proxy(self, node: int, other: int, listener: str, target: tuple[str, int]) -> tuple[str, int]:
         """Return the address at which `node` reaches a listener of the node `other`, whose own one is `target`."""
-        if not self._thread.running:
-            self._thread.start()
+        self._start()
         key = (node, other, listener)
         if key not in self._proxies:
             self._proxies[key] = self._thread.run(self._open, node, other, target, timeout=_CALL_SECONDS)
@@ -206,8 +205,7 @@ class Links:
             self._thread.stop(_CALL_SECONDS)
 
     def _change(self, node: int, other: int, one_way: bool, change: Callable[[Flow], None]) -> None:
-        if not self._thread.running:
-            self._thread.start()
+        self._start()
 
         async def apply() -> None:
             change(self._flow(node, other))
@@ -215,6 +213,11 @@ class Links:
                 change(self._flow(other, node))
 
         self._thread.run(apply, timeout=_CALL_SECONDS)
+
+    def _start(self) -> None:
+        if not self._thread.running:
+            self._thread.start()
+            self._thread.keep()
 
     def _flow(self, node: int, other: int) -> Flow:
         return self._flows.setdefault((node, other), Flow())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
@@ -137,6 +138,16 @@ def in_parallel(functions: Sequence[Callable[[], object]]) -> None:
         for further in failures[1:]:
             failures[0].add_note(f"another call failed, too: {further!r}")
         raise failures[0]
+
+
+def close_in_finalizer(close: Callable[[], object]) -> None:
+    """Call `close`, or in a thread with a running event loop begin it: a node's own thread cannot wait for the node."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        close()
+    else:
+        threading.Thread(target=close, name="pyclient-cluster-close").start()
 
 
 class _Call:

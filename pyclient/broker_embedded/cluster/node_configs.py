@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import socket
 import sys
@@ -229,28 +230,37 @@ class ReservedPort:
 
     def __init__(self, host: str, port: int = 0) -> None:
         """Reserve `port`; 0 is any free one. Raise `ConfigError` if it is taken, or for another machine's address."""
+        self._descriptor = -1
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        bound = socket.socket(family, socket.SOCK_STREAM)
         try:
-            if port or not _bind_unassigned(self._socket, host):
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                self._socket.bind((host, port))
+            if port or not _bind_unassigned(bound, host):
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                bound.bind((host, port))
             if port:
-                _check_free(self._socket)
+                _check_free(bound)
         except (OSError, OverflowError) as error:
-            self._socket.close()
+            bound.close()
             reason = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(f"the broker cannot listen on {host}:{port}: {reason}") from error
-        self.port: int = self._socket.getsockname()[1]
-        if not sys.platform.startswith("linux"):
-            self._socket.close()
+        self.port: int = bound.getsockname()[1]
+        if sys.platform.startswith("linux"):
+            # Its own finalizer would warn before the one of a cluster that is collected without having been closed.
+            self._descriptor = bound.detach()
+        else:
+            bound.close()
 
     def __repr__(self) -> str:
         return f"<ReservedPort {self.port}>"
 
     def release(self) -> None:
         """Give the port back."""
-        self._socket.close()
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.release()
 
 
 def _bind_unassigned(unbound: socket.socket, host: str) -> bool:

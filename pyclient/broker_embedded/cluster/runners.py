@@ -111,6 +111,7 @@ class ThreadRunner:
                 listener.close()
             self._thread.stop(STOP_SECONDS)
             raise
+        self._thread.keep()
         self.port = self._host.config.port
         self.bootstrap = self._host.address
         _switching.enter()
