@@ -64,6 +64,7 @@ class ConsumerMember(Member):
 
     The coordinator refuses a join with a group_instance_id that a member owns, even the joining member itself: its
     first join was answered, but the answer lost, or its epoch was fenced. It then releases the id and joins again.
+    Kafka refuses only joins for that reason; a joined member that gets this refusal loses its partitions and fails.
     """
 
     def __init__(self, options: MemberOptions, member_id: str) -> None:
@@ -197,7 +198,7 @@ class ConsumerMember(Member):
                 return [*self._lose(keep_id=True), *self._retry(now)]
             case FencedInstanceId():
                 return self._fence(error)
-            case UnreleasedInstanceId() if self._may_own_instance:
+            case UnreleasedInstanceId() if self._may_own_instance and self.state is State.JOINING:
                 return self._release(error)
             case _:
                 return self._unanswered(error, now)

@@ -90,6 +90,16 @@ def test_fenced_static_member_releases_its_instance_id() -> None:
     assert script.released() == [JOIN]
 
 
+def test_refusal_of_a_joined_member_as_owner_loses_its_partitions_first() -> None:
+    """Kafka refuses only joins for that reason. A release alone would leave partitions that no heartbeat renews."""
+    script = Script(instance_id="i").stable("a0")
+    script.tick()
+    lost = script.refused(SendConsumerHeartbeat, errors.UnreleasedInstanceId)
+    assert lost == ["LOST a0", "FAIL UnreleasedInstanceId"]
+    assert script.step(Polled(), after=1.0) == [JOIN]
+    assert script.refused(SendConsumerHeartbeat, errors.UnreleasedInstanceId) == [RELEASE]
+
+
 def test_instance_id_of_another_consumer_is_an_error_at_once() -> None:
     script = Script(instance_id="i").joining()
     assert script.refused(SendConsumerHeartbeat, errors.UnreleasedInstanceId) == ["FAIL UnreleasedInstanceId"]

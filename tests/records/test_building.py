@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyclient.records import HEADER_SIZE, Compression, check_crc, read_header
 
 SMALL = st.one_of(st.none(), st.binary(max_size=80))
-NAMES = st.text(max_size=10).filter(lambda text: text.isprintable() or text.isascii())
+NAMES = st.text(st.characters(codec="utf-8"), max_size=10)
 HEADERS = st.lists(st.tuples(NAMES, SMALL), max_size=3).map(tuple)
 TIMESTAMPS = st.one_of(st.integers(-1, 2**41), st.integers(-(2**63), 2**63 - 1))
 ROWS = st.lists(st.tuples(TIMESTAMPS, SMALL, SMALL, HEADERS), min_size=1, max_size=12)
