@@ -150,10 +150,13 @@ def test_topic_created_again_is_replicated_by_a_node_that_missed_it(
         cluster.wait_isr(TOPIC, 0, 3)
         leave = {"killed": cluster.kill, "stopped": cluster.stop, "paused": cluster.pause}[end]
         with Admin(cluster.bootstrap_servers) as admin:
-            late = 3 if admin.describe_metadata_quorum().leader_id == 2 else 2  # not the active controller
+            active = admin.describe_metadata_quorum().leader_id
+        late = 3 if active == 2 else 2
         leave(late)
         with Admin(cluster.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic("other", 1, 1)])  # which the fetch gets that the node has sent already
+            # The fetch that the node has sent already gets this topic. A killed node is fenced a little later only, so
+            # that the topic could be placed there and have no leader.
+            admin.create_topics([NewTopic("other", assignments={0: [active]})])
             admin.delete_topics([TOPIC])
         create_assigned(cluster)
         write(cluster, b"new 0")
