@@ -42,12 +42,10 @@ def test_timeout_reports_failure_of_each_address():
     async def scenario():
         dead = free_port()
         client = await started(f"127.0.0.1:{dead}", "no-such-host.invalid:1")
-        with pytest.raises(KafkaTimeout) as error:
-            await client.wait_metadata(has_nodes, 3.0)
-        text = str(error.value)
+        refused = rf"127\.0\.0\.1:{dead}: connection refused"
+        text = await retry_until_error_async(lambda: client.wait_metadata(has_nodes, 3.0), refused)
         assert "no suitable metadata within 3 s" in text
         assert "check bootstrap_servers" in text
-        assert f"127.0.0.1:{dead}: connection refused" in text
         assert "DNS does not know the name 'no-such-host.invalid'" in text
         assert set(client.last_failures) == {f"127.0.0.1:{dead}", "no-such-host.invalid:1"}
         assert client.metadata is EMPTY
@@ -158,10 +156,8 @@ def test_topic_partitions_waits_for_topic_and_raises_refusal_at_once():
         good = only.answers[MetadataRequest]
         client = await started(only.address)
         assert len((await client.topic_partitions("a", 10)).partitions) == 2
-        with pytest.raises(
-            KafkaTimeout, match=r"topic 'missing' is not available \(UnknownTopicOrPartition\).*create it"
-        ):
-            await client.topic_partitions("missing", 0.1)
+        says = r"topic 'missing' is not available \(UnknownTopicOrPartition\).*create it"
+        await retry_until_error_async(lambda: client.topic_partitions("missing", 0.1), says)
         for code, kind in ((17, InvalidTopic), (29, TopicAuthorizationFailed)):
             only.answers[MetadataRequest] = metadata([broker(1, only.port)], [topic(f"bad{code}", error_code=code)])
             with pytest.raises(kind, match=f"topic 'bad{code}'"):

@@ -11,6 +11,7 @@ import pytest
 from pyclient import errors
 from pyclient.config import parse_address
 from pyclient.producer.interceptors import ProducerInterceptor
+from tests.patience import retry_until_error
 from tests.producer.network import CUT, DROP, HOLD, METADATA, PASS, PRODUCE
 from tests.producer.producer_clients import PATIENCE, begin
 from tests.waiting import until
@@ -110,16 +111,15 @@ def test_error_for_an_unknown_partition_says_what_to_do(make, topic):
 def test_error_for_an_unknown_topic_says_how_to_create_it(make, topic, network):
     client = make(max_block_ms=300)
     refuse(network, topic)[0] = errors.UnknownTopicOrPartition.code
-    with pytest.raises(errors.KafkaTimeout) as caught:
-        client.send(topic, b"x")
-    assert_error(caught.value, f"topic {topic!r} is not available (UnknownTopicOrPartition)", "create it")
-    assert_error(caught.value, "auto.create.topics.enable=true")
+    says = rf"topic {topic!r} is not available \(UnknownTopicOrPartition\).*create it"
+    text = retry_until_error(lambda: client.send(topic, b"x"), says)
+    assert "auto.create.topics.enable=true" in text
 
 
 def test_error_for_an_unreachable_cluster_says_what_to_check(make):
-    with pytest.raises(errors.KafkaTimeout) as caught:
-        make("127.0.0.1:1", max_block_ms=300).send("t", b"")
-    assert_error(caught.value, "topic 't' cannot be looked up", "connection refused", "check bootstrap_servers")
+    client = make("127.0.0.1:1", max_block_ms=300)
+    text = retry_until_error(lambda: client.send("t", b""), "connection refused")
+    assert "topic 't' cannot be looked up" in text and "check bootstrap_servers" in text
 
 
 def test_unauthorized_topic_is_requested_again_by_the_next_send(make, topic, network, cluster):
