@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ KINDS: Final[dict[str, Callable[..., Worker]]] = {
     kind.__name__: kind for kind in (OurSender, TheirSender, GroupMember, TheirMember)
 }
 _OUTPUT: Final = 1
+_LOOK_SECONDS: Final = 0.5
 
 
 class PipedNotes(Notes):
@@ -51,7 +51,10 @@ def main() -> None:
     worker = KINDS[kind](name, PipedNotes(), **json.loads(options))
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     worker.start()
-    worker.join(threading.TIMEOUT_MAX)
+    # A signal that the system gives to another thread, as it may just after SIGCONT, does not wake this one; Python
+    # calls the handler here all the same, but only when this thread runs again.
+    while not worker.ends_within(_LOOK_SECONDS):
+        pass
 
 
 if __name__ == "__main__":

@@ -84,9 +84,13 @@ class Worker:
 
     def join(self, seconds: float) -> None:
         """Wait for its end; one that is stuck is a failure."""
-        self._thread.join(seconds)
-        if self._thread.is_alive():
+        if not self.ends_within(seconds):
             self.notes.fail(self.name, TimeoutError(f"still at work after {seconds:g} s"))
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end; return False if that has not come in time."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
