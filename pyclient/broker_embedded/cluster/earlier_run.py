@@ -18,9 +18,8 @@ from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.errors import ConfigError
 
 if TYPE_CHECKING:
-    import threading
-
     from pyclient.broker_embedded.cluster.embedded_cluster import EmbeddedCluster
+    from pyclient.net.latch import Latch
 
 log = logging.getLogger("pyclient.broker_embedded")
 
@@ -32,12 +31,12 @@ _REGISTRATION: Final = "initial.broker.registration.timeout.ms"
 
 def start_after_earlier_run(
     cluster: EmbeddedCluster,
-    stopping: threading.Event,
+    stopping: Latch,
     *,
     directory_seconds: float = _DIRECTORY_SECONDS,
     port_seconds: float = _PORT_SECONDS,
 ) -> bool:
-    """Start a cluster once its directories and ports are free. Return False if `stopping` is set before.
+    """Start a cluster once its directories and ports are free. Return False if `stopping` is opened before.
 
     Brokers may take `initial.broker.registration.timeout.ms` to register: after a crash the controller refuses that
     until the session of the earlier registration has ended. Raise `ConfigError` if a directory or a port is not free
@@ -59,8 +58,8 @@ def start_after_earlier_run(
             return False
 
 
-def _wait_for_directories(locks: list[str], stopping: threading.Event, seconds: float) -> bool:
-    """Wait until no process has one of the locks. Return False if `stopping` is set before. Raise `ConfigError`."""
+def _wait_for_directories(locks: list[str], stopping: Latch, seconds: float) -> bool:
+    """Wait until no process has one of the locks. Return False if `stopping` is opened before. Raise `ConfigError`."""
     end = time.monotonic() + seconds
     announced = False
     while used := [path for path in locks if _is_locked(path)]:

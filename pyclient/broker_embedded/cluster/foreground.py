@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +23,7 @@ from pyclient.broker_embedded.cluster.security import ClusterSecurity, host_of
 from pyclient.broker_embedded.config.broker_config import BrokerConfig, acls_of, options_of, users_of
 from pyclient.config.broker_security import AUTHORIZER, PROTOCOLS, STANDARD_AUTHORIZER
 from pyclient.errors import KafkaError
+from pyclient.net.latch import Latch
 from pyclient.net.loop_thread import new_event_loop
 
 if TYPE_CHECKING:
@@ -284,8 +284,8 @@ def serve_cluster(brokers: int, *, settings: Mapping[str, str], **options: Any) 
     from pyclient.broker_embedded.cluster.embedded_cluster import EmbeddedCluster
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    stopping = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    stopping = Latch()  # the lock within an event may be held by the very wait that a signal interrupts
+    before = {number: signal.signal(number, opens(stopping)) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         config, users = {**settings, **options_of(os.environ)}, users_of(os.environ) or None
         acls = acls_of(os.environ) or None
@@ -303,7 +303,18 @@ def serve_cluster(brokers: int, *, settings: Mapping[str, str], **options: Any) 
             signal.signal(number, handler)
 
 
-def _serve_until(stopping: threading.Event, cluster: EmbeddedCluster) -> None:
+def opens(stopping: Latch) -> Callable[[int, object], None]:
+    """Return a handler of signals that opens the latch with the first of them."""
+
+    def handle(_number: int, _frame: object) -> None:
+        if not stopping.opened:
+            with contextlib.suppress(RuntimeError):  # another signal came just now, in this handler, and has opened it
+                stopping.open()
+
+    return handle
+
+
+def _serve_until(stopping: Latch, cluster: EmbeddedCluster) -> None:
     """Print the addresses, and start nodes that end by themselves again."""
     print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)  # noqa: T201 - a parent process waits for it
     if cluster.control_url is not None:

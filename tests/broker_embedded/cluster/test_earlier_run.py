@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -16,6 +15,7 @@ from pyclient.broker_embedded.cluster.earlier_run import start_after_earlier_run
 from pyclient.broker_embedded.log.data_directory import LOCK
 from pyclient.broker_embedded.log.filesystem import RealFileSystem
 from pyclient.errors import ConfigError
+from pyclient.net.latch import Latch
 from tests.free_ports import first_of_free_ports
 from tests.waiting import PATIENCE, until
 
@@ -39,7 +39,7 @@ def test_start_waits_for_a_node_of_an_earlier_run(
 ) -> None:
     lock = RealFileSystem().lock(str(tmp_path / "node-2" / LOCK))
     with ThreadPoolExecutor(1) as pool:
-        start = pool.submit(start_after_earlier_run, cluster, threading.Event(), directory_seconds=PATIENCE)
+        start = pool.submit(start_after_earlier_run, cluster, Latch(), directory_seconds=PATIENCE)
         until(lambda: "for nodes of an earlier run to end" in caplog.text)
         assert not start.done()
         lock.release()
@@ -50,9 +50,9 @@ def test_start_waits_for_a_node_of_an_earlier_run(
 def test_start_fails_on_a_directory_that_stays_in_use(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     lock = RealFileSystem().lock(str(tmp_path / "node-2" / LOCK))
     with pytest.raises(ConfigError, match="node-2: in use by another broker, also after 0 s"):
-        start_after_earlier_run(cluster, threading.Event(), directory_seconds=0.0)
+        start_after_earlier_run(cluster, Latch(), directory_seconds=0.0)
     lock.release()
-    assert start_after_earlier_run(cluster, threading.Event())
+    assert start_after_earlier_run(cluster, Latch())
 
 
 def test_start_tries_a_port_of_an_earlier_run_again(
@@ -60,7 +60,7 @@ def test_start_tries_a_port_of_an_earlier_run_again(
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
         with socket.create_server(("127.0.0.1", port)):
-            start = pool.submit(start_after_earlier_run, cluster, threading.Event(), port_seconds=PATIENCE)
+            start = pool.submit(start_after_earlier_run, cluster, Latch(), port_seconds=PATIENCE)
             until(lambda: "Address already in use: trying again" in caplog.text)
         assert start.result(PATIENCE)
     assert cluster.alive
@@ -75,14 +75,14 @@ def test_start_fails_at_once_on_a_port_of_another_program(
         socket.create_server(("127.0.0.1", port)),
         pytest.raises(ConfigError, match="Address already in use"),
     ):
-        start_after_earlier_run(cluster, threading.Event(), port_seconds=PATIENCE)
+        start_after_earlier_run(cluster, Latch(), port_seconds=PATIENCE)
     assert "trying again" not in caplog.text
 
 
 def test_signal_ends_the_wait_for_an_earlier_run(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     lock = RealFileSystem().lock(str(tmp_path / "node-1" / LOCK))
-    stopping = threading.Event()
-    stopping.set()
+    stopping = Latch()
+    stopping.open()
     assert not start_after_earlier_run(cluster, stopping)
     assert not cluster.alive
     lock.release()
