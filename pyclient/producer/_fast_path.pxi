@@ -306,6 +306,9 @@ cdef class FastPath:
                 at += size + 4
                 count -= size + 4
                 self.complete(record, get_int64(found + 4), get_int64(found + 12))
+                # The last reference to a delivery without a future: its finalizer may run other threads, one of
+                # which may stop the fast path. In the next assignment that would come between `is_next` and its use.
+                record = None
         finally:
             if count:
                 if self._reader is reader:

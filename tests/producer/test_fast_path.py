@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyclient.producer.delivery import Delivery
 from pyclient.producer.implementation import compiled_only
 from pyclient.producer.producer_batch import NO_SEQUENCE
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
@@ -126,6 +127,26 @@ def test_records_up_to_the_depth_are_in_flight_and_complete_in_order() -> None:
         fixture.reader()
         assert [future.result(0).offset for future in futures] == [0, 1, 2]
         assert fixture.events == [b"more"] and not fixture.fast_path.records and not fixture.waiting
+
+
+def test_stop_by_the_end_of_a_delivery_hands_further_responses_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The finalizer of a delivery without a future runs other threads, one of which may stop the fast path."""
+    with FastPathFixture() as fixture:
+        fixture.sender.send("topic", b"its future is dropped")
+        future = fixture.sender.send("topic", b"v")
+        answers = []
+        for _ in range(2):
+            answers.append(fixture.answer())
+            fixture.waiting.rotate(-1)
+        second = fixture.fast_path.records[1]
+        monkeypatch.setattr(Delivery, "__del__", lambda _: fixture.fast_path.stop())
+        fixture.far.sendall(b"".join(answers))
+        fixture.reader()
+        monkeypatch.undo()
+        assert [fixture.events[0], fixture.events[-1]] == [("take_over", second), answers[1]]
+        assert list(fixture.waiting) == [second] and not future.done()
 
 
 STATES = {
