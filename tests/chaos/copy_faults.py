@@ -44,14 +44,16 @@ class Copiers:
         self._frozen: list[subprocess.Popen[str]] = []
 
     def start(self) -> None:
-        """Start those that do not run."""
+        """Start those that do not run; how the others ended is noted."""
         for name in self.names:
             process = self._running.get(name)
-            if process is None or process.poll() is not None:
+            if process is not None and process.poll() is not None:
+                self._collect(self._running.pop(name))
+            if name not in self._running:
                 self.replace(name)
 
     def replace(self, name: str) -> None:
-        """Start a copier, also where one with the same transactional id runs still."""
+        """Start a copier, also where a frozen one with the same transactional id goes on later."""
         command = [sys.executable, "-m", "tests.chaos.copier", self._servers, name, *self._arguments]
         self._running[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
