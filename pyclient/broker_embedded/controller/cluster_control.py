@@ -66,6 +66,33 @@ class HeartbeatReply(NamedTuple):
 
 
 @dataclass(slots=True)
+class CommitProgress:
+    """Progress of the metadata log in committing what is appended.
+
+    `since` is when it had the present high watermark first, infinite while all is committed.
+    """
+
+    high_watermark: int = -1
+    since: float = float("inf")
+    stalled: bool = False
+
+    def note(self, high_watermark: int, end_offset: int, now: float, longest: float) -> float:
+        """Note the log's state. Return how long it was stalled if it is no longer, else 0.
+
+        It is stalled when it has committed nothing for `longest` seconds although there was something to commit.
+        """
+        ended = 0.0
+        if high_watermark >= end_offset or high_watermark != self.high_watermark:
+            ended = now - self.since if self.stalled else 0.0
+            self.since = float("inf") if high_watermark >= end_offset else now
+        elif self.since == float("inf"):
+            self.since = now
+        self.high_watermark = high_watermark
+        self.stalled = now - self.since >= longest
+        return ended
+
+
+@dataclass(slots=True)
 class Session:
     """A broker's contact with the active controller.
 
@@ -89,9 +116,11 @@ class ClusterControl:
     timeout: float
     cluster_id: str
     sessions: dict[int, Session] = field(default_factory=dict)
+    commits: CommitProgress = field(default_factory=CommitProgress)
 
     def activate(self, now: float) -> None:
         """Begin as the active controller: every registered broker has a session that starts now."""
+        self.commits = CommitProgress()
         self.sessions = {
             broker.node_id: Session(now, registered_at=broker.epoch) for broker in self.image.brokers.values()
         }
@@ -371,20 +400,36 @@ class ClusterControl:
 
     def next_check(self) -> float | None:
         """Return when the next session of an unfenced broker ends unless it is renewed, None if there is none."""
+        if self.commits.stalled:
+            return None
         contacts = [session.last_contact for _node, session in self._unfenced()]
         return min(contacts) + self.timeout if contacts else None
 
     def stale_broker(self, now: float) -> int | None:
         """Return the broker whose session ended first, None if there is none.
 
-        Brokers are fenced one at a time: the next election then already knows of the last one.
+        Brokers are fenced one at a time: the next election then already knows of the last one. None is while the
+        metadata log commits nothing, so that answers to heartbeats are held.
         """
+        if self.commits.stalled:
+            return None
         ended = [(session.last_contact, node) for node, session in self._unfenced()]
         contact, node = min(ended, default=(now, -1))
         return node if contact + self.timeout < now else None
 
+    def note_commits(self, high_watermark: int, end_offset: int, now: float) -> None:
+        """Note how far the metadata log is committed; to be called some times in a session's timeout.
+
+        Without a commit for half of it the log is stalled, as the controllers have no majority: no session ends, since
+        brokers send no further heartbeat before the last one is answered. The next commit extends all sessions by that
+        time.
+        """
+        stalled = self.commits.note(high_watermark, end_offset, now, self.timeout / 2)
+        if stalled:
+            self.extend_sessions(stalled, now)
+
     def extend_sessions(self, seconds: float, now: float) -> None:
-        """Move the last contacts of all brokers that much later, to `now` at most: the controller did not run."""
+        """Move the last contacts of all brokers that much later, to `now` at most: no heartbeat could be answered."""
         for session in self.sessions.values():
             session.last_contact = max(session.last_contact, min(session.last_contact + seconds, now))
 

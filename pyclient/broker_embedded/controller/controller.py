@@ -193,6 +193,10 @@ class Controller:
         """The offset of the next metadata record."""
         return self._log.end_offset
 
+    def note_commits(self, now: float) -> None:
+        """Note how far the metadata log is committed: without commits no broker's session ends."""
+        self.cluster.note_commits(self._log.high_watermark, self._log.end_offset, now)
+
     def register(self, endpoints: Sequence[tuple[str, str, int, int]]) -> None:
         """Append this node's registration, and in a new log the feature levels.
 

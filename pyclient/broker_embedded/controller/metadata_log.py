@@ -170,6 +170,11 @@ class MetadataLog:
         """The offset of the next record."""
         return self._log.end_offset
 
+    @property
+    def high_watermark(self) -> int:
+        """The offset after the last committed record."""
+        return self._log.high_watermark
+
     def flush_in_background(self, arrange: Callable[[UnifiedLog], None]) -> None:
         """Flush changes in the background: `arrange` sets up the log. Before this call `append` waits for the sync."""
         arrange(self._log)

@@ -35,7 +35,8 @@ class SessionWatch:
     a future of the response.
 
     All sessions are extended by the time in which this process did not run, as on a machine with too few cores: it
-    received no heartbeats then, and brokers in the same process sent none.
+    received no heartbeats then, and brokers in the same process sent none. So they are by the time in which the
+    metadata log committed nothing (`ClusterControl.note_commits`).
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class SessionWatch:
             return
         cluster = controller.cluster
         self._extend_sessions(controller)
+        controller.note_commits(self._monotonic())
         try:
             while (broker := cluster.stale_broker(self._monotonic())) is not None:
                 log.warning("broker %d is fenced: it sent no heartbeat for its session timeout", broker)
@@ -131,6 +133,8 @@ class SessionWatch:
     def _check_stall(self) -> None:
         if self._controller is not None:
             self._extend_sessions(self._controller)
+            self._controller.note_commits(self._monotonic())
+            self.sessions_changed()
             self._schedule_stall_check(self._controller)
 
     def _schedule_stall_check(self, controller: Controller) -> None:

@@ -113,3 +113,21 @@ def test_transactions_commit_and_abort_without_a_majority(clients: Clients) -> N
         clients.cluster.start()
         with Admin(clients.cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("later")])
+
+
+def test_no_broker_is_fenced_while_the_controller_cannot_commit(caplog: pytest.LogCaptureFixture) -> None:
+    """The active controller stays, and holds the answers to heartbeats for more than two timeouts of a session."""
+    session, without_majority = 1.5, 4.0
+    config = {"broker.session.timeout.ms": int(session * 1000), "controller.quorum.fetch.timeout.ms": 60_000}
+    with EmbeddedCluster(3, controllers=3, config=config) as cluster, Admin(cluster.bootstrap_servers) as admin:
+        active = cluster.controller_id
+        others = [node.id for node in cluster.nodes[3:] if node.id != active]
+        caplog.clear()
+        for other in others:
+            cluster.kill(other)
+        with pytest.raises(KafkaError):
+            admin.create_topics([NewTopic("meanwhile")], timeout=without_majority)
+        cluster.start()
+        admin.create_topics([NewTopic("later")])
+        assert cluster.controller_id == active
+        assert "is fenced" not in caplog.text

@@ -92,13 +92,24 @@ def test_failures_are_repeated_with_growing_pauses_up_to_an_interval() -> None:
     now, pauses = 2.0, []
     for _ in range(12):
         assert broker.request(now, 7) is not None
-        broker.failed(errors.KafkaTimeout("no answer"), now)
+        broker.failed(errors.ConnectionFailed("refused"), now)
         pauses.append(broker.due - now)
         now = broker.due
     assert 0 < pauses[0] <= 0.012 < pauses[-1] <= TIMES.heartbeat
     assert broker.state is BrokerState.RUNNING
     beat(broker, now)
     assert broker.due == now + TIMES.heartbeat
+
+
+def test_heartbeat_that_timed_out_is_repeated_soon() -> None:
+    """Its connection has ended, and the controller gives the broker little time for another one."""
+    broker, now = running(), 2.0
+    for _ in range(12):
+        assert broker.request(now, 7) is not None
+        now += TIMES.session
+        broker.failed(errors.KafkaTimeout("no answer"), now)
+        assert now < broker.due <= now + 0.012
+        now = broker.due
 
 
 def test_broker_that_the_controller_forgot_registers_again() -> None:

@@ -167,6 +167,63 @@ def test_end_of_a_connection_shortens_the_session(model: ClusterModel) -> None:
     assert model.cluster.stale_broker(model.now + 0.2) is None
 
 
+def note_commits(model: ClusterModel, committed: int, until: float) -> None:
+    """Let time pass, with that high watermark, as the controller does: in steps of a tenth of the timeout."""
+    while model.now < until:
+        model.now += TIMEOUT / 10
+        model.cluster.note_commits(committed, model.end_offset, model.now)
+
+
+def test_no_session_ends_while_nothing_is_committed(model: ClusterModel) -> None:
+    model.start(1, 2)
+    committed = model.end_offset
+    note_commits(model, committed, model.now + TIMEOUT)
+    model.beat(1)
+    model.beat(2)
+    model.create([1, 2])
+    began = model.now
+    note_commits(model, committed, began + 3 * TIMEOUT)
+    assert model.cluster.stale_broker(model.now) is None
+    assert model.cluster.next_check() is None
+    note_commits(model, model.end_offset, model.now + 0.1)
+    assert model.cluster.stale_broker(model.now) is None
+    assert model.cluster.next_check() == pytest.approx(model.now + TIMEOUT, abs=TIMEOUT / 5)
+    assert model.cluster.stale_broker(model.now + TIMEOUT + 1) in (1, 2)
+
+
+def test_killed_broker_is_fenced_after_a_time_without_commits(model: ClusterModel) -> None:
+    model.start(1, 2)
+    connection = object()
+    model.beat(1, connection=connection)
+    model.create([1, 2])
+    model.cluster.connection_ended(connection, model.now, 0.1)
+    note_commits(model, model.end_offset - 1, model.now + 3 * TIMEOUT)
+    note_commits(model, model.end_offset, model.now + 0.1)
+    model.beat(2)
+    assert model.cluster.stale_broker(model.now + TIMEOUT / 5) == 1
+
+
+def test_slow_commits_keep_no_silent_broker(model: ClusterModel) -> None:
+    model.start(1, 2)
+    began, committed = model.now, model.end_offset
+    while model.now < began + 2 * TIMEOUT:
+        model.create([1, 2])  # there is always something to commit
+        note_commits(model, committed, model.now + TIMEOUT / 3)
+        committed += 1
+        model.beat(2)
+    assert committed < model.end_offset
+    assert model.cluster.stale_broker(model.now) == 1
+
+
+def test_new_controller_begins_without_a_stalled_log(model: ClusterModel) -> None:
+    model.start(1, 2)
+    model.create([1, 2])
+    note_commits(model, model.end_offset - 1, model.now + TIMEOUT)
+    assert model.cluster.next_check() is None
+    model.cluster.activate(model.now)
+    assert model.cluster.next_check() == model.now + TIMEOUT
+
+
 def test_broker_that_a_new_controller_cannot_reach(model: ClusterModel) -> None:
     model.start(1, 2)
     model.cluster.activate(model.now)

@@ -47,8 +47,19 @@ def model() -> ClusterModel:
     return made
 
 
+class Commits:
+    """The high watermark of a log with something to commit; None while all of it is committed."""
+
+    high_watermark: int | None = None
+
+
 @pytest.fixture
-def calls(model: ClusterModel) -> Calls:
+def commits() -> Commits:
+    return Commits()
+
+
+@pytest.fixture
+def calls(model: ClusterModel, commits: Commits) -> Calls:
     made = Calls(model.now)
 
     def append(_records: object) -> None:
@@ -56,7 +67,13 @@ def calls(model: ClusterModel) -> Calls:
         assert stale is not None
         model.fence(stale)
 
-    controller: Any = SimpleNamespace(cluster=model.cluster, image=model.image, node_id=1, append=append)
+    def note_commits(now: float) -> None:
+        end = model.end_offset
+        model.cluster.note_commits(end if commits.high_watermark is None else commits.high_watermark, end, now)
+
+    controller: Any = SimpleNamespace(
+        cluster=model.cluster, image=model.image, node_id=1, append=append, note_commits=note_commits
+    )
     config = BrokerConfig.build(data_dir="/nonexistent")
     watch = SessionWatch(config, made.schedule, lambda: made.now, lambda: made.now)
     watch.start(controller)
@@ -93,3 +110,15 @@ def test_a_broker_that_speaks_after_the_stall_stays(model: ClusterModel, calls: 
     model.beat(2)
     calls.pass_until(calls.now + TIMEOUT)
     assert fenced(model) == [1]
+
+
+def test_sessions_go_on_with_the_next_commit(model: ClusterModel, calls: Calls, commits: Commits) -> None:
+    began = calls.now
+    commits.high_watermark = model.end_offset - 1
+    calls.pass_until(began + 5 * TIMEOUT)
+    assert fenced(model) == []
+    commits.high_watermark = None
+    calls.pass_until(began + 5 * TIMEOUT + TIMEOUT * 3 / 4)
+    assert fenced(model) == []
+    calls.pass_until(began + 6 * TIMEOUT + TIMEOUT / 4)
+    assert fenced(model) == [1, 2]
