@@ -128,11 +128,27 @@ class RangeReader:
         ADMINS.give_back(self.client, admin)
         return found
 
+    def _bounds(self, consumer: Consumer[Any, Any], at: TopicPartition) -> tuple[int, int] | None:
+        """Return where a log begins and ends, None if its topic does not exist.
+
+        Raise `KafkaTimeout` if no broker answers within the poll timeout.
+        """
+        since = monotonic()
+        while self._exists(at.topic):
+            try:
+                first = consumer.beginning_offsets([at], timeout=_ANSWER)[at]
+                return first, consumer.end_offsets([at], timeout=_ANSWER)[at]
+            except KafkaTimeout:  # the topic may be gone by now
+                if monotonic() - since > self.poll_timeout:
+                    raise
+        return None
+
     def _after_loss(self, consumer: Consumer[Any, Any], at: TopicPartition, position: int, piece: OffsetRange) -> int:
         """Seek to the first record after the lost ones and return its offset; raise `DataLoss` with failOnDataLoss."""
         following = piece.stop
-        if self._exists(at.topic):
-            first, end = consumer.beginning_offsets([at])[at], consumer.end_offsets([at])[at]
+        bounds = self._bounds(consumer, at)
+        if bounds is not None:
+            first, end = bounds
             following = min(first, piece.stop) if position < first else piece.stop
             found = f"its log has {first} to {end - 1}" if first < end else f"its log has no records, and ends at {end}"
             why = f"{found}, the rest was deleted by retention, or the topic was deleted and created again"

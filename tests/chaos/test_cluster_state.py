@@ -10,12 +10,13 @@ from tests.chaos.cluster_state import state_of
 
 
 def test_state_shows_replicas_members_and_requests_of_nodes_that_run() -> None:
-    heartbeats = {
+    config = {
+        "broker.session.timeout.ms": 30_000,  # the coordinator stays, also on a busy machine
         "group.consumer.heartbeat.interval.ms": 100,
         "group.consumer.min.heartbeat.interval.ms": 100,
         "offsets.topic.num.partitions": 1,
     }
-    with EmbeddedCluster(3, replication_factor=3, config=heartbeats) as cluster:
+    with EmbeddedCluster(3, replication_factor=3, config=config) as cluster:
         with Admin(cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("busy", 1, 3)])
         with Consumer[bytes, bytes](

@@ -60,14 +60,27 @@ def test_damage_that_a_running_node_does_not_find_is_no_fault(
         faults.flip_running(0.0)
 
 
+def create_topic(changes: MetadataChanges) -> None:
+    """Do the fault until the controller is killed before it answers, which may be too late on a busy machine."""
+    for _ in range(10):
+        try:
+            changes.create_topic(0.0)
+        except Harmless:
+            changes.cluster.heal()
+            changes.cluster.start()
+        else:
+            return
+    pytest.fail("the controller has answered before each kill")
+
+
 def test_controller_killed_after_its_answer_is_no_fault(
     targets: Targets, probe: Probe, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = MetadataChanges(targets.cluster, targets, probe)
-    changes.create_topic(0.0)
-    assert [(each.topic, each.partitions) for each in notes.history.topic_changes] == [("made-1", PARTITIONS)]
+    create_topic(changes)
+    assert [each.partitions for each in notes.history.topic_changes] == [PARTITIONS]
     monkeypatch.setattr(metadata_changes, "_COMMIT_MS", 0)
-    monkeypatch.setattr(metadata_changes, "_LATEST_KILL", 3.0)
+    monkeypatch.setattr(metadata_changes, "_LATEST_KILL", 5.0)
     monkeypatch.setattr(changes.random, "random", lambda: 1.0)
     with pytest.raises(Harmless, match="has answered CreateTopics"):
         changes.create_topic(0.0)
@@ -93,6 +106,10 @@ def test_lost_record_of_a_probe_is_found(probe: Probe, monkeypatch: pytest.Monke
     probe.check_has("probed", sent)
     probe.delete_before("probed", 1, 1)
     probe.check_has("probed", {at: value for at, value in sent.items() if at != (1, 0)})
-    monkeypatch.setattr(probe_module, "HEALING_SECONDS", 2.0)
-    with pytest.raises(AssertionError, match="1 acknowledged records are lost"):
-        probe.check_has("probed", sent)
+    for seconds in (2.0, 10.0, 60.0):  # on a busy machine the others may not be read at first, either
+        monkeypatch.setattr(probe_module, "HEALING_SECONDS", seconds)
+        with pytest.raises(AssertionError, match="acknowledged records are lost") as lost:
+            probe.check_has("probed", sent)
+        if "1 acknowledged" in str(lost.value):
+            break
+    assert "1 acknowledged records are lost" in str(lost.value)

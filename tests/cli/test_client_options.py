@@ -59,7 +59,7 @@ def test_mistyped_topic_is_not_created(command: str) -> None:
         with Producer(cluster.bootstrap_servers) as producer:
             producer.send("orders", b"1")
         arguments = [*COMMANDS[command]("ordres"), *(["--dry-run"] if command == "groups reset" else [])]
-        failed = run(*arguments, "-b", cluster.bootstrap_servers, "-X", "default.api.timeout.ms=2000")
+        failed = run(*arguments, "-b", cluster.bootstrap_servers)
         assert failed.exit_code == 1
         assert re.match("Error: UnknownTopicOrPartition: .*'ordres'", failed.output.splitlines()[-1]), failed.output
         assert admin.list_topics() == ["orders"]
@@ -115,7 +115,7 @@ def test_brackets_in_client_id_are_printed_unchanged() -> None:
 def test_command_prints_addresses_before_it_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        failed = run("topics", "list", "-b", address, "-X", "default.api.timeout.ms=2000")
+        failed = run("topics", "list", "-b", address, "-X", "default.api.timeout.ms=4000")
     first, *_, last = failed.output.splitlines()
     assert first == f"connecting to {address}, no answer yet"
     assert failed.exit_code == 1 and "KafkaTimeout" in last
@@ -133,7 +133,8 @@ def test_consume_commits_and_leaves_group_on_signal(number: signal.Signals) -> N
             assert [process.stdout.readline() for _ in range(10)] == [b"%d\n" % n for n in range(10)]
             process.send_signal(number)
             rest, said = process.communicate(timeout=120)
-        assert (process.returncode, rest, said) == (128 + number, b"", b"10 records read from orders\n")
+        assert (process.returncode, rest) == (128 + number, b"")
+        assert said.endswith(b"10 records read from orders\n")  # before it, that a connection takes its time
         assert admin.list_group_offsets("g")[TopicPartition("orders", 0)].offset == 10
         assert admin.describe_groups(["g"])["g"].members == ()
 

@@ -22,6 +22,11 @@ def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[byte
     return subprocess.run([*PYCLIENT, *arguments], input=stdin, capture_output=True, timeout=120, check=False)
 
 
+def said(stderr: bytes) -> list[str]:
+    """Return the lines without the one that tells of a connection which takes a second, as on a busy machine."""
+    return [line for line in stderr.decode().splitlines() if not line.startswith("connecting to ")]
+
+
 @contextmanager
 def broker(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     process = subprocess.Popen([*PYCLIENT, "broker", "--port", "0", *arguments], stdout=subprocess.PIPE)
@@ -58,19 +63,19 @@ def test_broker_prints_its_address_first_and_ends_cleanly(ending: signal.Signals
 def test_produced_lines_are_consumed(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
     servers = ("-b", kafka_cluster.bootstrap_servers)
     sent = run("produce", *servers, "--key-separator", ":", kafka_topic, stdin=b"a:1\nb:2\n\xff\xfe\n")
-    assert (sent.returncode, sent.stderr) == (0, f"3 records sent to {kafka_topic}\n".encode())
+    assert (sent.returncode, said(sent.stderr)) == (0, [f"3 records sent to {kafka_topic}"])
     read = run("consume", *servers, kafka_topic, "--from-beginning", "--key", "--max-records", "3")
     assert (read.returncode, read.stdout) == (0, b"a\t1\nb\t2\n\t\xff\xfe\n")
     first = run("consume", *servers, kafka_topic, "-c", "auto_offset_reset=earliest", "--max-records", "1")
     assert (first.returncode, first.stdout) == (0, b"1\n"), first.stderr
-    assert first.stderr == f"1 record read from {kafka_topic}\n".encode()
+    assert said(first.stderr) == [f"1 record read from {kafka_topic}"]
 
 
 def test_consume_does_not_create_mistyped_topic(kafka_cluster: EmbeddedCluster, kafka_topic: str) -> None:
     servers, missing = ("-b", kafka_cluster.bootstrap_servers), f"{kafka_topic}-mistyped"
-    failed = run("consume", *servers, missing, "--timeout", "1", "-c", "default_api_timeout_ms=500")
+    failed = run("consume", *servers, missing, "--timeout", "1")
     assert failed.returncode == 1 and failed.stdout == b""
-    (line,) = failed.stderr.decode().splitlines()
+    (line,) = said(failed.stderr)
     assert missing in line and "UnknownTopicOrPartition" in line
     assert run("consume", *servers, missing, "--timeout", "1", "--group", missing).returncode == 0
     assert missing not in run("topics", "list", *servers).stdout.decode().split()
@@ -78,9 +83,9 @@ def test_consume_does_not_create_mistyped_topic(kafka_cluster: EmbeddedCluster, 
 
 @pytest.mark.parametrize("stdin", [b"", b"a line\n"])
 def test_produce_to_unreachable_cluster_prints_one_error_line(stdin: bytes) -> None:
-    failed = run("produce", "-b", "127.0.0.1:1", "-c", "max_block_ms=500", "t", stdin=stdin)
+    failed = run("produce", "-b", "127.0.0.1:1", "-c", "max_block_ms=3000", "t", stdin=stdin)
     assert (failed.returncode, failed.stdout) == (1, b"")
-    at_once, line = failed.stderr.decode().splitlines()
+    at_once, line = said(failed.stderr)
     assert at_once.startswith("client 'pyclient': no broker answers yet, retrying: 127.0.0.1:1: connection")
     assert line.startswith("Error: ") and "connection refused" in line
 
@@ -88,7 +93,7 @@ def test_produce_to_unreachable_cluster_prints_one_error_line(stdin: bytes) -> N
 def test_error_is_one_line_with_failing_exit_status(kafka_cluster: EmbeddedCluster) -> None:
     failed = run("topics", "describe", "-b", kafka_cluster.bootstrap_servers, "no-such-topic")
     assert failed.returncode == 1
-    (line,) = failed.stderr.decode().splitlines()
+    (line,) = said(failed.stderr)
     assert "UnknownTopicOrPartition" in line
     assert "no-such-topic" in line
 

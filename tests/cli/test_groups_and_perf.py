@@ -33,8 +33,8 @@ def run(servers: str, command: str, action: str, *rest: str) -> Result:
 
 
 def test_group_is_listed_described_reset_and_deleted(servers: str) -> None:
-    assert run(servers, "groups", "list").output == "billing\tEmpty\tclassic\n"
-    assert run(servers, "groups", "list", "--state", "Stable").output == ""
+    assert run(servers, "groups", "list").stdout == "billing\tEmpty\tclassic\n"
+    assert run(servers, "groups", "list", "--state", "Stable").stdout == ""
     described = run(servers, "groups", "describe", "billing").output
     assert "billing: Empty, classic, 0 members, at broker 1" in described
     assert re.search(r"orders-0\W+4\W+10\W+6\W", described), described
@@ -47,10 +47,10 @@ def test_group_is_listed_described_reset_and_deleted(servers: str) -> None:
         (("--shift-by", "-2"), 2),
     ):
         done = run(servers, "groups", "reset", "billing", "--dry-run", *option)
-        assert done.output == f"orders-0\t4\t->\t{offset}\n", done.output
+        assert done.stdout == f"orders-0\t4\t->\t{offset}\n", done.output
     assert run(servers, "groups", "reset", "billing", "--topic", "orders", "--to-offset", "9").exit_code == 0
     assert re.search(r"orders-0\W+9\W+10\W+1\W", run(servers, "groups", "describe", "billing").output)
-    assert run(servers, "groups", "delete", "billing").output == "deleted billing\n"
+    assert run(servers, "groups", "delete", "billing").stdout == "deleted billing\n"
     gone = run(servers, "groups", "describe", "billing")
     assert gone.exit_code == 1
     assert gone.output.strip().endswith("GroupIdNotFound: describing group 'billing': GroupIdNotFound")
@@ -65,8 +65,8 @@ def test_reset_reports_missing_options(servers: str) -> None:
 def test_perf_prints_rates(servers: str) -> None:
     assert run(servers, "topics", "create", "measured").exit_code == 0  # perf creates no topic
     sent = run(servers, "perf", "produce", "measured", "--records", "2000", "--size", "10", "--config", "linger.ms=1")
-    assert re.match(r"2000 records sent in [\d.]+ s: [\d,]+ records/s, [\d.]+ MB/s\nlatency: p50 ", sent.output), sent
+    assert re.match(r"2000 records sent in [\d.]+ s: [\d,]+ records/s, [\d.]+ MB/s\nlatency: p50 ", sent.stdout), sent
     read = run(servers, "perf", "consume", "measured", "--records", "2000")
-    assert re.match(r"2000 records read in [\d.]+ s: ", read.output), read
+    assert re.match(r"2000 records read in [\d.]+ s: ", read.stdout), read
     nothing = run(servers, "perf", "consume", "orders", "--timeout", "0.1", "--config", "auto.offset.reset=latest")
     assert "no record from orders" in nothing.output

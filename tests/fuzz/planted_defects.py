@@ -26,7 +26,7 @@ def _raise(request: Any, context: RequestContext) -> None:
 
 def _spin(request: Any, context: RequestContext) -> None:
     if request.endpoint_type == 2:
-        until = time.thread_time() + 0.2
+        until = time.thread_time() + 0.6
         while time.thread_time() < until:
             pass
 

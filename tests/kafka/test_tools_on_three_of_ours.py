@@ -33,7 +33,12 @@ _BEFORE_THE_COMMAND = ("features", "metadata-quorum")
 def ours() -> Iterator[EmbeddedCluster]:
     """Three brokers in processes; a test leaves them all running."""
     skip_without_kafka()
-    config = {"replica.lag.time.max.ms": 1500, "metadata.log.max.record.bytes.between.snapshots": 2000}
+    config = {
+        "replica.lag.time.max.ms": 1500,
+        "metadata.log.max.record.bytes.between.snapshots": 2000,
+        "broker.session.timeout.ms": 30_000,  # leaders and the controller stay while tools run on a busy machine
+        "controller.quorum.fetch.timeout.ms": 10_000,
+    }
     with EmbeddedCluster(brokers=3, processes=True, config=config) as cluster:
         yield cluster
 

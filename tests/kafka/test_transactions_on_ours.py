@@ -36,7 +36,8 @@ def version(request: pytest.FixtureRequest) -> str:
 def producer(servers: str, transactional_id: str) -> Any:
     from confluent_kafka import Producer
 
-    made = Producer({"log_level": 0, "bootstrap.servers": servers, "transactional.id": transactional_id})
+    options = {"bootstrap.servers": servers, "transactional.id": transactional_id}
+    made = Producer({"log_level": 0, "transaction.timeout.ms": 900_000, **options})  # longer than five tools take
     made.init_transactions(PATIENCE)
     return made
 

@@ -96,7 +96,7 @@ class TestCounts:
 
     def test_rows_of_a_transaction_are_counted(self, kafka_cluster: EmbeddedCluster, servers: str) -> None:
         topic = create(servers, "counts-once", 1)
-        kafka_cluster.faults.delay("Produce", 1.0, topic=topic)
+        kafka_cluster.faults.delay("Produce", 3.0, topic=topic)
         task = ExactlyOnceWriter(topic, 0.2, {"bootstrap.servers": servers})
         with pytest.raises(WriteFailed, match=r"^2 of 2 rows were not delivered within 0\.2 s"):
             task.write([rows("a", "b")], "counts", 0, 0)
