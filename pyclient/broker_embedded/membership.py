@@ -37,6 +37,8 @@ log = logging.getLogger("pyclient.broker_embedded")
 _PROBE: Final = ApiVersionsRequest(client_software_name="pyclient", client_software_version="0")
 _PATIENCE: Final = 0.4
 """Seconds without an answer of the controller after which a node that stops gives up at the earliest."""
+_SESSIONS: Final = 5
+"""A controlled shutdown may take so many session timeouts as long as the controller answers."""
 
 _BETWEEN_BROKERS: Final = frozenset({"fetcher", "probe"})
 """Purposes of connections to the listener of brokers; the others are to that of controllers."""
@@ -111,14 +113,18 @@ class ClusterMembership:
         self._probes.close()
 
     async def _shut_down(self, lifecycle: LifecycleLoop) -> None:
-        config, loop = self._node.config, self._node.loop
-        handing_over = asyncio.ensure_future(lifecycle.shut_down(config.seconds("broker.session.timeout.ms")))
+        config = self._node.config
+        longest = _SESSIONS * config.seconds("broker.session.timeout.ms")
+        handing_over = asyncio.ensure_future(lifecycle.shut_down(longest))
         patience = max(_PATIENCE, 1.5 * config.seconds("broker.heartbeat.interval.ms"))
-        began = loop.time()
+        silent, heard = 0.0, lifecycle.heard
         while not handing_over.done():
             await asyncio.wait([handing_over], timeout=_PATIENCE / 10)
-            silent = loop.time() - max(began, lifecycle.heard) > patience
-            if (silent or self.quorum.leader_id is None) and not handing_over.done():  # most controllers are gone, too
+            # in looks, not by the clock: a node that did not run for a while received no answers
+            silent = silent + _PATIENCE / 10 if lifecycle.heard == heard else 0.0
+            heard = lifecycle.heard
+            given_up = silent > patience or self.quorum.leader_id is None  # most controllers are gone, too
+            if given_up and not handing_over.done():
                 handing_over.cancel()
                 await asyncio.wait([handing_over])
         if handing_over.cancelled() or not handing_over.result():
