@@ -67,7 +67,7 @@ class KilledClient(Worker):
             reading = threading.Thread(target=self._read, args=(process.stdout, noted, life, at_work))
             reading.start()
             try:
-                killed = self._begins(at_work) and self._disturb(process)
+                killed = self._begins(at_work) and self._disturb(process, reading)
                 if not killed:
                     process.terminate()
                     process.wait(_END_SECONDS)
@@ -89,7 +89,7 @@ class KilledClient(Worker):
                 return False
         return True
 
-    def _disturb(self, process: subprocess.Popen[str]) -> bool:
+    def _disturb(self, process: subprocess.Popen[str], reading: threading.Thread) -> bool:
         """Freeze the process at times, until it is to be killed. Return False if the run ends before."""
         if self._random.random() < _FROZEN_SHARE:
             if self.stopping.wait(self._random.uniform(*_LIFE_SECONDS) / 2):
@@ -101,8 +101,10 @@ class KilledClient(Worker):
             self.notes.add(ClientFault(self.name, FREEZE, began, time.monotonic()))
         if self.stopping.wait(self._random.uniform(*_LIFE_SECONDS)):
             return False
-        if process.poll() is not None and not self._is_fenced:
-            raise ChildProcessError(f"{self.name} ended with {process.returncode} by itself")
+        if process.poll() is not None:
+            reading.join()  # only its last line may say that it was fenced
+            if not self._is_fenced:
+                raise ChildProcessError(f"{self.name} ended with {process.returncode} by itself")
         return True
 
     def _read(self, output: IO[str], noted: list[Event], life: int, at_work: threading.Event) -> None:

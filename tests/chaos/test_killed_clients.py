@@ -157,13 +157,17 @@ def test_static_member_that_is_fenced_by_its_former_life_is_started_again() -> N
             admin.create_topics([NewTopic("a", 1, 1)])
         with Producer(servers) as producer:
             producer.send("a", payload(Value("p.1", 0), A), partition=0).result(60)
-        cluster.faults.fail("Heartbeat", FencedInstanceId, group="g")
         member = KilledClient(
             "m", notes, "GroupMember", 2, servers=servers, topic="a", group="g", protocol="classic", instance="m"
         )
-        member.start()
-        until(lambda: FENCED in {each.name for each in list(notes.history.client_faults)})
-        until(lambda: KILL in {each.name for each in list(notes.history.client_faults)})
+
+        def ends() -> list[str]:
+            return [each.name for each in list(notes.history.client_faults)]
+
+        with cluster.faults.fail("Heartbeat", FencedInstanceId, times=None, group="g"):  # a life may be killed before
+            member.start()
+            until(lambda: FENCED in ends())
+        until(lambda: KILL in ends()[ends().index(FENCED) :])
         member.stop()
         member.join(60)
     assert notes.failures == []

@@ -11,6 +11,7 @@ import pytest
 from pyclient import Admin, NewTopic, Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.consumer.consumer_factory import ConsumerFactory, partitions, read, values
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_poll_while_the_broker_is_down_returns_nothing(
         for _ in range(3):
             assert len(consumer.poll(0.1)) == 0
         assert consumer.position((topic, 0)) == 3
-        assert own_cluster.bootstrap_servers in consumer.health()["last_failures"]
+        until(lambda: own_cluster.bootstrap_servers in consumer.health()["last_failures"], consumer.health)
     finally:
         own_cluster.start()
     produce(own_cluster, topic, [b"back"])

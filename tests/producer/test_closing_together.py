@@ -69,7 +69,10 @@ def test_a_close_and_a_flush_take_any_number_of_seconds(cluster, topic, timeout)
     producer = Producer(cluster.bootstrap_servers)
     future = producer.send(topic, b"x", on_delivery=lambda _: None)
     if timeout > 0:
-        producer.flush(timeout)
+        try:
+            producer.flush(timeout)
+        except errors.KafkaTimeout:  # to connect takes a busy machine longer than half a second
+            assert timeout < 1
     try:
         producer.close(timeout)
     except errors.DeliveryFailed:

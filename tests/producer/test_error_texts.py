@@ -11,7 +11,7 @@ import pytest
 from pyclient import errors
 from pyclient.config import parse_address
 from pyclient.producer.interceptors import ProducerInterceptor
-from tests.patience import retry_until_error
+from tests.patience import retry_until_error, retry_until_raised
 from tests.producer.network import CUT, DROP, HOLD, METADATA, PASS, PRODUCE
 from tests.producer.producer_clients import PATIENCE, begin
 from tests.waiting import until
@@ -98,10 +98,10 @@ def test_unknown_partition_without_metadata_in_time_is_named(make, topic, networ
 
 
 def test_error_for_an_unknown_partition_says_what_to_do(make, topic):
-    with pytest.raises(errors.UnknownTopicOrPartition) as caught:
-        make(max_block_ms=2000).send(topic, b"x", partition=9)
+    client = make(max_block_ms=2000)
+    error = retry_until_raised(lambda: client.send(topic, b"x", partition=9), errors.UnknownTopicOrPartition)
     assert_error(
-        caught.value,
+        error,
         f"no partition 9 in topic {topic!r}: it has 3",
         "within max_block_ms=2000",
         "send to one of them, or add partitions",

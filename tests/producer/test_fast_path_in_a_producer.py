@@ -24,6 +24,12 @@ from tests.waiting import until
 pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason="the fast path is compiled")]
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep a record on the fast path while its broker is silent: after a second, another part would take it over."""
+    monkeypatch.setattr("pyclient.producer.silent_brokers.PATIENCE", 600.0)
+
+
 def is_on_it(producer: Producer) -> bool:
     return bool(fast_path_of(producer).records)
 
@@ -133,7 +139,7 @@ def test_flush_close_and_purge_include_fast_path_records(cluster: EmbeddedCluste
 
 
 def test_fast_path_record_without_response_fails_in_time(topic: str) -> None:
-    options = {"request_timeout_ms": 300, "delivery_timeout_ms": 600, "retry_backoff_ms": 1}
+    options = {"request_timeout_ms": 3000, "delivery_timeout_ms": 6000, "retry_backoff_ms": 1}  # for the first one, too
     with (
         EmbeddedCluster(config={"num.partitions": 1}) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, **options) as producer,  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from pyclient import ProducerInterceptor, ProducerRecord, errors, serialization
+from tests.patience import retry_until_raised
 from tests.producer.network import DROP, PASS, PRODUCE
 from tests.producer.parts import core_of
 from tests.producer.producer_clients import begin
@@ -120,10 +121,11 @@ def test_interceptor_is_called_for_a_record_that_send_refuses(make, topic):
         ({"value": b"x", "partition": 9}, errors.UnknownTopicOrPartition),
         ({"value": b"x", "timestamp_ms": -1}, errors.SerializationError),
     ):
-        with pytest.raises(error):
-            client.send(topic, **record)
+        retry_until_raised(lambda record=record: client.send(topic, **record), error)
         metadata, reported, _ = watcher.outcomes[-1]
         assert type(reported) is error and metadata.partition == record.get("partition", -1) and metadata.offset == -1
+    begin(client, topic, partition=1)  # no later record waits for the topic's metadata
+    client.flush()
     outcome = client.send_many(topic, [b"a", "b", b"c"], partition=0)
     assert isinstance(client.exception(outcome), errors.DeliveryFailed)
     client.flush()

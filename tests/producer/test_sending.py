@@ -11,7 +11,8 @@ import pytest
 
 from pyclient import errors, serialization
 from pyclient.records import partition_for_key
-from tests.patience import retry_until_error
+from tests.patience import retry_until_error, retry_until_raised
+from tests.producer.producer_clients import begin
 
 
 def test_record_arrives_whole_and_its_future_has_its_offset(make, topic, log):
@@ -149,16 +150,16 @@ def test_an_unknown_topic_is_a_timeout_after_max_block_ms(make, cluster, topic, 
 
 def test_metadata_is_requested_only_for_topics_in_use(make, topic):
     client = make(max_block_ms=2000)
-    client.result(client.send(topic, b""))
+    begin(client, topic, partition=None)
     assert client.core.cluster.topics == {topic}
-    with pytest.raises(errors.UnknownTopicOrPartition):
-        client.send(f"{topic}-other", b"", partition=99)
+    retry_until_raised(lambda: client.send(f"{topic}-other", b"", partition=99), errors.UnknownTopicOrPartition)
     assert client.core.cluster.topics == {topic}
     client.core.accumulator.topics[topic].last_used = -10_000
     client.core.loop.idle_check_at = 0
     client.core.loop.wake()
-    client.result(client.send(f"{topic}-new", b""))
+    begin(client, f"{topic}-new", partition=None)
     assert client.core.cluster.topics == {f"{topic}-new"}
+    begin(client, topic, partition=None)
     assert client.result(client.send(topic, b"")).topic == topic
 
 

@@ -73,18 +73,18 @@ def test_record_that_is_refused_costs_its_transaction_only(make, faults, topic):
 def test_commit_without_an_answer_is_unknown_and_asked_for_again(make, faults, topic):
     producer = make()
     producer.begin_transaction()
-    producer.send(topic, b"0", partition=0)
+    producer.send(topic, b"0", partition=0).result(PATIENCE)  # so that the commit has to send EndTxn only
     with faults.disconnect("EndTxn", times=None, when="after"):
         with pytest.raises(errors.TransactionOutcomeUnknown) as unknown:
-            producer.commit_transaction(1.0)
+            producer.commit_transaction(3.0)
         assert unknown.value.action is ErrorAction.RETRY
         with pytest.raises(errors.TransactionStateError, match=r"call commit_transaction\(\) again"):
             producer.abort_transaction()
     producer.commit_transaction()
     producer.begin_transaction()
-    producer.send(topic, b"1", partition=0)
+    producer.send(topic, b"1", partition=0).result(PATIENCE)
     with faults.disconnect("EndTxn", times=None), pytest.raises(errors.TransactionOutcomeUnknown):
-        producer.commit_transaction(1.0)
+        producer.commit_transaction(3.0)
     with producer.transaction():  # which first ends the one before
         producer.send(topic, b"2", partition=0)
     assert values_of(make.servers, topic, "read_committed") == [b"0", b"1", b"2"]

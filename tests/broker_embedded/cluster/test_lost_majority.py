@@ -117,7 +117,7 @@ def test_transactions_commit_and_abort_without_a_majority(clients: Clients) -> N
 
 def test_no_broker_is_fenced_while_the_controller_cannot_commit(caplog: pytest.LogCaptureFixture) -> None:
     """The active controller stays, and holds the answers to heartbeats for more than two timeouts of a session."""
-    session, without_majority = 1.5, 4.0
+    session, without_majority = 3.0, 7.0
     config = {"broker.session.timeout.ms": int(session * 1000), "controller.quorum.fetch.timeout.ms": 60_000}
     with EmbeddedCluster(3, controllers=3, config=config) as cluster, Admin(cluster.bootstrap_servers) as admin:
         active = cluster.controller_id

@@ -12,7 +12,9 @@ import pytest
 from pyclient import Consumer, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 
-Send = Callable[[str, str], Any]
+Send = Callable[..., Any]
+PATIENT, IMPATIENT = 30_000, 3_000
+"""Milliseconds that a client waits for an answer: aiokafka waits no longer to find the cluster either."""
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +31,18 @@ def no_faults(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> Itera
     cluster.faults.clear()
 
 
-def send_by_pyclient(bootstrap: str, topic: str) -> int:
-    with Producer(bootstrap, request_timeout_ms=1_000, retry_backoff_ms=10, delivery_timeout_ms=60_000) as producer:
+def send_by_pyclient(bootstrap: str, topic: str, timeout_ms: int = PATIENT) -> int:
+    options: dict[str, Any] = {"request_timeout_ms": timeout_ms, "retry_backoff_ms": 10, "delivery_timeout_ms": 60_000}
+    with Producer(bootstrap, **options) as producer:
         return int(producer.send(topic, b"value", key=b"key").result(60).offset)
 
 
-def send_by_confluent(bootstrap: str, topic: str) -> int:
+def send_by_confluent(bootstrap: str, topic: str, timeout_ms: int = PATIENT) -> int:
     from confluent_kafka import Producer as ConfluentProducer
 
     seen: list[Any] = []
-    options = {"retry.backoff.ms": 10, "socket.timeout.ms": 1_000, "request.timeout.ms": 1_000, "log_level": 0}
+    timeouts = {"socket.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms}
+    options = {"retry.backoff.ms": 10, **timeouts, "log_level": 0}
     producer = ConfluentProducer({"bootstrap.servers": bootstrap, "enable.idempotence": True, **options})
     producer.produce(topic, b"value", key=b"key", on_delivery=lambda error, message: seen.append((error, message)))
     producer.flush(60)
@@ -47,14 +51,14 @@ def send_by_confluent(bootstrap: str, topic: str) -> int:
     return int(message.offset())
 
 
-def send_by_kafka_python(bootstrap: str, topic: str) -> int:
+def send_by_kafka_python(bootstrap: str, topic: str, timeout_ms: int = PATIENT) -> int:
     from kafka import KafkaProducer
 
     producer = KafkaProducer(
         bootstrap_servers=bootstrap,
         retries=10,
         retry_backoff_ms=10,
-        request_timeout_ms=1_000,
+        request_timeout_ms=timeout_ms,
         delivery_timeout_ms=60_000,
         enable_idempotence=True,
     )
@@ -64,12 +68,12 @@ def send_by_kafka_python(bootstrap: str, topic: str) -> int:
         producer.close()
 
 
-def send_by_aiokafka(bootstrap: str, topic: str) -> int:
+def send_by_aiokafka(bootstrap: str, topic: str, timeout_ms: int = PATIENT) -> int:
     from aiokafka import AIOKafkaProducer
 
     async def send() -> int:
         producer = AIOKafkaProducer(
-            bootstrap_servers=bootstrap, request_timeout_ms=1_000, retry_backoff_ms=10, enable_idempotence=True
+            bootstrap_servers=bootstrap, request_timeout_ms=timeout_ms, retry_backoff_ms=10, enable_idempotence=True
         )
         await producer.start()
         try:
@@ -117,7 +121,7 @@ def test_a_request_that_is_dropped_is_sent_again_on_another_connection(
     topic = f"t{abs(hash(request.node.nodeid))}"
     fault = cluster.faults.drop("Produce", topic=topic, when="after")
     with cluster.requests.start() as requests:
-        assert send(cluster.bootstrap_servers, topic) == 0
+        assert send(cluster.bootstrap_servers, topic, IMPATIENT) == 0
         assert fault.hits() == 1
         assert len(requests.query("Produce", topic=topic)) >= 2
     assert cluster.wait_topic(topic, records=1)["partitions"][0]["end_offset"] == 1

@@ -232,7 +232,7 @@ def test_topic_is_deleted_in_every_version(send: Callable[..., Any], version: in
 
 @pytest.mark.parametrize("version", range(6))
 def test_transaction_is_served_in_every_version(send: Callable[..., Any], version: int) -> None:
-    mine = {"transactional_id": f"id-{version}", "transaction_timeout_ms": 1000, "group_id": "g"}
+    mine = {"transactional_id": f"id-{version}", "transaction_timeout_ms": 60_000, "group_id": "g"}
 
     def ask(api: str, **fields: Any) -> Any:
         known = max(version, 1) if api == "FindCoordinator" else version  # version 0 finds those of groups only

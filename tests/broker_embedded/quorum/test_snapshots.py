@@ -272,7 +272,7 @@ def test_leader_refuses_pieces_of_snapshots_that_it_does_not_have(tmp_path: Path
             await churn(active, 30)
             quorum: Any = active.quorum
             await until_async(lambda: quorum.log.start_offset > 0, "the log starts at a snapshot")
-            snapshot, epoch = quorum.raft.state.log.snapshot, quorum.epoch
+            snapshot, epoch = await last_snapshot(active), quorum.epoch
             follower = next(node for node in nodes.running.values() if node is not active)
             await nodes.all_have(lambda node: node.metadata_epoch == epoch, "the leader's epoch")
             channels = NodeChannels(asyncio.get_running_loop(), "asker")
@@ -301,6 +301,16 @@ def test_leader_refuses_pieces_of_snapshots_that_it_does_not_have(tmp_path: Path
             channels.close()
 
     asyncio.run(scenario())
+
+
+async def last_snapshot(node: BrokerNode) -> OffsetAndEpoch:
+    """Return the newest snapshot once no other one is being written; only appended records begin the next one."""
+    quorum: Any = node.quorum
+    await until_async(lambda: quorum.applied == quorum.log.end_offset, "all records are committed")
+    for _ in range(100):
+        await asyncio.sleep(0)  # a step of a snapshot; one of this small image takes a few
+    snapshot: OffsetAndEpoch = quorum.raft.state.log.snapshot
+    return snapshot
 
 
 def fetch_snapshot(snapshot: OffsetAndEpoch, position: int, epoch: int) -> FetchSnapshotRequest:

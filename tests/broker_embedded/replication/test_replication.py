@@ -390,7 +390,8 @@ def test_delete_records_waits_for_the_replicas(tmp_path: Path) -> None:
         answer = await nodes.delete_records(1, 3, timeout_ms=50)
         assert (answer.error_code, answer.low_watermark) == (errors.RequestTimedOut.code, -1)
 
-    run(tmp_path, scenario)
+    # on a busy machine, too, a fetch of node 3 is on its way when it is frozen
+    run(tmp_path, scenario, replica_fetch_wait_max_ms="60000")
 
 
 def test_metadata_create_topics_and_tell_offline_replicas(tmp_path: Path) -> None:

@@ -11,7 +11,10 @@ import pytest
 
 from pyclient import Admin, NewTopic, errors
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.cluster import connection_pool
+from pyclient.protocol.messages.offset_commit import OffsetCommitRequest
 from tests.consumer.consumer_factory import PATIENCE, ConsumerFactory, partitions, read, values
+from tests.producer.network import FaultyNetwork
 
 Produce = Callable[..., None]
 
@@ -47,8 +50,15 @@ def test_group_reads_a_recreated_topic_from_its_beginning(
 
 
 def test_offset_of_the_old_topic_is_never_committed_for_the_new_one(
-    consumers: ConsumerFactory, admin: Admin, produce: Produce, group: str, cluster: EmbeddedCluster
+    consumers: ConsumerFactory,
+    admin: Admin,
+    produce: Produce,
+    group: str,
+    cluster: EmbeddedCluster,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    network = FaultyNetwork()  # it shows what the consumer sends
+    monkeypatch.setattr(connection_pool, "TcpConnector", network.connector)
     topic = f"t-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic, partitions=1)])
     produce(topic, *[b"old %d" % n for n in range(5)])
@@ -58,7 +68,12 @@ def test_offset_of_the_old_topic_is_never_committed_for_the_new_one(
     assert len(read(consumer, 5)) == 5
     with cluster.faults.hold("Metadata", client="unaware", times=None) as unheard:
         make_anew(admin, topic)
-        telling = threading.Timer(0.3, unheard.release)  # it hears of the new topic while it commits, and not before
+
+        def tell() -> None:  # it hears of the new topic while it commits, and not before
+            network.wait_for(OffsetCommitRequest.api_key)
+            unheard.release()
+
+        telling = threading.Thread(target=tell)
         telling.start()
         with pytest.raises(errors.CommitFailed, match=f"{topic} does not exist, or was recreated"):
             consumer.commit({(topic, 0): 5})
