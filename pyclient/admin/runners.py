@@ -112,7 +112,7 @@ class ThreadRunner(_Lifecycle):
             self.closed = True
         if self.started:
             try:
-                self._thread.run(self._client.close, timeout=_CLOSING_SECONDS)
+                self._thread.run_last(self._client.close, _CLOSING_SECONDS)
             finally:
                 self._thread.stop(_CLOSING_SECONDS)
 

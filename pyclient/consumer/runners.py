@@ -188,7 +188,7 @@ class ThreadRunner:
         if thread is None:
             return
         try:
-            thread.run(self.client.shut_down, timeout=_EXIT_SECONDS)
+            thread.run_last(self.client.shut_down, _EXIT_SECONDS)
         except KafkaError as error:
             log.warning("closing the consumer's connections: %s", error)
         finally:

@@ -109,6 +109,21 @@ class LoopThread:
             call.cancel()
             raise
 
+    def run_last(self, close: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
+        """Run what closes the loop's connections, as `run` does; `stop` follows.
+
+        It is not cancelled after `timeout` seconds: a loop that is late begins it before it stops.
+        """
+        self._check_usable()
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(f"a blocking call inside {self.name} would wait for its own thread")
+        call = _Call(self.loop, close)
+        self.call_soon(call.start)
+        try:
+            return call.wait(timeout, self.name)
+        except asyncio.CancelledError:
+            raise ClosedError(f"{self.name} was closed during the call") from None
+
     def call_soon(self, function: Callable[..., object], *args: Any) -> None:
         """Call `function(*args)` on the loop's thread; raise `ClosedError` if the loop does not run."""
         self._check_usable()

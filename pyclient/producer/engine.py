@@ -212,7 +212,7 @@ class Engine:
 
     def _end(self, deadline: float | None) -> None:
         try:
-            self.thread.run(self.core.shut_down, timeout=_END_SECONDS)
+            self.thread.run_last(self.core.shut_down, _END_SECONDS)
         except (KafkaTimeout, ClosedError):
             self.core.abort(self.core.closed_before())
         left = self.left(deadline)

@@ -177,6 +177,27 @@ def test_stop_fails_waiting_calls():
             use()
 
 
+def test_late_loop_runs_last_call_before_it_stops():
+    thread, go_on, closed = LoopThread("late"), threading.Event(), threading.Event()
+    thread.start()
+    thread.call_soon(go_on.wait)
+    with pytest.raises(KafkaTimeout, match=r"late: no result within 0\.01 s"):
+        thread.run_last(lambda: forever(cancelled=closed), 0.01)
+    assert not thread.stop(0)
+    go_on.set()
+    assert thread.stop(30)
+    assert closed.is_set()
+
+
+def test_last_call_that_another_stop_cancels_is_closed_error(thread):
+    entered = threading.Event()
+    stopping = threading.Thread(target=lambda: entered.wait() and thread.stop())
+    stopping.start()
+    with pytest.raises(ClosedError, match="was closed during the call"):
+        thread.run_last(lambda: forever(entered), 30)
+    stopping.join()
+
+
 def test_task_created_as_loop_stops_closes_what_it_was_given(thread):
     """asyncio's server makes such a task of each socket that it accepts."""
     near, far = socket.socketpair()

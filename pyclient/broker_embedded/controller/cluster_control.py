@@ -452,6 +452,10 @@ class ClusterControl:
         if session is not None and session.metadata_offset < 0:
             session.last_contact = min(session.last_contact, now + grace - self.timeout)
 
+    def is_unheard(self, node: int) -> bool:
+        """Return True for an unfenced broker that has not sent this controller a request yet."""
+        return any(each == node and session.metadata_offset < 0 for each, session in self._unfenced())
+
     def _unfenced(self) -> list[tuple[int, Session]]:
         return [
             (node, session)

@@ -72,14 +72,21 @@ class SessionWatch:
                 self._probe(controller, broker)
 
     def _probe(self, controller: Controller, broker: BrokerImage) -> None:
-        """Check whether a broker has failed; as a rule it is the former controller that has."""
+        """Check whether a broker has failed; as a rule it is the former controller that has.
+
+        A probe that timed out says nothing, as this node may have been the one that stood still: it is repeated.
+        """
         assert self._reach is not None
 
         def answered(done: Future[Any]) -> None:
-            failed = not done.cancelled() and isinstance(done.exception(), errors.ConnectionFailed)
-            if failed and self._controller is controller:
+            if done.cancelled() or self._controller is not controller:
+                return
+            error = done.exception()
+            if isinstance(error, errors.ConnectionFailed):
                 controller.cluster.not_reached(broker.node_id, self._monotonic(), self._grace / 3)
                 self.sessions_changed()
+            elif isinstance(error, errors.KafkaTimeout) and controller.cluster.is_unheard(broker.node_id):
+                self._probe(controller, broker)
 
         self._reach(broker).add_done_callback(answered)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
+from pyclient.broker_embedded.controller.image import BrokerImage
 from pyclient.broker_embedded.controller.session_watch import SessionWatch
+from pyclient.errors import ConnectionFailed, KafkaTimeout
 from tests.broker_embedded.controller.cluster_model import TIMEOUT, ClusterModel
 
 
@@ -122,3 +125,26 @@ def test_sessions_go_on_with_the_next_commit(model: ClusterModel, calls: Calls, 
     assert fenced(model) == []
     calls.pass_until(began + 6 * TIMEOUT + TIMEOUT / 4)
     assert fenced(model) == [1, 2]
+
+
+def test_probe_that_timed_out_is_repeated_until_the_broker_speaks(model: ClusterModel) -> None:
+    model.cluster.activate(model.now)
+    calls, probes = Calls(model.now), list[tuple[int, Future[object]]]()
+
+    def reach(broker: BrokerImage) -> Any:
+        probes.append((broker.node_id, Future()))
+        return probes[-1][1]
+
+    controller: Any = SimpleNamespace(cluster=model.cluster, image=model.image, node_id=3, note_commits=lambda _: None)
+    config = BrokerConfig.build(data_dir="/nonexistent")
+    watch = SessionWatch(config, calls.schedule, lambda: calls.now, lambda: calls.now, reach)
+    watch.start(controller)
+    assert [node for node, _ in probes] == [1, 2]
+    probes[0][1].set_exception(KafkaTimeout("no answer"))
+    assert [node for node, _ in probes] == [1, 2, 1]
+    model.beat(2)
+    probes[1][1].set_exception(KafkaTimeout("no answer"))
+    assert len(probes) == 3, "broker 2 has spoken"
+    probes[2][1].set_exception(ConnectionFailed("refused"))
+    assert len(probes) == 3
+    assert model.cluster.stale_broker(calls.now + TIMEOUT / 2) == 1
