@@ -263,7 +263,7 @@ def test_timeout_reports_a_refusal_before_its_cause_is_known():
         refused = len(only.requests)
         only.answers[MetadataRequest] = CLOSE
         only.answers[SaslHandshakeRequest] = SILENCE
-        creating = asyncio.ensure_future(admin.create_topics([NewTopic("a")], timeout=1))
+        creating = asyncio.ensure_future(admin.create_topics([NewTopic("a")], timeout=3))
         await only.until(lambda: any(isinstance(each, SaslHandshakeRequest) for each in only.requests[refused:]))
         with pytest.raises(errors.KafkaTimeout, match=r"CreateTopics on the controller.*no answer to Metadata"):
             await creating

@@ -352,11 +352,12 @@ def test_session_continued_on_other_connection_has_wrong_epoch(
 ) -> None:
     session = client.call(request({0: 0}, topic=topic), 12).session_id
     waiting = connect(broker)
-    waiting.send(request({}, session=(session, 1), max_wait_ms=300), 12)
+    waiting.send(request({}, session=(session, 1), max_wait_ms=600_000), 12)
     node = node_of(broker)
     while len(node.purgatory) == 0:
         client.call(request({}), 12)
     assert client.call(request({}, session=(session, 2)), 12).error_code == 0
+    broker.advance_time(601)
     response = waiting.receive(FetchRequest, 12)[0]
     assert response.error_code == errors.InvalidFetchSessionEpoch.code
 

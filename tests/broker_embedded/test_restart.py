@@ -29,6 +29,7 @@ from pyclient.protocol.messages.offset_commit import (
 from pyclient.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from pyclient.records import check_crc, decode_key_values, iter_batches
 from tests.broker_embedded.topics import create, end_offset
+from tests.waiting import PATIENCE
 
 ENDS = pytest.mark.parametrize("end", ["restart", "kill", "kill the process"])
 
@@ -235,7 +236,7 @@ def test_acknowledged_records_survive_kill_9_under_load(
 
             writer = threading.Thread(target=write, args=(acknowledged, enough, connect(cluster), round_number))
             writer.start()
-            assert enough.wait(30)
+            assert enough.wait(PATIENCE)
             cluster.kill()
             writer.join()
             cluster.start()

@@ -19,7 +19,7 @@ PYCLIENT = [sys.executable, "-c", "from pyclient.cli import main; main()"]
 
 
 def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*PYCLIENT, *arguments], input=stdin, capture_output=True, timeout=120, check=False)
+    return subprocess.run([*PYCLIENT, *arguments], input=stdin, capture_output=True, timeout=280, check=False)
 
 
 def said(stderr: bytes) -> list[str]:

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import socket
-
 from pyclient.cluster.client import ClusterClient
 from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.cluster.scripts import broker, config, metadata, partition, topic
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def cluster_of(*brokers, topics=("a",), partitions=2, controller=1):

@@ -17,17 +17,17 @@ from pyclient.errors import (
 )
 from pyclient.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pyclient.protocol.messages.metadata import MetadataRequest
-from tests.cluster.clients import cluster_of, free_port, has_nodes, started
+from tests.cluster.clients import cluster_of, has_nodes, started
 from tests.cluster.scripts import broker, config, metadata, partition, run, topic
+from tests.free_ports import closed_port
 from tests.net.scripted import CLOSE, SILENCE, ScriptedBroker
 from tests.patience import retry_until_error_async
 
 
 def test_cluster_is_found_from_first_address_that_answers():
-    async def scenario():
+    async def scenario(dead):
         alive = ScriptedBroker()
         cluster_of(alive)
-        dead = free_port()
         client = await started(f"127.0.0.1:{dead}", "no-such-host.invalid:1", alive.address)
         found = await client.wait_metadata(has_nodes, 30)
         assert found.cluster_id == "the-cluster"
@@ -35,12 +35,12 @@ def test_cluster_is_found_from_first_address_that_answers():
         await client.close()
         alive.stop()
 
-    run(scenario())
+    with closed_port() as port:
+        run(scenario(port))
 
 
 def test_timeout_reports_failure_of_each_address():
-    async def scenario():
-        dead = free_port()
+    async def scenario(dead):
         client = await started(f"127.0.0.1:{dead}", "no-such-host.invalid:1")
         refused = rf"127\.0\.0\.1:{dead}: connection refused"
         text = await retry_until_error_async(lambda: client.wait_metadata(has_nodes, 3.0), refused)
@@ -54,7 +54,8 @@ def test_timeout_reports_failure_of_each_address():
         assert health.connected == ()
         await client.close()
 
-    run(scenario())
+    with closed_port() as port:
+        run(scenario(port))
 
 
 def test_cluster_that_starts_later_is_found():

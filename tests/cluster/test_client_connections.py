@@ -135,7 +135,9 @@ def test_idle_connection_is_closed_and_reopened_on_demand(monkeypatch):
         assert str(connection.cause) == "it was idle"
         assert client.health().connected == ()
         assert only.count(MetadataRequest) == 1
-        assert (await client.connection(1)).closed is False
+        opened = only.accepted
+        assert await client.connection(1) is not connection  # which may be idle and closed already
+        assert only.accepted == opened + 1
         await client.close()
         only.stop()
 

@@ -19,8 +19,9 @@ from pyclient.cluster.client import ClusterClient
 from pyclient.protocol.messages.api_versions import ApiVersionsRequest
 from pyclient.protocol.messages.metadata import MetadataRequest
 from pyclient.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.cluster.clients import cluster_of, free_port, has_nodes, started
+from tests.cluster.clients import cluster_of, has_nodes, started
 from tests.cluster.scripts import config, run
+from tests.free_ports import closed_port
 from tests.net.scripted import CLOSE, ScriptedBroker
 from tests.patience import retry_until_error_async
 from tests.waiting import until
@@ -158,7 +159,7 @@ def test_port_of_another_protocol_is_raised_at_once(answer: bytes, says: str) ->
 
 
 def test_address_that_may_come_up_is_waited_for() -> None:
-    with Producer([NO_NAME, f"127.0.0.1:{free_port()}"], max_block_ms=500) as producer:
+    with closed_port() as port, Producer([NO_NAME, f"127.0.0.1:{port}"], max_block_ms=500) as producer:
 
         def text() -> str:
             with pytest.raises(errors.KafkaTimeout) as error:

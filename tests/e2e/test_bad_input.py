@@ -14,6 +14,7 @@ import pytest
 
 from pyclient import Admin, Consumer, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.free_ports import closed_port
 from tests.patience import retry_until_error
 from tests.reading import read_all
 
@@ -44,14 +45,6 @@ def server_that_answers(answer: bytes) -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         thread.join()
-
-
-@contextmanager
-def free_port() -> Iterator[int]:
-    """Yield a port that is bound but not listening."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
 
 
 def values_in(cluster: EmbeddedCluster, topic: str) -> list[bytes | None]:
@@ -91,7 +84,7 @@ def test_malformed_address_is_refused_at_once(servers: Any) -> None:
 
 
 def test_unreachable_address_names_address_and_cause() -> None:
-    with free_port() as port, Producer(f"127.0.0.1:{port}", max_block_ms=500) as producer:
+    with closed_port() as port, Producer(f"127.0.0.1:{port}", max_block_ms=500) as producer:
         retry_until_error(lambda: producer.send("topic", b"value"), rf"127\.0\.0\.1:{port}.*refused")
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import socket
 
 import pytest
 
 from pyclient import Admin, Consumer, NewTopic, Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
+from tests.free_ports import closed_port
 from tests.waiting import until
 
 
@@ -57,9 +57,7 @@ def test_client_logs_once_when_it_loses_its_cluster_and_once_on_return(
 
 
 def test_client_warns_once_of_cluster_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with Admin(f"127.0.0.1:{port}", client_id="early") as admin:
+    with closed_port() as port, Admin(f"127.0.0.1:{port}", client_id="early") as admin:
         for _ in range(2):
             with pytest.raises(errors.KafkaTimeout):
                 admin.list_topics(timeout=0.5)

@@ -38,7 +38,7 @@ from confluent_kafka.admin import (
 
 from pyclient.broker_embedded import EmbeddedCluster
 
-SECONDS = 10
+SECONDS = 60
 
 
 @pytest.fixture(scope="module")

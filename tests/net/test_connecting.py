@@ -16,6 +16,7 @@ from pyclient.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
 )
+from tests.free_ports import closed_port
 from tests.net.connections import ALL_TOPICS, METADATA, config, connect
 from tests.net.scripted import RANGES, ScriptedBroker
 
@@ -49,17 +50,15 @@ def test_connect_names_invalid_host(run):
 
 
 def test_connect_reports_closed_port_for_every_address_of_host(run):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-
     async def by_number():
         await Connection.open("127.0.0.1", port, config=config("x:1"), clock=SYSTEM_CLOCK)
 
     async def by_name():
         await Connection.open("localhost", port, config=config("x:1"), clock=SYSTEM_CLOCK)
 
-    connect_error(run, by_number, f"127.0.0.1:{port}: connection refused: nothing listens there")
-    connect_error(run, by_name, f"localhost:{port}: ", f"127.0.0.1:{port}: connection refused")
+    with closed_port() as port:
+        connect_error(run, by_number, f"127.0.0.1:{port}: connection refused: nothing listens there")
+        connect_error(run, by_name, f"localhost:{port}: ", f"127.0.0.1:{port}: connection refused")
 
 
 def test_connect_tries_next_address_while_one_hangs(run, monkeypatch):
@@ -95,7 +94,7 @@ def test_connect_reports_port_that_accepts_and_never_answers(run):
             await Connection.open(
                 "127.0.0.1",
                 server.getsockname()[1],
-                config=config("x:1", socket_connection_setup_timeout_ms=300),
+                config=config("x:1", socket_connection_setup_timeout_ms=2_000),
                 clock=SYSTEM_CLOCK,
             )
 

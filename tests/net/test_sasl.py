@@ -141,13 +141,13 @@ def test_unknown_mechanism_lists_those_that_the_broker_offers(run: Any) -> None:
         ),
         ({SaslHandshakeRequest: CLOSE}, False, "the broker closed the connection"),
         ({SaslAuthenticateRequest: CLOSE}, False, "the broker closed the connection"),
-        ({SaslHandshakeRequest: SILENCE}, False, "no answer within 0.2 s"),
+        ({SaslHandshakeRequest: SILENCE}, False, "no answer within 2 s"),
         ({SaslAuthenticateRequest: answer(b"r=x,s=y,i=z")}, True, "no number of iterations"),
     ],
 )
 def test_other_causes_are_distinguished(run: Any, answers: dict[type, Any], lasting: bool, says: str) -> None:
     async def scenario() -> None:
-        options = {"socket_connection_setup_timeout_ms": 200} if SILENCE in answers.values() else {}
+        options = {"socket_connection_setup_timeout_ms": 2_000} if SILENCE in answers.values() else {}
         error = await refused(SaslServer(USERS).broker(answers), "SCRAM-SHA-256", **options)
         assert error.lasting is lasting
         assert says in str(error)
@@ -414,9 +414,9 @@ def test_provider_that_blocks_holds_up_only_its_connection(run: Any) -> None:
     release = threading.Event()
 
     async def scenario() -> None:
-        options = {"sasl_oauth_token_provider": release.wait, "socket_connection_setup_timeout_ms": 200}
+        options = {"sasl_oauth_token_provider": release.wait, "socket_connection_setup_timeout_ms": 2_000}
         error = await refused(SaslServer().broker(), "OAUTHBEARER", **options)
-        assert "returned no token within 0.2 s" in str(error)
+        assert "returned no token within 2 s" in str(error)
 
     try:
         run(scenario())
@@ -645,10 +645,10 @@ def test_connection_authenticates_again_and_other_requests_wait(run: Any) -> Non
                 assert (await each).cluster_id == "c"
                 answered += 1
         names = [name for name, _ in broker.versions]
+        wanted = ["SaslHandshake", "SaslAuthenticate", "SaslAuthenticate"]
         for at in [at for at, name in enumerate(names) if name == "SaslHandshake"]:
-            assert names[at : at + 3] == ["SaslHandshake", "SaslAuthenticate", "SaslAuthenticate"], "nothing between"
-        assert answered == names.count("Metadata")
-        assert broker.accepted == 1
+            assert names[at : at + 3] == wanted[: len(names) - at], "nothing between"  # the last may be under way
+        assert (answered, broker.accepted) == (names.count("Metadata"), 1)
         await connection.close()
         broker.stop()
 
@@ -680,7 +680,7 @@ def test_closed_connection_does_not_authenticate_again(run: Any) -> None:
         other = await connect(broker, "PLAIN")
         while len(server.accepted) < 4:
             await other.request(ALL_TOPICS)
-        assert broker.count(SaslHandshakeRequest) == len(server.accepted)
+        await broker.until(lambda: broker.count(SaslHandshakeRequest) == len(server.accepted))
         await other.close()
         broker.stop()
 

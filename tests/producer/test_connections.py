@@ -147,7 +147,10 @@ def test_broken_connections_neither_lose_nor_duplicate_records(
     assert max(cuts) > 1
 
 
-def test_refused_additional_connection_loses_no_record(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_additional_connection_loses_no_record(
+    make: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender_thread, "PAUSE", 600.0)  # longer than the test takes on a busy machine
     with EmbeddedCluster(config={"num.partitions": PARTITIONS, "max.connections.per.ip": 2}) as cluster:
         servers = cluster.bootstrap_servers
         with cluster.faults.delay("Produce", 0.002, times=None):
@@ -165,8 +168,10 @@ def test_refused_additional_connection_loses_no_record(make: Any, caplog: pytest
 
 
 def test_additional_connections_that_break_are_not_reopened_at_once(
-    make: Any, cluster: EmbeddedCluster, network: FaultyNetwork, topic: str, slowly: None
-) -> None:
+    make: Any, cluster: EmbeddedCluster, network: FaultyNetwork, topic: str, slowly: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sender_thread, "PAUSE", 600.0)  # longer than the test takes on a busy machine
     load = Load(make(**SMALL), topic)
     load.go_on(lambda: load.used == 2)
     first, before = network.taps[0], network.connects

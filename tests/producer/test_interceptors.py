@@ -100,10 +100,16 @@ def test_producer_record_is_immutable():
 
 def test_interceptor_call_does_not_count_as_observing_a_failure(make, topic, network):
     watcher = Watcher()
-    client = make(interceptors=[watcher], request_timeout_ms=600, delivery_timeout_ms=1500)
+    client = make(interceptors=[watcher])
     begin(client, topic)
     network.request = lambda api: DROP if api == PRODUCE else PASS
+    seen = network.requests.count(PRODUCE)
     kept = client.send(topic, b"lost", partition=0, headers={"a": b"1"})
+    network.wait_for(PRODUCE, seen + 1)
+    with client.core.lock:
+        for batch in client.core.accumulator.incomplete:
+            batch.deadline = 0.0  # the delivery timeout is over while the request is under way
+    client.core.loop.wake()
     with pytest.raises(errors.DeliveryFailed, match="1 record was not delivered"):
         client.flush()
     metadata, error, headers = watcher.outcomes[-1]

@@ -75,6 +75,7 @@ def test_fast_path_after_a_throttled_response_waits(
                     throttle(proxy, FOR_LONG)
                     held.release()
                     break
+            client.result(last)
         check_next_request_waits(client, topic, log, last)
         assert not fast_path.armed
 

@@ -80,10 +80,8 @@ class TestCounts:
             kafka_cluster.faults.hold("Produce", topic=topic, times=None)
             yield rows("d", "e")
 
-        sink = BatchWriter(topic, 0.5, {"bootstrap.servers": servers})
-        with pytest.raises(
-            WriteFailed, match=r"^2 of 5 rows .* within 0\.5 s \(flush_timeout, flushTimeoutMs\): 1 batch"
-        ):
+        sink = BatchWriter(topic, 3.0, {"bootstrap.servers": servers})  # the first rows are confirmed in this time
+        with pytest.raises(WriteFailed, match=r"^2 of 5 rows .* within 3 s \(flush_timeout, flushTimeoutMs\): 1 batch"):
             sink.write(batches())
 
     def test_the_next_task_counts_its_own_rows_only(self, kafka_cluster: EmbeddedCluster, servers: str) -> None:

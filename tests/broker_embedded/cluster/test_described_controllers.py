@@ -18,6 +18,8 @@ AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
+PATIENT = {"broker.session.timeout.ms": 60_000}
+"""On a busy machine, too, the only broker is never fenced: it gets the replicas of new topics."""
 
 
 def voters_of(cluster: EmbeddedCluster) -> dict[str, str]:
@@ -64,7 +66,7 @@ def _described(dialogue: Dialogue) -> tuple[dict[str, str], int]:
 
 
 def test_each_controller_describes_options_acls_and_users() -> None:
-    with EmbeddedCluster(1, controllers=3, config=AUTHORIZER) as cluster:
+    with EmbeddedCluster(1, controllers=3, config={**AUTHORIZER, **PATIENT}) as cluster:
         with Admin(cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("t", 1, 1, configs={"retention.ms": "5000"})])
             admin.create_acls([("topic", "t", "User:alice", "read", "allow", "prefixed")])
@@ -113,8 +115,8 @@ def test_active_controller_changes_options_of_each_controller() -> None:
             until(lambda node_id=node_id: changed(node_id) == 0)  # type: ignore[misc]  # until it is registered
             with at(address) as dialogue:
                 until(lambda node=node_id, at=dialogue: _threads(at, node) == "3")  # type: ignore[misc]
-        until(lambda: changed("77") != NotController.code)
-        assert changed("77") == InvalidRequest.code
+        # the answer that `until` has got: with the next one another controller may be active
+        assert until(lambda: [code for code in [changed("77")] if code != NotController.code]) == [InvalidRequest.code]
 
 
 def _threads(dialogue: Dialogue, node: str) -> Any:

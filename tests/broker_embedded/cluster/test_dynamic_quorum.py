@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import uuid
@@ -18,7 +19,14 @@ from pyclient.broker_embedded.cluster.dynamic_quorum import VoterChanges
 from pyclient.broker_embedded.cluster.layout import Layout
 from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
 from pyclient.broker_embedded.log.checkpoints import META_PROPERTIES, render_identity
-from pyclient.errors import ConfigError, DuplicateVoter, InvalidRequest, RequestTimedOut, VoterNotFound
+from pyclient.errors import (
+    ConfigError,
+    DuplicateVoter,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    RequestTimedOut,
+    VoterNotFound,
+)
 from tests.waiting import until
 
 
@@ -29,7 +37,15 @@ def voters(cluster: EmbeddedCluster) -> list[int]:
 
 def create(cluster: EmbeddedCluster, topic: str) -> None:
     with Admin(cluster.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(topic, 1, 1)])
+
+        def created() -> bool:
+            """Create the topic; False if, on a busy machine, the only broker is fenced for a moment."""
+            with contextlib.suppress(InvalidReplicationFactor):
+                admin.create_topics([NewTopic(topic, 1, 1)])
+                return True
+            return False
+
+        until(created)
 
 
 def topics(cluster: EmbeddedCluster) -> set[str]:

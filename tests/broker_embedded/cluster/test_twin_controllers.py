@@ -14,7 +14,11 @@ from pyclient.broker_embedded.log.checkpoints import META_PROPERTIES, render_ide
 from pyclient.errors import ConfigError
 from tests.reading import read_all
 
-PATIENT = {"broker.session.timeout.ms": 60_000, "controller.quorum.fetch.timeout.ms": 60_000}
+PATIENT = {
+    "broker.session.timeout.ms": 60_000,
+    "controller.quorum.fetch.timeout.ms": 60_000,
+    "replica.lag.time.max.ms": 60_000,
+}
 
 
 @pytest.mark.parametrize(

@@ -75,13 +75,15 @@ def committed(client: RawConnection, group: str) -> dict[str, list[tuple[int, in
 
 def test_groups_and_offsets_are_restored_after_restart(tmp_path: Path) -> None:
     names = [f"group-{n}" for n in range(12)]
-    with EmbeddedCluster(data_dir=str(tmp_path)) as cluster, RawConnection(cluster.bootstrap_servers) as client:
+    config = {"internal.group.session.cap.ms": 600_000}  # a busy machine may take longer than the default of 10 s
+    kept: dict[str, Any] = {"data_dir": str(tmp_path), "config": config}
+    with EmbeddedCluster(**kept) as cluster, RawConnection(cluster.bootstrap_servers) as client:
         create(client, "orders")
         members = {name: join(client, name) for name in names}
         for n, name in enumerate(names):
             member = {"member_id": members[name], "generation_id_or_member_epoch": 1}
             assert commit(client, name, "orders", n, **member) == 0
-    with EmbeddedCluster(data_dir=str(tmp_path)) as cluster, RawConnection(cluster.bootstrap_servers) as client:
+    with EmbeddedCluster(**kept) as cluster, RawConnection(cluster.bootstrap_servers) as client:
         listed = client.ask(ListGroupsRequest(), 4).groups
         assert sorted((group.group_id, group.group_state) for group in listed) == sorted((n, "Stable") for n in names)
         for n, name in enumerate(names):

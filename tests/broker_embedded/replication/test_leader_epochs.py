@@ -113,4 +113,6 @@ def test_leader_compares_its_epoch_with_that_of_the_request(epochs: Epochs) -> N
         answer = epochs.ask(epochs.leader, 0, current)
         assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (error.code, *UNKNOWN)
     follower = min(ALL - {epochs.leader})
+    node = epochs.cluster.node(follower)  # it may learn of the epoch later than the leader
+    until(lambda: node.call("GET", "/topics/t")["partitions"][0]["leader_epoch"] == present)
     assert epochs.ask(follower, 0, present).error_code == errors.NotLeaderOrFollower.code

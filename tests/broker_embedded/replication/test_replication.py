@@ -124,16 +124,21 @@ def test_log_that_is_read_before_the_metadata_keeps_its_high_watermark(tmp_path:
 def test_slow_follower_leaves_and_joins_again(tmp_path: Path) -> None:
     async def scenario(nodes: Nodes) -> None:
         nodes.create([1, 2, 3], min_isr=2)
-        await nodes.produce(1, b"a")
+        assert (await nodes.produce(1, b"a")).error_code == 0
         nodes.freeze(3)
-        assert (await nodes.produce(1, b"b")).error_code == 0
+        waiting = nodes.loop.create_task(nodes.produce(1, b"b", timeout_ms=600_000))
+        await until_async(lambda: nodes.hosted(1).partition.followers[2].log_end == 2)
+        assert not waiting.done()
+        assert nodes.isr() == [1, 2, 3]
+        nodes.advance(1, 61)  # more than replica.lag.time.max.ms
+        assert (await waiting).error_code == 0
         assert nodes.isr() == [1, 2]
         assert (await nodes.produce(1, b"c")).error_code == 0
         nodes.thaw(3)
         await until_async(lambda: nodes.isr() == [1, 2, 3])
         assert nodes.end(3) == 3
 
-    run(tmp_path, scenario, replica_lag_time_max_ms="200")
+    run(tmp_path, scenario)
 
 
 def test_too_few_replicas_refuse_acks_all(tmp_path: Path) -> None:

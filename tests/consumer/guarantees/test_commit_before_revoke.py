@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from pyclient import errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.consumer.consumer_factory import ConsumerFactory, EventLog, partitions, poll_until, read, shares
+from tests.consumer.consumer_factory import PATIENCE, ConsumerFactory, EventLog, partitions, poll_until, read, shares
 
 NewTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -62,7 +63,8 @@ def test_next_owner_starts_where_the_callback_committed(
         cluster.faults.fail("OffsetCommit", fault, times=2, group=group)
     begun: dict[int, int] = {}
     waiting = [0, 1, 2, 3]
-    for _ in range(300):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         if len(second.assignment()) < 2:
             listener.process(first.poll(0.02, max_records=1))
         else:
@@ -116,7 +118,8 @@ def test_next_owner_starts_at_the_auto_commit_without_a_listener(
     first = consumers(topic, group_id=group, auto_commit_interval_ms=3_600_000)
     seen = [(record.partition, record.offset) for record in read(first, 23)]
     second = consumers(topic, group_id=group, auto_commit_interval_ms=3_600_000)
-    for _ in range(300):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         for member in (first, second):
             seen += [(record.partition, record.offset) for record in member.poll(0.02)]
         if len(seen) >= 40 and len(second.assignment()) == 2:

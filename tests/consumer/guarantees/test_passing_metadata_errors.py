@@ -59,7 +59,7 @@ def test_records_around_a_transient_topic_error_come_once(
     produce: Produce,
 ) -> None:
     topic = new_topic(2)
-    consumer = consumers(auto_offset_reset=reset, metadata_max_age_ms=50)
+    consumer = consumers(auto_offset_reset=reset, metadata_max_age_ms=50, client_id="passing")
     changes = EventLog()
     consumer.subscribe(re.compile(topic) if pattern else topic, listener=changes)
     poll_until([consumer], lambda: len(consumer.assignment()) == 2)
@@ -68,7 +68,8 @@ def test_records_around_a_transient_topic_error_come_once(
     produce(topic, b"1", partition=0)
     produce(topic, b"2", partition=1)
     seen = sorted(values(read(consumer, 2)))
-    with cluster.faults.fail("Metadata", error, times=None, topic=None if pattern else topic):
+    about = None if pattern else topic
+    with cluster.faults.fail("Metadata", error, times=None, topic=about, client="passing"):  # the producer is shared
         seen += values(poll_through(consumer, refreshes(consumer, 2)))
         produce(topic, b"3", partition=0)
     produce(topic, b"4", partition=1)
