@@ -126,7 +126,7 @@ def test_partition_is_moved_while_records_are_produced(
                 names = [b"%d" % number for number in range(len(sent), len(sent) + 50)]
                 futures = [producer.send("t", name + b"x" * 500) for name in names]
                 for future in futures:
-                    future.result(30)
+                    future.result(60)
                 sent.extend(names)
 
     with EmbeddedCluster(config=dirs(tmp_path), processes=end == "kill") as cluster:
@@ -161,7 +161,7 @@ def test_moved_partition_without_records_keeps_its_offsets(tmp_path: Path, conne
         assert values(client, fetch_request, "t", 2) == []  # opens the log
         with Producer(cluster.bootstrap_servers) as producer:
             producer.send("t", b"x", partition=0)
-            producer.send("t", b"y", partition=0).result(10)
+            producer.send("t", b"y", partition=0).result(60)
             before = where(client, "t")
             [home] = [name for name, numbers in before.items() if 0 in numbers]
             other = "ab".replace(home, "")
@@ -172,7 +172,7 @@ def test_moved_partition_without_records_keeps_its_offsets(tmp_path: Path, conne
             until(lambda: where(client, "t") == {other: [0, 1, 2]})  # partitions 1 and 2 have no records
             assert (tmp_path / other / "t-2" / "partition.metadata").exists()
             for index, offset in enumerate((2, 0, 0)):
-                assert producer.send("t", b"z", partition=index).result(10).offset == offset
+                assert producer.send("t", b"z", partition=index).result(60).offset == offset
         assert (tmp_path / other / "t-1").exists()
     with EmbeddedCluster(config=dirs(tmp_path)) as cluster:
         client = connect(cluster)

@@ -15,7 +15,7 @@ from tests.chaos.workload import Notes
 from tests.waiting import PATIENCE, until
 
 TOPIC, GROUP, OFFSETS = "busy", "readers", "__consumer_offsets"
-SETTINGS = {"offsets.topic.num.partitions": 1, "broker.session.timeout.ms": 3_000}
+SETTINGS = {"offsets.topic.num.partitions": 1, "broker.session.timeout.ms": 6_000}
 
 
 def commit(servers: str, offset: int) -> Commit:

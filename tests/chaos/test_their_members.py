@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import pytest
 
 from pyclient import Admin, NewTopic
@@ -13,16 +10,10 @@ from tests.chaos.group_checkers import broken_groups
 from tests.chaos.history import Assignment, Place
 from tests.chaos.their_wide_workload import TheirMember
 from tests.chaos.workload import Notes
+from tests.waiting import PATIENCE, until
 
 ALL = {Place("busy", partition) for partition in range(4)}
 CONFIG = {"group.consumer.heartbeat.interval.ms": 200, "group.consumer.min.heartbeat.interval.ms": 200}
-
-
-def until(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not look():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)  # between two looks
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -44,7 +35,7 @@ def test_members_of_librdkafka_note_their_assignments(protocol: str) -> None:
         for each in members:
             each.stop()
         for each in members:
-            each.join(30)
+            each.join(PATIENCE)
     assert notes.failures == []
     assert list(broken_groups(notes.history)) == []
     second = last_of("m2")

@@ -29,6 +29,8 @@ from tests.net.test_sasl import refused, use
 
 REGION, KEY, SECRET = "eu-central-1", "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 ROLE = "arn:aws:iam::123456789012:role/reader"
+PATIENT = {"socket_connection_setup_timeout_ms": 60_000}
+"""The first use of Amazon's client in a process takes seconds on a busy machine."""
 
 
 def signature_of(secret: str, date: str, scope: str, request_hash: str) -> str:
@@ -84,7 +86,8 @@ def log_in(run: Any, tokens: SignedBy, provider: MskIamTokens) -> dict[str, list
 
     async def scenario() -> None:
         server = SaslServer(tokens=tokens)
-        await use(server.broker({MetadataRequest: METADATA}), "OAUTHBEARER", sasl_oauth_token_provider=provider)
+        broker = server.broker({MetadataRequest: METADATA})
+        await use(broker, "OAUTHBEARER", sasl_oauth_token_provider=provider, **PATIENT)
         assert len(server.accepted) == 1
 
     run(scenario())
@@ -104,7 +107,7 @@ def test_token_is_signed_by_the_keys_of_the_environment(run: Any) -> None:
 def test_token_of_another_key_is_refused(run: Any) -> None:
     async def scenario() -> None:
         broker = SaslServer(tokens=SignedBy(secret="another")).broker()
-        error = await refused(broker, "OAUTHBEARER", sasl_oauth_token_provider=MskIamTokens(REGION))
+        error = await refused(broker, "OAUTHBEARER", sasl_oauth_token_provider=MskIamTokens(REGION), **PATIENT)
         assert "invalid_token" in str(error)
         assert SECRET not in repr(error)
 
@@ -194,7 +197,7 @@ def test_role_is_assumed(run: Any, with_keys: pytest.MonkeyPatch, service: tuple
 def test_missing_credentials_say_what_to_check(run: Any) -> None:
     async def scenario() -> None:
         broker = SaslServer().broker()
-        error = await refused(broker, "OAUTHBEARER", sasl_oauth_token_provider=MskIamTokens(REGION))
+        error = await refused(broker, "OAUTHBEARER", sasl_oauth_token_provider=MskIamTokens(REGION), **PATIENT)
         assert "MskIamTokens('eu-central-1'): Amazon's signer made no token" in str(error)
         assert "check the AWS credentials" in str(error)
 

@@ -28,6 +28,7 @@ SECRET: Final = "hunter2+/ %"
 TLS: Final = Path(__file__).parent / "tls"
 
 
+SOON: Final = {"sasl_login_retry_backoff_ms": 20}
 NO_RETRY: Final = {"sasl_login_retry_backoff_ms": 120_000, "sasl_login_retry_backoff_max_ms": 120_000}
 """A pause that is longer than the time for a token: the first failure is raised at once."""
 
@@ -129,12 +130,18 @@ def test_permanent_failure_is_raised_at_once(
 
 
 def test_server_that_stays_overloaded_is_named_after_the_timeout(run: Any, server: IdentityServer) -> None:
+    says = "HTTP status 503: temporarily_unavailable"
+
     async def scenario() -> None:
         server.answer = lambda _: (503, {"error": "temporarily_unavailable"})
-        options = oidc(f"{server.url}/token", socket_connection_setup_timeout_ms=2_000, sasl_login_retry_backoff_ms=20)
-        error = await refused(SaslServer().broker(), "OAUTHBEARER", **options)
-        assert not error.lasting
-        assert "HTTP status 503: temporarily_unavailable" in str(error)
+        for timeout_ms in (2_000, 8_000, 30_000):  # a busy machine may not ask twice within two seconds
+            server.asked.clear()
+            options = oidc(f"{server.url}/token", socket_connection_setup_timeout_ms=timeout_ms, **SOON)
+            error = await refused(SaslServer().broker(), "OAUTHBEARER", **options)
+            assert not error.lasting
+            if says in str(error) and len(server.asked) > 1:
+                break
+        assert says in str(error)
         assert len(server.asked) > 1
 
     run(scenario())
@@ -144,11 +151,14 @@ def test_server_that_does_not_answer_is_named(run: Any) -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}/token"
-            options = oidc(url, socket_connection_setup_timeout_ms=1_000)
-            error = await refused(SaslServer().broker(), "OAUTHBEARER", **options)
-        assert not error.lasting
+            for timeout_ms in (1_000, 8_000, 30_000):  # a busy machine may not come to the token within a second
+                options = oidc(url, socket_connection_setup_timeout_ms=timeout_ms)
+                error = await refused(SaslServer().broker(), "OAUTHBEARER", **options)
+                assert not error.lasting
+                if url in str(error):
+                    break
         assert url in str(error)
-        assert any(said in str(error) for said in ("gave no token within 0.", "gave no token within 1 s", "timed out"))
+        assert any(said in str(error) for said in ("gave no token within 0.", "gave no token within ", "timed out"))
 
     run(scenario())
 

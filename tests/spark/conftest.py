@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from pyclient import Admin, NewTopic
 from pyclient.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tests.broker_embedded.conftest import RawClient
+from tests.waiting import until
 
 needs_java = [
     pytest.mark.spark,
@@ -56,10 +57,26 @@ def run_query(writer: Any) -> Any:
         try:
             assert query.awaitTermination(240)
         except StreamingQueryException as error:
-            if query.recentProgress or "Python worker failed to connect back" not in str(error):
+            if not _is_too_slow(query, error):
                 raise
         else:
             return query
+
+
+def begun(writer: Any, has_begun: Callable[[], object]) -> Any:
+    """Start a streaming query that goes on, and again as `run_query` does. Return it once it has begun to work.
+
+    `has_begun` tells by the query's effects; its progress tells, too.
+    """
+    while True:
+        query = writer.start()
+        until(lambda query=query: has_begun() or query.recentProgress or not query.isActive)
+        if query.isActive or not _is_too_slow(query, query.exception()):
+            return query
+
+
+def _is_too_slow(query: Any, error: object) -> bool:
+    return not query.recentProgress and "Python worker failed to connect back" in str(error)
 
 
 def data_source(options: dict[str, str]) -> Any:

@@ -18,6 +18,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from pyclient.spark import foreach_batch, topic_to_dataframe, write, write_partition
+from tests.spark.conftest import run_query
 
 
 def main(servers: str, topic: str, folder: str, data: str) -> None:
@@ -47,7 +48,7 @@ def through_source(spark: Any, servers: str, topic: str, checkpoint: str) -> Non
     stream = spark.readStream.format("pyclient").options(**options).load()
     query = stream.selectExpr("cast(cast(cast(value as string) as int) + 2000 as string) as value").writeStream
     query = query.format("pyclient").option("kafka.bootstrap.servers", servers).option("topic", topic)
-    query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+    run_query(query.option("checkpointLocation", checkpoint))
     batch = spark.read.format("pyclient").options(**options).load().where("cast(cast(value as string) as int) < 1000")
     batch = batch.selectExpr("cast(cast(cast(value as string) as int) + 1000 as string) as value")
     batch.write.format("pyclient").option("kafka.bootstrap.servers", servers).option("topic", topic).mode(
@@ -74,8 +75,7 @@ def text_stream(spark: Any, folder: Path, first: int) -> Any:
 def twice(writer: Any, checkpoint: Path) -> None:
     """Run a query to its end, and again without Spark's note that the micro-batch has ended, so that it is repeated."""
     for _ in range(2):
-        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        run_query(writer.option("checkpointLocation", str(checkpoint)))
         for note in (checkpoint / "commits").iterdir():
             note.unlink()
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pyclient.spark import write
+from tests.spark.conftest import run_query
 
 OPTIONS = {
     "spark.driver.host": "127.0.0.1",
@@ -44,8 +45,8 @@ def main(servers: str, checkpoint: str) -> None:
     assert len(counts) == 4, counts
     stream = spark.readStream.format("pyclient").options(**source, maxOffsetsPerTrigger="100").load()
     query = stream.select("key", "value").writeStream.format("pyclient").options(**sink, topic="by-stream")
-    query = query.option("exactlyOnce", "true").option("checkpointLocation", checkpoint).trigger(availableNow=True)
-    query.start().awaitTermination()
+    query = query.option("exactlyOnce", "true").option("checkpointLocation", checkpoint)
+    run_query(query)
     executors = spark.range(8, numPartitions=8).mapInArrow(parents, "parent long").distinct().count()
     spark.stop()
     sys.stdout.write(f"{executors} executors\n")

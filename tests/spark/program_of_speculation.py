@@ -17,6 +17,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from tests.spark.conftest import run_query
+
 PATIENCE = 120.0  # seconds
 OPTIONS = {
     "spark.driver.host": "127.0.0.1",
@@ -65,8 +67,8 @@ def main(master: str, servers: str, directory: str) -> None:
     for name, options in (("at-least-once", sink), ("by-batch", {**once, "writeId": "a-batch"})):
         rows(spark.read, name).write.format("pyclient").options(**options, topic=name).mode("append").save()
     query = rows(spark.readStream, "by-stream").writeStream.format("pyclient").options(**once, topic="by-stream")
-    query = query.option("checkpointLocation", str(Path(directory, "checkpoint"))).trigger(availableNow=True)
-    query.start().awaitTermination()
+    query = query.option("checkpointLocation", str(Path(directory, "checkpoint")))
+    run_query(query)
     spark.stop()
     copies = [name for name in ("at-least-once", "by-batch", "by-stream") if Path(directory, name).exists()]
     sys.stdout.write(f"{len(copies)} copies\n")

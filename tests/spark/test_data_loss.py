@@ -17,7 +17,7 @@ from pyclient.spark.options import source_options
 from pyclient.spark.reading import DataLoss, RangeReader
 from pyclient.spark.source import BatchReader
 from pyclient.spark.stream import StreamReader, stream_reader
-from tests.spark.conftest import create, delete_records, needs_java, run_query
+from tests.spark.conftest import begun, create, delete_records, needs_java, run_query
 from tests.waiting import until
 
 FAR = {"kafka.allow.auto.create.topics": "false"}
@@ -234,7 +234,8 @@ class TestInSpark:
         create(servers, f"{ten}-other", 1)
         given = {"kafka.bootstrap.servers": servers, option: f"{ten}{suffix}", **FAR, "startingOffsets": "earliest"}
         source = spark.readStream.format("pyclient").options(**given).option("kafkaConsumer.pollTimeoutMs", "10000")
-        query = source.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+        writer = source.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+        query = begun(writer, lambda: False)
         try:
             until(lambda: any(each["numInputRows"] == 10 for each in query.recentProgress))
             delete(servers, ten)

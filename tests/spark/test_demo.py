@@ -37,7 +37,7 @@ class TestWithSpark:
     def test_demo_counts_in_a_batch_and_a_stream_what_the_files_have(self) -> None:
         folder = Path(asyncio.__file__).parent
         options: dict[str, Any] = {"capture_output": True, "text": True, "env": os.environ | WIDE}
-        done = subprocess.run([*COMMAND, str(folder)], timeout=280, check=False, **options)
+        done = subprocess.run([*COMMAND, str(folder)], timeout=850, check=False, **options)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         assert not re.search("log4j|log level|NativeCodeLoader|WARN|Spark", done.stderr), done.stderr
         assert "every check passed" in done.stdout

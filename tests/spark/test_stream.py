@@ -17,8 +17,8 @@ from pyclient.spark.offsets import OffsetRange
 from pyclient.spark.options import source_options
 from pyclient.spark.reading import DataLoss, RangeReader
 from pyclient.spark.stream import StreamReader, stream_reader
-from tests.spark.conftest import create, needs_java, run_query
-from tests.waiting import until
+from tests.spark.conftest import begun, create, needs_java, run_query
+from tests.waiting import PATIENCE, until
 
 
 def stream(cluster: EmbeddedCluster, topic: str, **options: str) -> StreamReader:
@@ -245,14 +245,17 @@ class TestInSpark:
         source = source.option("subscribe", topic).option("startingOffsets", "earliest").options(**options).load()
         rows = source.select(spark_partition_id().alias("task"), "partition")
         write = rows.writeStream.foreachBatch(collect)
-        query = write.option("checkpointLocation", str(tmp_path)).start()
+        with kafka_cluster.requests.start() as requests:  # the first look at the topic, which is empty
+            query = begun(
+                write.option("checkpointLocation", str(tmp_path)), lambda: requests.query("ListOffsets", topic=topic)
+            )
         try:
             with Producer(servers) as producer:
                 producer.send_many(topic, [b"v"] * 20, partition=0)
                 producer.flush()
                 if later:
                     with kafka_cluster.requests.start() as requests:  # twenty are seen, and are too few
-                        requests.wait_request("ListOffsets", count=3)
+                        requests.wait_request("ListOffsets", count=3, timeout=PATIENCE)
                     assert batches == []
                     producer.send_many(topic, [b"v"] * later, partition=1)
             until(lambda: batches or not query.isActive)

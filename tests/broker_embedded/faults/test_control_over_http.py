@@ -238,4 +238,4 @@ def test_foreground_broker_prints_the_url_of_its_controls() -> None:
             assert control.ask("GET", "/faults")[1]["faults"][0]["hits"] == 1
         finally:
             process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
