@@ -81,7 +81,7 @@ def test_an_answer_is_forgotten_when_the_controller_changes(request: pytest.Fixt
         assert [asking.call(everything, 12).controller_id for _ in range(2)] == [paused, paused]
         cluster.pause(paused)
         for each in others:
-            each.call("POST", "/time/advance", {"seconds": 61})  # they have heard nothing from it for so long
+            each.call("POST", "/time/advance", {"seconds": 61})  # longer than the fetch timeout
         until(
             lambda: other.call("GET", "/broker")["controller_id"] not in (None, paused),
             "the broker has heard of no other controller",

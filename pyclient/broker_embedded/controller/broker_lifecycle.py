@@ -190,7 +190,7 @@ class BrokerLifecycle:
                 log.error("broker %d gives up: it could not register in time: %s", node, error)
                 self.stop()
         self._again = False  # never at once after a failure
-        # a timeout ends the connection, and the controller takes a broker for killed that does not connect again soon
+        # a timeout closes the connection, and the controller soon fences a broker that does not reconnect
         delay = _SOON if isinstance(error, errors.KafkaTimeout) else self._backoff.delay(self._failures, self._rng)
         self._failures += 1
         self._next(now, delay)

@@ -408,8 +408,8 @@ class ClusterControl:
     def stale_broker(self, now: float) -> int | None:
         """Return the broker whose session ended first, None if there is none.
 
-        Brokers are fenced one at a time: the next election then already knows of the last one. None is while the
-        metadata log commits nothing, so that answers to heartbeats are held.
+        Brokers are fenced one at a time: the next election then already knows of the last one. Return None while the
+        metadata log commits nothing: answers to heartbeats are held then.
         """
         if self.commits.stalled:
             return None
@@ -417,16 +417,17 @@ class ClusterControl:
         contact, node = min(ended, default=(now, -1))
         return node if contact + self.timeout < now else None
 
-    def note_commits(self, high_watermark: int, end_offset: int, now: float) -> None:
-        """Note how far the metadata log is committed; to be called some times in a session's timeout.
+    def note_commits(self, high_watermark: int, end_offset: int, now: float) -> bool:
+        """Note how far the metadata log is committed. Return True if a stall has ended: sessions may end again.
 
-        Without a commit for half of it the log is stalled, as the controllers have no majority: no session ends, since
-        brokers send no further heartbeat before the last one is answered. The next commit extends all sessions by that
-        time.
+        Called several times per session timeout. The log is stalled after half a timeout without a commit, as without
+        a majority of the controllers. No session ends then, since a broker sends its next heartbeat when the last one
+        is answered, and answers wait for the commit. The commit that ends the stall extends all sessions by its length.
         """
         stalled = self.commits.note(high_watermark, end_offset, now, self.timeout / 2)
         if stalled:
             self.extend_sessions(stalled, now)
+        return stalled > 0
 
     def extend_sessions(self, seconds: float, now: float) -> None:
         """Move the last contacts of all brokers that much later, to `now` at most: no heartbeat could be answered."""
@@ -452,7 +453,7 @@ class ClusterControl:
         if session is not None and session.metadata_offset < 0:
             session.last_contact = min(session.last_contact, now + grace - self.timeout)
 
-    def is_unheard(self, node: int) -> bool:
+    def awaits_first_request(self, node: int) -> bool:
         """Return True for an unfenced broker that has not sent this controller a request yet."""
         return any(each == node and session.metadata_offset < 0 for each, session in self._unfenced())
 

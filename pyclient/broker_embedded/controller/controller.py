@@ -193,9 +193,9 @@ class Controller:
         """The offset of the next metadata record."""
         return self._log.end_offset
 
-    def note_commits(self, now: float) -> None:
-        """Note how far the metadata log is committed: without commits no broker's session ends."""
-        self.cluster.note_commits(self._log.high_watermark, self._log.end_offset, now)
+    def note_commits(self, now: float) -> bool:
+        """Note how far the metadata log is committed. Return True if sessions may end again, after a stall."""
+        return self.cluster.note_commits(self._log.high_watermark, self._log.end_offset, now)
 
     def register(self, endpoints: Sequence[tuple[str, str, int, int]]) -> None:
         """Append this node's registration, and in a new log the feature levels.

@@ -35,8 +35,8 @@ class SessionWatch:
     a future of the response.
 
     All sessions are extended by the time in which this process did not run, as on a machine with too few cores: it
-    received no heartbeats then, and brokers in the same process sent none. So they are by the time in which the
-    metadata log committed nothing (`ClusterControl.note_commits`).
+    received no heartbeats then, and brokers in the same process sent none. They are also extended by the time in which
+    the metadata log committed nothing (`ClusterControl.note_commits`).
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class SessionWatch:
     def _probe(self, controller: Controller, broker: BrokerImage) -> None:
         """Check whether a broker has failed; as a rule it is the former controller that has.
 
-        A probe that timed out says nothing, as this node may have been the one that stood still: it is repeated.
+        A probe that timed out is repeated: the node that stalled may have been this one.
         """
         assert self._reach is not None
 
@@ -85,7 +85,7 @@ class SessionWatch:
             if isinstance(error, errors.ConnectionFailed):
                 controller.cluster.not_reached(broker.node_id, self._monotonic(), self._grace / 3)
                 self.sessions_changed()
-            elif isinstance(error, errors.KafkaTimeout) and controller.cluster.is_unheard(broker.node_id):
+            elif isinstance(error, errors.KafkaTimeout) and controller.cluster.awaits_first_request(broker.node_id):
                 self._probe(controller, broker)
 
         self._reach(broker).add_done_callback(answered)
@@ -140,8 +140,8 @@ class SessionWatch:
     def _check_stall(self) -> None:
         if self._controller is not None:
             self._extend_sessions(self._controller)
-            self._controller.note_commits(self._monotonic())
-            self.sessions_changed()
+            if self._controller.note_commits(self._monotonic()):
+                self.sessions_changed()
             self._schedule_stall_check(self._controller)
 
     def _schedule_stall_check(self, controller: Controller) -> None:

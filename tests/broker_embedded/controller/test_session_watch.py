@@ -70,9 +70,9 @@ def calls(model: ClusterModel, commits: Commits) -> Calls:
         assert stale is not None
         model.fence(stale)
 
-    def note_commits(now: float) -> None:
+    def note_commits(now: float) -> bool:
         end = model.end_offset
-        model.cluster.note_commits(end if commits.high_watermark is None else commits.high_watermark, end, now)
+        return model.cluster.note_commits(end if commits.high_watermark is None else commits.high_watermark, end, now)
 
     controller: Any = SimpleNamespace(
         cluster=model.cluster, image=model.image, node_id=1, append=append, note_commits=note_commits
@@ -127,7 +127,7 @@ def test_sessions_go_on_with_the_next_commit(model: ClusterModel, calls: Calls, 
     assert fenced(model) == [1, 2]
 
 
-def test_probe_that_timed_out_is_repeated_until_the_broker_speaks(model: ClusterModel) -> None:
+def test_probe_that_timed_out_is_repeated_until_a_heartbeat_comes(model: ClusterModel) -> None:
     model.cluster.activate(model.now)
     calls, probes = Calls(model.now), list[tuple[int, Future[object]]]()
 
@@ -135,7 +135,7 @@ def test_probe_that_timed_out_is_repeated_until_the_broker_speaks(model: Cluster
         probes.append((broker.node_id, Future()))
         return probes[-1][1]
 
-    controller: Any = SimpleNamespace(cluster=model.cluster, image=model.image, node_id=3, note_commits=lambda _: None)
+    controller: Any = SimpleNamespace(cluster=model.cluster, image=model.image, node_id=3, note_commits=lambda _: False)
     config = BrokerConfig.build(data_dir="/nonexistent")
     watch = SessionWatch(config, calls.schedule, lambda: calls.now, lambda: calls.now, reach)
     watch.start(controller)
@@ -144,7 +144,7 @@ def test_probe_that_timed_out_is_repeated_until_the_broker_speaks(model: Cluster
     assert [node for node, _ in probes] == [1, 2, 1]
     model.beat(2)
     probes[1][1].set_exception(KafkaTimeout("no answer"))
-    assert len(probes) == 3, "broker 2 has spoken"
+    assert len(probes) == 3, "broker 2 has sent a heartbeat"
     probes[2][1].set_exception(ConnectionFailed("refused"))
     assert len(probes) == 3
     assert model.cluster.stale_broker(calls.now + TIMEOUT / 2) == 1
