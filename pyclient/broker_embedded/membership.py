@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from pyclient.broker_embedded.controller.broker_lifecycle import LifecycleLoop, lifecycle_of, registration_of
+from pyclient.broker_embedded.controller.broker_lifecycle import AnswerGap, LifecycleLoop, lifecycle_of, registration_of
 from pyclient.broker_embedded.controller.controller_registration import ControllerRegistrationManager
 from pyclient.broker_embedded.controller.image import TopicImage
 from pyclient.broker_embedded.controller.metadata_log import MetadataLog
@@ -38,7 +38,7 @@ _PROBE: Final = ApiVersionsRequest(client_software_name="pyclient", client_softw
 _PATIENCE: Final = 0.4
 """Seconds without an answer of the controller after which a node that stops gives up at the earliest."""
 _SESSIONS: Final = 5
-"""A controlled shutdown may take so many session timeouts as long as the controller answers."""
+"""The longest controlled shutdown, in session timeouts, while the controller answers."""
 
 _BETWEEN_BROKERS: Final = frozenset({"fetcher", "probe"})
 """Purposes of connections to the listener of brokers; the others are to that of controllers."""
@@ -117,14 +117,11 @@ class ClusterMembership:
         longest = _SESSIONS * config.seconds("broker.session.timeout.ms")
         handing_over = asyncio.ensure_future(lifecycle.shut_down(longest))
         patience = max(_PATIENCE, 1.5 * config.seconds("broker.heartbeat.interval.ms"))
-        silent, heard = 0.0, lifecycle.heard
+        gap = AnswerGap(_PATIENCE / 10, lifecycle.heard)
         while not handing_over.done():
             await asyncio.wait([handing_over], timeout=_PATIENCE / 10)
-            # in looks, not by the clock: a node that did not run for a while received no answers
-            silent = silent + _PATIENCE / 10 if lifecycle.heard == heard else 0.0
-            heard = lifecycle.heard
-            given_up = silent > patience or self.quorum.leader_id is None  # most controllers are gone, too
-            if given_up and not handing_over.done():
+            silent = gap.check(lifecycle.heard) > patience
+            if (silent or self.quorum.leader_id is None) and not handing_over.done():  # most controllers are gone, too
                 handing_over.cancel()
                 await asyncio.wait([handing_over])
         if handing_over.cancelled() or not handing_over.result():

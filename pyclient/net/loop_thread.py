@@ -92,13 +92,25 @@ class LoopThread:
         `KafkaTimeout` raised. Raise `ClosedError` if the loop does not run. The coroutine is created on the loop's
         thread, so that an interrupt cannot leave one that is never awaited.
         """
-        self._check_usable()
-        if threading.current_thread() is self._thread:
-            raise RuntimeError(f"a blocking call inside {self.name} would wait for its own thread")
 
         async def work() -> T:
             return await function(*args)
 
+        return self._wait_for(work, timeout)
+
+    def run_last(self, close: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
+        """Run the coroutine function that closes the loop's connections, before `stop`; see `run`.
+
+        It is not cancelled after `timeout` seconds or by Ctrl-C: a loop that is late starts it before it stops.
+        """
+        return self._wait_for(close, timeout, cancels=False)
+
+    def _wait_for(
+        self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float | None, *, cancels: bool = True
+    ) -> T:
+        self._check_usable()
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(f"a blocking call inside {self.name} would wait for its own thread")
         call = _Call(self.loop, work)
         try:
             self.call_soon(call.start)
@@ -106,23 +118,9 @@ class LoopThread:
         except asyncio.CancelledError:
             raise ClosedError(f"{self.name} was closed during the call") from None
         except BaseException:
-            call.cancel()
+            if cancels:
+                call.cancel()
             raise
-
-    def run_last(self, close: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
-        """Run what closes the loop's connections, as `run` does; `stop` follows.
-
-        It is not cancelled after `timeout` seconds: a loop that is late begins it before it stops.
-        """
-        self._check_usable()
-        if threading.current_thread() is self._thread:
-            raise RuntimeError(f"a blocking call inside {self.name} would wait for its own thread")
-        call = _Call(self.loop, close)
-        self.call_soon(call.start)
-        try:
-            return call.wait(timeout, self.name)
-        except asyncio.CancelledError:
-            raise ClosedError(f"{self.name} was closed during the call") from None
 
     def call_soon(self, function: Callable[..., object], *args: Any) -> None:
         """Call `function(*args)` on the loop's thread; raise `ClosedError` if the loop does not run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,29 @@ class TestTasks:
                 list(batches)
         else:
             assert [offset for batch in batches for offset in batch.column(0).to_pylist()] == [12, 13, 14]
+
+    def test_a_topic_deleted_while_its_offsets_are_requested_is_lost(
+        self, kafka_cluster: EmbeddedCluster, servers: str, ten: str
+    ) -> None:
+        batches = task(servers, True).read(OffsetRange(ten, 0, 0, 15))
+        assert next(batches).column(0).to_pylist() == [*range(10)]
+        with kafka_cluster.requests.start() as requests:
+            with kafka_cluster.faults.hold("Fetch", topic=ten, times=None) as held:
+                held.wait()
+                fill(servers, ten, 5)
+                delete_records(servers, ten, 12)
+            requests.wait_request("Fetch", error=OffsetOutOfRange)
+        with kafka_cluster.faults.hold("ListOffsets", times=None) as held:
+
+            def delete_meanwhile() -> None:
+                held.wait()
+                delete(servers, ten)
+
+            deleting = threading.Thread(target=delete_meanwhile)
+            deleting.start()
+            with pytest.raises(DataLoss, match="from offset 10 to 14 are lost: the topic does not exist any more"):
+                list(batches)
+            deleting.join()
 
     @pytest.mark.parametrize("fails", [True, False])
     def test_a_topic_deleted_after_planning_is_lost(self, servers: str, ten: str, fails: bool) -> None:

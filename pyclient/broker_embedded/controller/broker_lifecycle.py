@@ -208,6 +208,25 @@ class BrokerLifecycle:
         self._again = False
 
 
+class AnswerGap:
+    """Time without an answer of the controller, counted in checks that are `interval` seconds apart.
+
+    It is not read from a clock: a node that stalls receives no answers meanwhile, and that is one check.
+    """
+
+    def __init__(self, interval: float, last_answer: float) -> None:
+        """`last_answer` is the time of the last answer so far."""
+        self.seconds = 0.0
+        self._interval = interval
+        self._last_answer = last_answer
+
+    def check(self, last_answer: float) -> float:
+        """Note a check. Return the seconds without an answer so far."""
+        self.seconds = self.seconds + self._interval if last_answer == self._last_answer else 0.0
+        self._last_answer = last_answer
+        return self.seconds
+
+
 class LifecycleLoop:
     """Sends what a `BrokerLifecycle` says, and takes the answers."""
 

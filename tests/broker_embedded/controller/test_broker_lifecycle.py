@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyclient import errors
-from pyclient.broker_embedded.controller.broker_lifecycle import NEVER, BrokerLifecycle, BrokerState, Times
+from pyclient.broker_embedded.controller.broker_lifecycle import NEVER, AnswerGap, BrokerLifecycle, BrokerState, Times
 from pyclient.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from pyclient.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from tests.broker_embedded.controller.cluster_model import ClusterModel
@@ -210,6 +210,13 @@ def test_any_lost_answers_end_in_the_wanted_state(lost: list[bool], stop_at: int
             assert (broker.state, model.image.brokers[1].active) == (BrokerState.RUNNING, True)
     assert broker.state is BrokerState.SHUTTING_DOWN
     assert model.image.brokers[1].fenced
+
+
+def test_answer_gap_counts_checks_until_the_next_answer() -> None:
+    gap = AnswerGap(0.04, 7.0)
+    assert [round(gap.check(7.0), 2) for _ in range(3)] == [0.04, 0.08, 0.12]
+    assert gap.check(9.0) == 0.0, "an answer came, however late the check is"
+    assert gap.check(9.0) == 0.04
 
 
 @pytest.mark.parametrize("ready", [True, False])
