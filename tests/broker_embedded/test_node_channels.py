@@ -82,7 +82,7 @@ def test_a_node_that_is_away_and_comes_back() -> None:
             return str(caught.value)
 
         assert "no connection yet" not in await refusal()
-        # a loop that stands still until the pause is over dials again; the next pause is longer then
+        # a loop that stalls until the backoff is over connects again; the next backoff is longer
         assert any(["no connection yet" in await refusal() for _ in range(50)])
         with EmbeddedCluster(port=port):
             while True:

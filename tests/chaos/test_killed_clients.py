@@ -164,7 +164,7 @@ def test_static_member_that_is_fenced_by_its_former_life_is_started_again() -> N
         def ends() -> list[str]:
             return [each.name for each in list(notes.history.client_faults)]
 
-        with cluster.faults.fail("Heartbeat", FencedInstanceId, times=None, group="g"):  # a life may be killed before
+        with cluster.faults.fail("Heartbeat", FencedInstanceId, times=None, group="g"):
             member.start()
             until(lambda: FENCED in ends())
         until(lambda: KILL in ends()[ends().index(FENCED) :])

@@ -23,7 +23,7 @@ def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[byte
 
 
 def said(stderr: bytes) -> list[str]:
-    """Return the lines without the one that tells of a connection which takes a second, as on a busy machine."""
+    """Return the lines of stderr without the notice that connecting takes over a second, as on a busy machine."""
     return [line for line in stderr.decode().splitlines() if not line.startswith("connecting to ")]
 
 

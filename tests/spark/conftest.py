@@ -64,9 +64,9 @@ def run_query(writer: Any) -> Any:
 
 
 def begun(writer: Any, has_begun: Callable[[], object]) -> Any:
-    """Start a streaming query that goes on, and again as `run_query` does. Return it once it has begun to work.
+    """Start a streaming query without an end, again if `run_query` would. Return it once it works or has failed.
 
-    `has_begun` tells by the query's effects; its progress tells, too.
+    It works once it reports progress or `has_begun()`, which looks for an effect of the query.
     """
     while True:
         query = writer.start()

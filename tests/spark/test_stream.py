@@ -245,7 +245,7 @@ class TestInSpark:
         source = source.option("subscribe", topic).option("startingOffsets", "earliest").options(**options).load()
         rows = source.select(spark_partition_id().alias("task"), "partition")
         write = rows.writeStream.foreachBatch(collect)
-        with kafka_cluster.requests.start() as requests:  # the first look at the topic, which is empty
+        with kafka_cluster.requests.start() as requests:  # the query has asked for the offsets, and the topic is empty
             query = begun(
                 write.option("checkpointLocation", str(tmp_path)), lambda: requests.query("ListOffsets", topic=topic)
             )

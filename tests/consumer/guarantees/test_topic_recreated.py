@@ -69,15 +69,15 @@ def test_offset_of_the_old_topic_is_never_committed_for_the_new_one(
     with cluster.faults.hold("Metadata", client="unaware", times=None) as unheard:
         make_anew(admin, topic)
 
-        def tell() -> None:  # it hears of the new topic while it commits, and not before
+        def release_metadata() -> None:  # the new topic becomes known during the commit, and not before
             network.wait_for(OffsetCommitRequest.api_key)
             unheard.release()
 
-        telling = threading.Thread(target=tell)
-        telling.start()
+        releasing = threading.Thread(target=release_metadata)
+        releasing.start()
         with pytest.raises(errors.CommitFailed, match=f"{topic} does not exist, or was recreated"):
             consumer.commit({(topic, 0): 5})
-        telling.join()
+        releasing.join()
     other = consumers(group_id=group)
     found = other.committed(partitions(topic, 0))[topic, 0]
     assert found is None
