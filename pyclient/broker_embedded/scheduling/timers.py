@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from asyncio import BaseEventLoop
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Callable
 
     from pyclient.clock import Clock
+
+_EARLY: Final = 0.0015
+"""Seconds by which a timer of uvloop may run early: its clock counts milliseconds, and it rounds delays to them.
+
+A caller that is early has to wait again, four times in a row as a rule: three nodes without clients ran 85 such timers
+a second for 24 requests (2.3 % of a core, 2.2 % without).
+"""
 
 
 class ShiftedClock:
@@ -53,10 +61,10 @@ class Timer:
         self._handle: TimerHandle | None = None
 
     def arm(self, loop: AbstractEventLoop, delay: float) -> None:
-        """Call back in `delay` seconds; replaces an earlier delay."""
+        """Call back in `delay` seconds, a little later but never earlier; replaces an earlier delay."""
         if self._handle is not None:
             self._handle.cancel()
-        self._handle = loop.call_later(max(delay, 0.0), self._run)
+        self._handle = loop.call_later(delay + self._timers.early if delay > 0 else 0.0, self._run)
 
     def cancel(self) -> None:
         """Cancel the call; a no-op if it has run."""
@@ -72,12 +80,16 @@ class Timer:
 
 
 class Timers:
-    """All pending calls of a node; when its clock is advanced, they are due that much sooner."""
+    """All pending calls of a node; when its clock is advanced, they are due that much sooner.
 
-    __slots__ = ("_loop", "pending")
+    `early` is by how many seconds the loop may run a call before its time.
+    """
+
+    __slots__ = ("_loop", "early", "pending")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
+        self.early = 0.0 if isinstance(loop, BaseEventLoop) else _EARLY
         self.pending: set[Timer] = set()
 
     def schedule(self, delay: float, callback: Callable[[], object]) -> Timer:

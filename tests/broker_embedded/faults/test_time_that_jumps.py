@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from pyclient import Consumer
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.broker_embedded.scheduling.timers import ShiftedClock, Timers
 from pyclient.errors import ConfigError, KafkaTimeout
+from pyclient.net.loop_thread import new_event_loop
 from pyclient.protocol.messages.fetch import FetchRequest
 from pyclient.testing.clock import ManualClock
 from tests.broker_embedded.nodes import node_of
@@ -55,6 +58,30 @@ def test_calls_that_become_due_run_in_order_and_the_others_come_nearer() -> None
         return seen
 
     assert asyncio.run(asyncio.wait_for(run(), 30)) == ["a", "b", "then", "c"]
+
+
+def test_no_timer_runs_before_its_time() -> None:
+    async def run() -> list[float]:
+        timers, early = Timers(asyncio.get_running_loop()), []
+        last = asyncio.get_running_loop().create_future()
+
+        def due(moment: float) -> None:
+            if time.monotonic() < moment:
+                early.append(moment)
+            if not timers.pending:
+                last.set_result(None)
+
+        for each in range(1, 400):
+            delay = each / 10_000
+            timers.schedule(delay, partial(due, time.monotonic() + delay))
+        await asyncio.wait_for(last, 30)
+        return early
+
+    loop = new_event_loop()
+    try:
+        assert loop.run_until_complete(run()) == []
+    finally:
+        loop.close()
 
 
 @MODES
