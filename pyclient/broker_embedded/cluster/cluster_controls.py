@@ -15,6 +15,7 @@ from pyclient.broker_embedded.controls.endpoint import (
     NotFound,
     count_of,
     flag_of,
+    number_of,
     seconds_of,
     text_of,
 )
@@ -35,6 +36,8 @@ _NODE: Final = {"node": "the node's id"}
 _ANY: Final = {"node": "the node's id; default: all"}
 _PAIR: Final = {"a": "a node's id", "b": "another node's id"}
 _PARTITION: Final = {"topic": "the topic", "partition": "the partition"}
+_HALF_MINUTE: Final = {"timeout": "how many seconds to wait; default 30"}
+_MINUTE: Final = {"timeout": "how many seconds to wait; default 60"}
 
 
 class ClusterEndpoint(NamedTuple):
@@ -178,8 +181,9 @@ def _cut(cluster: EmbeddedCluster, values: Values) -> Any:
 
 
 def _slow(cluster: EmbeddedCluster, values: Values) -> Any:
-    bandwidth = _optional(values, "bandwidth")
-    cluster.slow(_needed(values, "a"), _needed(values, "b"), _needed(values, "latency_ms"), bandwidth)
+    bandwidth = None if values.get("bandwidth") is None else number_of(values, "bandwidth")
+    _require(values, "latency_ms")
+    cluster.slow(_needed(values, "a"), _needed(values, "b"), number_of(values, "latency_ms"), bandwidth)
     return {}
 
 
@@ -189,7 +193,7 @@ def _heal(cluster: EmbeddedCluster, _values: Values) -> Any:
 
 
 def _freeze_follower(cluster: EmbeddedCluster, values: Values) -> Any:
-    return {"node": cluster.freeze_follower(*_partition(values))}
+    return {"node": cluster.freeze_follower(*_partition(values), seconds_of(values, "timeout", 30.0))}
 
 
 def _leader(cluster: EmbeddedCluster, values: Values) -> Any:
@@ -197,7 +201,7 @@ def _leader(cluster: EmbeddedCluster, values: Values) -> Any:
 
 
 def _move_leader(cluster: EmbeddedCluster, values: Values) -> Any:
-    cluster.move_leader(*_partition(values), _needed(values, "node"))
+    cluster.move_leader(*_partition(values), _needed(values, "node"), seconds_of(values, "timeout", 30.0))
     return {}
 
 
@@ -207,20 +211,20 @@ def _wait_isr(cluster: EmbeddedCluster, values: Values) -> Any:
 
 
 def _add_broker(cluster: EmbeddedCluster, values: Values) -> Any:
-    return {"node": cluster.add_broker(text_of(values, "rack")).id}
+    return {"node": cluster.add_broker(text_of(values, "rack"), seconds_of(values, "timeout", 30.0)).id}
 
 
 def _remove_broker(cluster: EmbeddedCluster, values: Values) -> Any:
-    cluster.remove_broker(_needed(values, "node"))
+    cluster.remove_broker(_needed(values, "node"), seconds_of(values, "timeout", 60.0))
     return _state(cluster, {})
 
 
-def _add_controller(cluster: EmbeddedCluster, _values: Values) -> Any:
-    return {"node": cluster.add_controller().id}
+def _add_controller(cluster: EmbeddedCluster, values: Values) -> Any:
+    return {"node": cluster.add_controller(seconds_of(values, "timeout", 60.0)).id}
 
 
 def _remove_controller(cluster: EmbeddedCluster, values: Values) -> Any:
-    cluster.remove_controller(_needed(values, "node"))
+    cluster.remove_controller(_needed(values, "node"), seconds_of(values, "timeout", 60.0))
     return _state(cluster, {})
 
 
@@ -237,18 +241,18 @@ def _partition(values: Values) -> tuple[str, int]:
 
 
 def _needed(values: Values, name: str) -> int:
+    _require(values, name)
+    return count_of(values, name, 0)
+
+
+def _require(values: Values, name: str) -> None:
     if values.get(name) is None:
         raise ConfigError(f"{name} is missing: give it")
-    return count_of(values, name, 0)
 
 
 def _one_or_all(values: Values) -> int | Literal["all"]:
     """Return the node of a call, or "all" if the call has no such field. Raise `ConfigError` for null."""
     return count_of(values, "node", 0) if "node" in values else "all"
-
-
-def _optional(values: Values, name: str) -> int | None:
-    return None if values.get(name) is None else count_of(values, name, 0)
 
 
 ENDPOINTS: Final[tuple[ClusterEndpoint, ...]] = (
@@ -281,7 +285,7 @@ ENDPOINTS: Final[tuple[ClusterEndpoint, ...]] = (
         "POST",
         "/cluster/freeze-follower",
         "have an in-sync follower replicate nothing, once there is one",
-        _PARTITION,
+        {**_PARTITION, **_HALF_MINUTE},
         _freeze_follower,
     ),
     ClusterEndpoint("GET", "/cluster/leader", "the leader of a partition", _PARTITION, _leader),
@@ -289,7 +293,7 @@ ENDPOINTS: Final[tuple[ClusterEndpoint, ...]] = (
         "POST",
         "/cluster/move-leader",
         "have another replica lead, once it is in sync",
-        {**_PARTITION, **_NODE},
+        {**_PARTITION, **_NODE, **_HALF_MINUTE},
         _move_leader,
     ),
     ClusterEndpoint(
@@ -299,10 +303,22 @@ ENDPOINTS: Final[tuple[ClusterEndpoint, ...]] = (
         {**_PARTITION, "size": "how many", **TIMEOUT},
         _wait_isr,
     ),
-    ClusterEndpoint("POST", "/cluster/add-broker", "start one more broker", {"rack": "its rack"}, _add_broker),
-    ClusterEndpoint("POST", "/cluster/remove-broker", "drain a broker, stop and unregister it", _NODE, _remove_broker),
-    ClusterEndpoint("POST", "/cluster/add-controller", "start a controller and make it a voter", {}, _add_controller),
-    ClusterEndpoint("POST", "/cluster/remove-controller", "remove a voter from the quorum", _NODE, _remove_controller),
+    ClusterEndpoint(
+        "POST", "/cluster/add-broker", "start one more broker", {"rack": "its rack", **_HALF_MINUTE}, _add_broker
+    ),
+    ClusterEndpoint(
+        "POST", "/cluster/remove-broker", "drain a broker, stop and unregister it", {**_NODE, **_MINUTE}, _remove_broker
+    ),
+    ClusterEndpoint(
+        "POST", "/cluster/add-controller", "start a controller and make it a voter", _MINUTE, _add_controller
+    ),
+    ClusterEndpoint(
+        "POST",
+        "/cluster/remove-controller",
+        "remove a voter from the quorum",
+        {**_NODE, **_MINUTE},
+        _remove_controller,
+    ),
     ClusterEndpoint(
         "POST", "/time/advance", "advance the clocks of all nodes", {"seconds": "by how many seconds"}, _advance
     ),

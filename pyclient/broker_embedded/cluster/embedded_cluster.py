@@ -301,14 +301,14 @@ class EmbeddedCluster:
     def remove_broker(self, node: int, timeout: float = 60.0) -> None:
         """Move the partitions of a broker to the others, stop it, and remove its registration.
 
-        Its directory is renamed to `removed-ID`, so that the cluster comes back without it on the same `data_dir`.
-        Raise `ConfigError` for a broker that is also a controller, as the first ones are by default (all of three):
-        make the cluster with `controllers=3`, or with `dynamic_quorum=True` and call `remove_controller` first.
+        A partition with replicas on all others gets one fewer. The directory is renamed to `removed-ID`, so that the
+        cluster comes back without it on the same `data_dir`. Raise `ConfigError` for a controller, as the first ones
+        are by default (all of three): use `controllers=3`, or `dynamic_quorum=True` and `remove_controller` first.
         """
         self._check_several("remove_broker")
         broker = self.node(node)
         self._layout.without(node)
-        self._moves.drain(node, [each.id for each in self._members.brokers if each is not broker], timeout)
+        self._moves.drain(node, self._members.racks(without=node), timeout)
         broker.stop()
         self._forget(broker)
         self._moves.unregister(node, timeout)

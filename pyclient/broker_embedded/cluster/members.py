@@ -98,6 +98,10 @@ class Members:
         started = [broker for broker in self.brokers if broker.state != "new"]
         return ",".join(broker.address for broker in started or self.brokers)
 
+    def racks(self, without: int) -> dict[int, str | None]:
+        """Return the rack of each broker but one, by its id."""
+        return {each.id: each.config.text("broker.rack") for each in self.brokers if each.id != without}
+
     def running_config(self) -> BrokerConfig:
         """Return the configuration of a broker that runs. Raise `ClientError` if none does."""
         for broker in self.brokers:

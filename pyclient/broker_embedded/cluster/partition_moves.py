@@ -63,8 +63,11 @@ class PartitionMoves:
         )
         wait(lambda seen: bool(seen["leader"] == node_id))
 
-    def drain(self, node_id: int, others: Sequence[int], timeout: float) -> None:
-        """Move the replicas of a broker to `others`, and wait until it has none, also of topics created meanwhile."""
+    def drain(self, node_id: int, others: Mapping[int, str | None], timeout: float) -> None:
+        """Move the replicas of a broker to `others`, and wait until it has none, also of topics created meanwhile.
+
+        `others` has the rack of each of the other brokers by its id, None if it has none.
+        """
         end = time.monotonic() + timeout
         begun: set[tuple[str, int]] = set()
 
@@ -133,10 +136,11 @@ class PartitionMoves:
         }
 
 
-def drained(node_id: int, others: Sequence[int], replicas: Replicas) -> dict[tuple[str, int], list[int]]:
+def drained(node_id: int, others: Mapping[int, str | None], replicas: Replicas) -> dict[tuple[str, int], list[int]]:
     """Return new replicas for the partitions of a broker: in its place the least used of the others.
 
-    A partition with replicas on all the others gets one fewer. Raise `ConfigError` if there are no others.
+    One in a rack without another replica comes first; `others` has the racks. A partition with replicas on all the
+    others gets one fewer. Raise `ConfigError` if there are no others.
     """
     if not others:
         raise ConfigError(f"node {node_id} is the only broker: nothing can take its partitions")
@@ -145,9 +149,10 @@ def drained(node_id: int, others: Sequence[int], replicas: Replicas) -> dict[tup
     moves: dict[tuple[str, int], list[int]] = {}
     for place in sorted(place for place, ids in replicas.items() if node_id in ids):
         ids = replicas[place]
+        used = {others[each] for each in ids if each in others} - {None}
         free = [other for other in others if other not in ids]
         if free:
-            chosen = min(free, key=lambda other: (load[other], other))
+            chosen = min(free, key=lambda other: (others[other] in used, load[other], other))
             load[chosen] += 1
             moves[place] = [chosen if each == node_id else each for each in ids]
         else:

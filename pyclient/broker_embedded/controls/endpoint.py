@@ -88,6 +88,18 @@ def count_of(values: Values, name: str, default: int) -> int:
     return count
 
 
+def number_of(values: Values, name: str) -> float:
+    """Return the number from 0 in a field. Raise `ConfigError` if it is none."""
+    given = values.get(name)
+    try:
+        number = float(given)
+    except (TypeError, ValueError, OverflowError):
+        number = -1.0
+    if isinstance(given, bool) or not 0 <= number <= LARGEST_COUNT:
+        raise ConfigError(f"{name} is {_short(given)}: it must be a number from 0 to {LARGEST_COUNT}")
+    return number
+
+
 def flag_of(values: Values, name: str, *, default: bool) -> bool:
     """Return the bool in a field, also given as text in a query. Raise `ConfigError` if it is none."""
     given = values.get(name, default)

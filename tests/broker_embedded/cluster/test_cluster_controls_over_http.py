@@ -121,7 +121,7 @@ def test_follower_behind_a_slow_link_leaves_the_isr(controls: Controls) -> None:
     controller = controls.controller()
     leader, follower = (node for node in (1, 2, 3) if node != controller)
     controls.create("slow", leader, follower, controller)
-    controls.post("/cluster/slow", a=leader, b=follower, latency_ms=60_000, bandwidth=1_000_000)
+    controls.post("/cluster/slow", a=leader, b=follower, latency_ms=60_000.5, bandwidth=1e6)
     controls.send("slow")
     until(lambda: controls.isr("slow", 2) == sorted([leader, controller]), "the follower leaves the ISR alone")
     assert controls.leader("slow") == leader

@@ -11,22 +11,33 @@ from pyclient.broker_embedded.cluster.views import controller_of
 from pyclient.errors import ConfigError
 
 
+def without_racks(*brokers: int) -> dict[int, str | None]:
+    return dict.fromkeys(brokers)
+
+
 def test_the_least_used_of_the_others_takes_the_place() -> None:
     replicas = {("a", 0): [1, 2], ("a", 1): [2, 3], ("a", 2): [3, 1], ("b", 0): [1]}
-    assert drained(1, [2, 3, 4], replicas) == {("a", 0): [4, 2], ("a", 2): [3, 4], ("b", 0): [2]}
+    assert drained(1, without_racks(2, 3, 4), replicas) == {("a", 0): [4, 2], ("a", 2): [3, 4], ("b", 0): [2]}
+
+
+def test_broker_in_a_rack_without_another_replica_comes_first() -> None:
+    racks = {2: "a", 3: "b", 4: "a", 5: None}
+    assert drained(1, racks, {("a", 0): [1, 2], ("b", 0): [3, 1]}) == {("a", 0): [5, 2], ("b", 0): [3, 4]}
+    assert drained(1, racks, {("a", 0): [1, 2, 5]}) == {("a", 0): [3, 2, 5]}
+    assert drained(1, racks, {("a", 0): [1, 2, 3, 5]}) == {("a", 0): [4, 2, 3, 5]}  # no rack is left
 
 
 def test_a_partition_that_is_everywhere_gets_one_replica_fewer() -> None:
-    assert drained(2, [1, 3], {("a", 0): [2, 1, 3]}) == {("a", 0): [1, 3]}
+    assert drained(2, without_racks(1, 3), {("a", 0): [2, 1, 3]}) == {("a", 0): [1, 3]}
 
 
 def test_a_broker_without_partitions_leaves_at_once() -> None:
-    assert drained(4, [1], {("a", 0): [1]}) == {}
+    assert drained(4, without_racks(1), {("a", 0): [1]}) == {}
 
 
 def test_the_only_broker_cannot_leave() -> None:
     with pytest.raises(ConfigError, match="only broker"):
-        drained(1, [], {("a", 0): [1]})
+        drained(1, {}, {("a", 0): [1]})
 
 
 class Topics:
@@ -54,7 +65,7 @@ def test_broker_is_drained_of_topics_that_are_created_meanwhile() -> None:
             topics.replicas.setdefault("new", [1, 3])
 
     views: Any = topics
-    Moves(views, lambda: pytest.fail("no broker is asked")).drain(1, [2, 3], 30.0)
+    Moves(views, lambda: pytest.fail("no broker is asked")).drain(1, without_racks(2, 3), 30.0)
     assert asked == [{("a", 0): [3, 2]}, {("new", 0): [2, 3]}]
     assert not any(1 in replicas for replicas in topics.replicas.values())
 
