@@ -90,7 +90,7 @@ def count_of(values: Values, name: str, default: int) -> int:
 
 def number_of(values: Values, name: str) -> float:
     """Return the number from 0 in a field. Raise `ConfigError` if it is none."""
-    given = values.get(name)
+    given: Any = values.get(name)
     try:
         number = float(given)
     except (TypeError, ValueError, OverflowError):
