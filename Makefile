@@ -36,7 +36,7 @@ help:
 	@echo "make chaos       clients at work on three broker processes under kills, pauses, cuts and damage (CHAOS_ARGS='--seed 1 --seconds 600', docs/chaos.md)"
 	@echo "make chaos-copy  an exactly-once copy of 100,000 messages under kills, zombies and late requests (COPY_ARGS='--seed 1 --size 750')"
 	@echo "make chaos-spark 1,000 kills of Spark's workers, and kills of its driver, brokers and coordinators (CHAOS_SPARK_ARGS='--seed 1 --kills 200')"
-	@echo "make plants      apply planted bugs, each of which a chaos run has to find (PLANTS_ARGS='--only votes-twice')"
+	@echo "make plants      apply planted bugs, each of which a chaos run, a simulation or a test has to find (PLANTS_ARGS='--only votes-twice')"
 	@echo "make simulate    simulated metadata quorums (SEEDS=100000, FIRST=0), and whole clusters with clients (CLUSTER_SEEDS=2000)"
 	@echo "make lint        ruff, mypy --strict, import-linter, rules of our own, generated files up to date"
 	@echo "make sync-clients  write the synchronous clients from the asyncio ones"

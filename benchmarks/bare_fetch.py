@@ -67,25 +67,25 @@ def _all_of(bare: _Socket, topic: str) -> Iterator[bytes]:
     while offsets:
         for partition, offset in list(offsets.items()):
             request = _request(topic, partition, offset)
-            behind = _offset_behind(bare.buffer[: bare.answer(request)], topic)
-            if behind is None:
+            after = _next_offset(bare.buffer[: bare.answer(request)], topic)
+            if after is None:
                 del offsets[partition]
             else:
-                offsets[partition] = behind
+                offsets[partition] = after
                 yield request
 
 
-def _offset_behind(answer: memoryview, topic: str) -> int | None:
+def _next_offset(answer: memoryview, topic: str) -> int | None:
     """Return the next offset after an answer of Fetch version 4 for one partition; None if it has no records."""
     at = 4 + 4 + 4 + 4 + 2 + len(topic) + 4  # its length, correlation id, throttle time, one topic, one partition
     _partition, error, _watermark, _stable, aborted, length = struct.unpack_from(">ihqqii", answer, at)
     if error or aborted > 0:
         raise RuntimeError(f"a fetch of {topic} was answered with error {error} and {aborted} aborted transactions")
     at += struct.calcsize(">ihqqii")
-    behind = None
+    after = None
     for _position, header in iter_batches(answer[at : at + length]):
-        behind = header.next_offset
-    return behind
+        after = header.next_offset
+    return after
 
 
 def _request(topic: str, partition: int, offset: int) -> bytes:

@@ -45,11 +45,11 @@ class Options(NamedTuple):
 
 
 Case = Callable[[Node, Options], dict[str, Figure]]
-"""Runs on one node; figures by what they are of."""
+"""Measures one node; returns figures by what they are of."""
 
 
 def produce(node: Node, options: Options) -> dict[str, Figure]:
-    """acks=-1, five requests in flight."""
+    """Measure Produce with acks=-1, five requests in flight: MB/s, and seconds of the broker's CPU for each GB."""
     found = {}
     for size in (16 * KIB, 128 * KIB, 900 * KIB, MIB):
         with node.topic(f"produce-{size}") as topic:
@@ -62,7 +62,7 @@ def produce(node: Node, options: Options) -> dict[str, Figure]:
 
 
 def fetch(node: Node, options: Options) -> dict[str, Figure]:
-    """Fetch data that is in the page cache."""
+    """Measure Fetch of data in the page cache: MB/s, and seconds of the broker's CPU for each GB."""
     found = {}
     with node.topic("fetch") as topic:
         load.fill(node, topic, 16 * MIB, 512 * KIB)
@@ -77,7 +77,7 @@ def fetch(node: Node, options: Options) -> dict[str, Figure]:
 
 
 def metadata(node: Node, options: Options) -> dict[str, Figure]:
-    """Small requests."""
+    """Measure small requests: thousands a second, and microseconds of the broker's CPU for each."""
     found = {}
     for connections in (8, 64):
         load.small_requests(node, connections, _UNTIL_COMPILED)
@@ -89,7 +89,7 @@ def metadata(node: Node, options: Options) -> dict[str, Figure]:
 
 
 def latency(node: Node, options: Options) -> dict[str, Figure]:
-    """One record of 100 B a request, 1,000 requests a second."""
+    """Measure the milliseconds of Produce with one record of 100 B a request, 1,000 requests a second."""
     with node.topic("latency") as topic:
         request = load.produce_request(topic, load.batch(200))
         load.paced(node, request, 1000, 1.0, load.check_produced)
@@ -101,14 +101,14 @@ def latency(node: Node, options: Options) -> dict[str, Figure]:
 
 
 def _warm_up(node: Node) -> None:
-    """Thousands of requests, for a JVM is slow until it has compiled what it does; clients send only hundreds."""
+    """Send thousands of requests, for a JVM is slow until it has compiled what it does; clients send only hundreds."""
     with node.topic("warm-up") as topic:
         load.produce(node, topic, 16 * KIB, 1.0)
         load.fetch(node, topic, 128 * KIB, 0.5)
 
 
 def confluent(node: Node, options: Options) -> dict[str, Figure]:
-    """confluent-kafka, six partitions, confirmed record by record: both sides at once, and one after the other.
+    """Measure confluent-kafka, six partitions, confirmed record by record: both sides at once, and one after the other.
 
     Its consumer rests for a second whenever 100,000 records wait for the user, which is most of what reading 300,000
     takes on any broker: that row is no comparison. Without rests the rate is the client's own on two cores, of which
@@ -136,7 +136,7 @@ def confluent(node: Node, options: Options) -> dict[str, Figure]:
 
 
 def perf_tools(node: Node, options: Options) -> dict[str, Figure]:
-    """Kafka's own producer and consumer performance tools."""
+    """Measure the rates (1,000 records a second) of Kafka's own producer and consumer performance tools."""
     from tests.kafka import tools
 
     _warm_up(node)
@@ -160,12 +160,12 @@ def perf_tools(node: Node, options: Options) -> dict[str, Figure]:
 
 
 def idle(node: Node, _: Options) -> dict[str, Figure]:
-    """Memory; meaningful only as the first case."""
+    """Measure the resident memory in MB; this is meaningful only as the first case."""
     return {"resident memory at the start": Figure(node.resident_mb(), "MB", 0.15, True, goal=60)}
 
 
 def compaction(node: Node, options: Options) -> dict[str, Figure]:
-    """Small requests while a log of 200 MB is compacted, and without compaction."""
+    """Measure small requests, in milliseconds, while a log of 200 MB is compacted, and without compaction."""
     request = load.metadata_request()
     found = {}
     load.paced(node, request, 1000, 1.0, lambda _: None)
@@ -185,7 +185,7 @@ def compaction(node: Node, options: Options) -> dict[str, Figure]:
 
 
 def bare_writes(data: bytes, amount: int) -> float:
-    """MB/s of a loop that writes `amount` bytes to a file, `data` over and over: what the log's share is of."""
+    """Return the MB/s of a loop that writes `amount` bytes to a file, `data` over and over: what the log can reach."""
     with tempfile.TemporaryDirectory(prefix="pyclient-bench-") as folder, Path(folder, "log").open("wb", 0) as file:
         written, started = 0, time.perf_counter()
         while written < amount:
@@ -194,7 +194,7 @@ def bare_writes(data: bytes, amount: int) -> float:
 
 
 def growth(node: Node, gigabytes: float) -> dict[str, Figure]:
-    """The costs of appending to a large log and of finding a batch in it, and to a log of 100 MB; alternating windows.
+    """Measure appends to a large log and to one of 100 MB, and finding a batch in each, in alternating windows.
 
     A window appends as many bytes to one log as to the other, in batches that make the broker's own work count. Ratios
     are taken window by window, of neighbours in time: a guest's memory and processor are faster in one minute than in
@@ -270,7 +270,7 @@ def _compared(
 
 
 def start(_: Options) -> dict[str, Figure]:
-    """From making a node to its first Metadata answer, medians of five.
+    """Measure the milliseconds from making a node to its first Metadata answer, medians of five.
 
     In a thread all modules are loaded. In a process it includes the start of an interpreter and the imports in it.
     """
@@ -284,7 +284,7 @@ def start(_: Options) -> dict[str, Figure]:
 
 
 def many_partitions(partitions: int) -> dict[str, Figure]:
-    """A node with many partitions, each with a record: its restart, its idle load, its memory."""
+    """Measure a node with many partitions, each with a record: its restart, its idle load, its memory."""
     from pyclient import Admin, NewTopic, Producer
     from pyclient.broker_embedded import EmbeddedCluster
 

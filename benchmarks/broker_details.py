@@ -68,7 +68,7 @@ class Served:
 
 @contextmanager
 def served(setting: Setting, argument: Any) -> Iterator[Served]:
-    """A broker in a process of this module."""
+    """Run a broker in a process of this module during the block."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, setting, argument), daemon=True)
@@ -106,7 +106,7 @@ def busy(interval: float | None) -> Callable[[], float]:
 
 
 def switch_interval() -> Iterator[Figure]:
-    """Small requests to a broker in whose process another thread counts, with two of the interpreter's intervals."""
+    """Measure small requests while another thread of the broker counts, with two of the interpreter's intervals."""
     request = metadata_request()
     rounds: dict[float | None, list[list[float]]] = {None: [], 0.005: [], 0.0005: []}
     counts: dict[float | None, list[float]] = {interval: [] for interval in rounds}
@@ -132,7 +132,7 @@ def switch_interval() -> Iterator[Figure]:
 
 
 def controls() -> Iterator[Figure]:
-    """The broker's CPU time of a small request: as it is, with the request log, and with a fault for another API.
+    """Measure the broker's CPU time of a small request: plain, with the request log, and with a fault for another API.
 
     The answers to the Metadata request are cached, but not while there is a log or a fault.
     """
@@ -176,7 +176,7 @@ def memory_kept(kept: bool) -> Callable[[], int]:
 
 
 def page_faults() -> Iterator[Figure]:
-    """Page faults of a broker that checks lz4 batches of 900 KiB, with malloc's defaults and as brokers set it."""
+    """Count page faults of brokers that check lz4 batches of 900 KiB, with malloc's defaults and as brokers set it."""
     count, data = 200, text(900 << 10)
     rows = [(None, data[start : start + 100]) for start in range(0, len(data), 100)]
     records = build_batch(rows, timestamp_ms=time.time_ns() // 1_000_000, compression=Compression.LZ4)
@@ -205,7 +205,7 @@ def collector(charged: bool) -> Callable[[], tuple[list[float], float]]:
             taken.append((time.thread_time() - started) * 1e3)
 
     if charged:
-        GarbageCollections().take_charge()
+        GarbageCollections().install()
     gc.callbacks.append(note)
 
     def figures() -> tuple[list[float], float]:
@@ -218,7 +218,7 @@ def collector(charged: bool) -> Callable[[], tuple[list[float], float]]:
 
 
 def collections() -> Iterator[Figure]:
-    """Full garbage collections of a broker while partitions are created, and one more after that."""
+    """Measure full garbage collections of a broker while partitions are created, and one more after that."""
     for name, charged in (("Python's defaults", False), ("as a broker's process has it", True)):
         with served(collector, charged) as broker:
             broker.begin()

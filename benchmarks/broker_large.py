@@ -70,7 +70,7 @@ def cost(node: Node, name: str, items: int, limit: float) -> Cost:
 
 
 def _small_requests(small: _Asker, ping: bytes, done: threading.Event) -> list[float]:
-    """The waits, sorted, each counted from when its turn was: a request that could not be sent in time waits, too."""
+    """Return the sorted waits in seconds, each from when its turn was: a request that is sent late waits, too."""
     waits: list[float] = []
     turn = time.perf_counter()
     while not done.is_set() or len(waits) < 20:

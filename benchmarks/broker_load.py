@@ -36,7 +36,7 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Amount a second."""
+        """The amount a second."""
         return self.amount / self.seconds
 
     def percentile(self, share: float) -> float:
@@ -119,7 +119,7 @@ def frame(message: Request[Any], version: int) -> bytes:
 
 
 def metadata_request() -> bytes:
-    """Metadata of no topics."""
+    """Return a request for the metadata of no topics."""
     return frame(MetadataRequest(topics=[]), 9)
 
 
@@ -133,7 +133,7 @@ def batch(size: int, record: int = 100, key: Callable[[int], bytes] | None = Non
 
 
 def produce_request(topic: str, records: bytes, partitions: Iterable[int] = (0,)) -> bytes:
-    """Produce with acks=-1: the batch to each of the partitions."""
+    """Return a Produce request with acks=-1 that has the batch for each of the partitions."""
     data = [PartitionProduceData(index=partition, records=records) for partition in partitions]
     request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
     return frame(request, _PRODUCE_VERSION)
@@ -151,7 +151,7 @@ def check_produced(answer: bytes) -> None:
 
 
 def produce(node: Node, topic: str, size: int, seconds: float) -> Load:
-    """Requests of `size` bytes, pipelined; the amount is bytes."""
+    """Send Produce requests of `size` bytes, pipelined; the amount is bytes."""
     request = produce_request(topic, batch(size))
     with Wire(node.address) as wire:
         return measured(node, lambda: (wire.pipeline(request, seconds, check_produced) * len(request), []))
@@ -198,7 +198,7 @@ def fetch(node: Node, topic: str, size: int, seconds: float) -> Load:
 
 
 def small_requests(node: Node, connections: int, seconds: float) -> Load:
-    """Metadata on many connections, one under way on each; the amount is requests."""
+    """Send Metadata requests on many connections, one under way on each; the amount is requests."""
     request = metadata_request()
     selector = selectors.DefaultSelector()
     wires = [Wire(node.address) for _ in range(connections)]

@@ -27,7 +27,7 @@ class Cpu:
 
     @property
     def total(self) -> float:
-        """Both."""
+        """The seconds of both."""
         return self.user + self.system
 
 
@@ -41,7 +41,7 @@ class Node:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port."""
+        """The host and port to connect to."""
         return address_of(self.servers)
 
     def cpu(self) -> Cpu:
@@ -55,7 +55,7 @@ class Node:
 
     @contextmanager
     def topic(self, name: str, partitions: int = 1, **configs: str) -> Iterator[str]:
-        """A topic that goes afterwards."""
+        """Create a topic for the block, and delete it at its end."""
         options = {key.replace("_", "."): value for key, value in configs.items()}
         with Admin(self.servers) as admin:
             admin.create_topics([NewTopic(name, partitions, 1, configs=options)])
@@ -66,14 +66,14 @@ class Node:
 
 
 def address_of(servers: str) -> tuple[str, int]:
-    """Host and port of the first of `servers`."""
+    """Return host and port of the first of `servers`."""
     host, _, port = servers.partition(",")[0].rpartition(":")
     return host, int(port)
 
 
 @contextmanager
 def both(kafka: bool) -> Iterator[list[Node]]:
-    """Ours, and a real Kafka if one is wanted and can be had here."""
+    """Run ours, and a real Kafka if one is wanted, during the block."""
     with ExitStack() as stack:
         cluster = stack.enter_context(EmbeddedCluster(processes=True, profile="kafka", config=SETTINGS))
         assert cluster.pid is not None

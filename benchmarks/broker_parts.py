@@ -48,7 +48,7 @@ _FRAMES = 400
 
 
 def expressions() -> Iterator[Figure]:
-    """RE2 on the name of one topic."""
+    """Measure RE2 on the name of one topic, and compiling its pattern."""
     names = [f"orders.region-{number}.v1" for number in range(1000)]
     long = "abc" * 83  # a name of 249 characters, as long as they may be
     works = {
@@ -77,7 +77,7 @@ def _compiling(pattern: str) -> int:
 
 
 def sessions() -> Iterator[Figure]:
-    """The memory of as many partitions as all fetch sessions may have."""
+    """Measure the memory, in MB, of as many partitions as all fetch sessions may have."""
     each = MOST_IN_ALL // 5
     partitions = [
         FetchPartition(partition=number, fetch_offset=number * 1000, partition_max_bytes=1 << 20)
@@ -105,7 +105,7 @@ def _result(steps: Generator[Any, Any, Any]) -> Any:
 
 
 def items() -> Iterator[Figure]:
-    """The work on long arrays between two pauses: 32 items are encoded or decoded."""
+    """Measure the work on long arrays between two pauses: 32 items are encoded or decoded."""
     partitions = [
         FetchPartition(partition=number, fetch_offset=number * 1000, partition_max_bytes=1 << 20)
         for number in range(10_000)
@@ -133,7 +133,7 @@ def _median_step(steps: Generator[Any, Any, Any]) -> float:
 
 
 def offset_map() -> Iterator[Figure]:
-    """Resident bytes of a key in the map of compaction, and the longest addition of a key, when a table grows."""
+    """Measure resident bytes of a key in the map of compaction, and its longest addition, when a table grows."""
     keys = [b"a-long-key-of-a-record-%09d" % number for number in range(MOST_KEYS)]
     before, sizes = _resident(), []
     found = OffsetMap(len(keys))
@@ -166,7 +166,7 @@ def _longest(put: Callable[[bytes, int], object], keys: list[bytes]) -> int:
 
 
 def headers() -> Iterator[Figure]:
-    """The batches of a segment: found by their positions only, and with their headers decoded."""
+    """Measure the walk over the batches of a segment: by their positions only, and with their headers decoded."""
     count = 20_000
     with tempfile.TemporaryDirectory(prefix="pyclient-bench-") as folder:
         data = bytearray()
@@ -186,7 +186,7 @@ def headers() -> Iterator[Figure]:
 
 
 def recovery() -> Iterator[Figure]:
-    """The share of a core that opening logs after a crash takes: without pauses, and with those of a broker."""
+    """Measure the share of a core that opening logs after a crash takes: without pauses, and with those of a broker."""
     with tempfile.TemporaryDirectory(prefix="pyclient-bench-") as folder:
         directory = LogDirectory(folder, 0)
         manager = directory.manager()
@@ -213,7 +213,7 @@ def recovery() -> Iterator[Figure]:
 
 
 def modules() -> Iterator[Figure]:
-    """The import of the modules of log compaction, by a broker that serves: all, and the longest of them."""
+    """Measure the import of the modules of log compaction, by a broker that serves: all, and the longest of them."""
     program = f"""
 import importlib, time
 import pyclient.broker_embedded.broker, pyclient.broker_embedded.log.manager, pyclient.broker_embedded.log.unified_log
@@ -233,7 +233,7 @@ print(sum(taken), max(taken))
 
 
 def frames_in_series() -> Iterator[Figure]:
-    """Receiving a frame of 128 KiB: into a reused buffer from its first byte, and with a copy of its head."""
+    """Measure receiving a frame of 128 KiB: into a reused buffer from its first byte, and with a copy of its head."""
     frame = (128 * KIB).to_bytes(4, "big") + bytes(128 * KIB)
 
     def received() -> int:

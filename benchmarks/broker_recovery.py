@@ -76,10 +76,11 @@ def _until_there(bootstrap: str, started: float, notes: list[str]) -> None:
         while True:
             answer = wire.call(_asked("large"))
             _, offset = framing.decode_response_header(ListOffsetsRequest, 5, answer)
-            told = codec.decode(ListOffsetsResponse, 5, answer, offset).topics[0].partitions[0]
-            if not told.error_code:
+            partition = codec.decode(ListOffsetsResponse, 5, answer, offset).topics[0].partitions[0]
+            if not partition.error_code:
                 break
-        notes.append(f"the recovered one is there after {time.perf_counter() - started:.2f} s, {told.offset:,} records")
+        passed = time.perf_counter() - started
+        notes.append(f"the recovered one is there after {passed:.2f} s, {partition.offset:,} records")
 
 
 def measure(amount: int, records: int) -> list[str]:

@@ -36,7 +36,7 @@ with EmbeddedCluster() as cluster:
 
 
 def ask(bootstrap: str) -> None:
-    """One Metadata request (version 1, no topics) over a fresh connection."""
+    """Send one Metadata request (version 1, no topics) over a fresh connection, and wait for its answer."""
     host, _, port = bootstrap.rpartition(":")
     body = struct.pack(">hhihi", 3, 1, 7, -1, 0)
     with socket.create_connection((host, int(port)), timeout=30) as connection:
@@ -74,7 +74,7 @@ def interpreter() -> float:
 
 
 def mock() -> float:
-    """librdkafka's mock cluster, made with a producer and asked for Metadata by it."""
+    """Return the milliseconds of librdkafka's mock cluster, made with a producer and asked for Metadata by it."""
     from confluent_kafka import Producer
 
     started = time.perf_counter()
@@ -84,7 +84,7 @@ def mock() -> float:
 
 
 def real_kafka() -> float:
-    """An Apache Kafka of one node, data directory formatted beforehand."""
+    """Return the milliseconds of an Apache Kafka of one node, data directory formatted beforehand."""
     from tests.kafka.runner import AS_SHIPPED, RealKafka
 
     with RealKafka(jvm=AS_SHIPPED) as kafka:

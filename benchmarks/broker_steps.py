@@ -126,7 +126,7 @@ class LogDirectory:
         self.measure("(counting)", DiskThread(), steps())
 
     def compaction(self) -> None:
-        """Large batches, small ones, compressed ones."""
+        """Measure compaction of large batches, small ones, compressed ones."""
         shapes = (("large batches", 8000, 100, Compression.NONE), ("small batches", 3, 100, Compression.NONE))
         for name, records, value, codec in (*shapes, ("lz4", 8000, 100, Compression.LZ4)):
             manager = self.manager(cleanup_policy=("compact",), segment_bytes=16 * MIB, file_delete_delay_ms=0)
@@ -139,7 +139,7 @@ class LogDirectory:
             manager.close()
 
     def retention(self) -> None:
-        """Many small logs, and one of many segments."""
+        """Measure retention of many small logs, and of one of many segments."""
         manager = self.manager(segment_bytes=MIB, retention_ms=_DAY_MS, file_delete_delay_ms=0)
         few = [manager.create("many-logs", _TOPIC_ID, n, manager.defaults) for n in range(200)]
         for log in few:
@@ -153,7 +153,7 @@ class LogDirectory:
         manager.close(clean=False)
 
     def recovery(self) -> None:
-        """A log after a kill, none of which was flushed, in batches of several sizes; and one without its index."""
+        """Measure recovery of a log that was never flushed, in batches of several sizes; one has no index."""
         for size, lost in ((1, ()), (16, ()), (16, (".index", ".timeindex")), (900, ())):
             manager = self.manager(segment_bytes=64 * MIB, file_delete_delay_ms=0, max_message_bytes=MIB)
             fill(manager.create(f"recovered-{size}", _TOPIC_ID, 0, manager.defaults), self.amount, size * 8, 100)
@@ -169,7 +169,7 @@ class LogDirectory:
             manager.close()
 
     def many_logs(self) -> None:
-        """Checkpoints of 10,000 logs, and `flush.ms` over for 1,000 at once."""
+        """Measure checkpoints of 10,000 logs, and the flush of 1,000 whose `flush.ms` is over at once."""
         manager = self.manager(flush_ms=0)
         for n in range(10_000):
             log = manager.create("many", _TOPIC_ID, n, manager.defaults)

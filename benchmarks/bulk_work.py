@@ -56,7 +56,7 @@ def produce_batch(servers: str, topic: str, size: int, codec: str) -> Produce:
 
 
 def bare_socket(servers: str, topic: str, size: int, codec: str) -> Produce:
-    """Batches that were built before: as quick as the broker takes them."""
+    """Return a function that sends batches that were built before: as quick as the broker takes them."""
     from benchmarks.bare_produce import produce_bare  # only here: it brings much with it
 
     return produce_bare(servers, topic, size, codec)

@@ -16,7 +16,7 @@ _SETTINGS = {"log.segment.delete.delay.ms": "500"}  # topics that were deleted m
 
 @contextmanager
 def fresh_topic(servers: str, partitions: int) -> Iterator[str]:
-    """A topic for one run, removed afterwards."""
+    """Create a topic for one run, and delete it afterwards."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
     with Admin(servers) as admin:
         admin.create_topics([NewTopic(name, partitions, 1)])
@@ -33,7 +33,7 @@ class Measured(NamedTuple):
 
 
 def measured_clusters(given: str | None) -> Iterator[Measured]:
-    """The cluster given, or ours in its own process and then a real Kafka where Java and Maven are."""
+    """Yield the cluster given, or ours in its own process and then a real Kafka where Java and Maven are."""
     if given:
         yield Measured(given, given)
         return

@@ -37,7 +37,7 @@ def label(codec: Compression, size: int) -> str:
 
 
 def on_the_loop() -> Iterator[Figure]:
-    """The time for which a batch keeps the loop of an `AsyncProducer`."""
+    """Measure the time for which a batch keeps the loop of an `AsyncProducer`."""
     for size in SIZES:
         data = text(size)
         works = {label(codec, size): partial(compress, codec, data) for codec in CODECS}
@@ -45,7 +45,7 @@ def on_the_loop() -> Iterator[Figure]:
 
 
 def executor() -> Iterator[Figure]:
-    """A call in an executor that does nothing: until it is back, and the CPU time of all threads."""
+    """Measure a call in an executor that does nothing: until it is back, and the CPU time of all threads."""
     count = 2000
 
     async def measured() -> tuple[list[int], float]:
@@ -65,7 +65,7 @@ def executor() -> Iterator[Figure]:
 
 
 def on_the_broker() -> Iterator[Figure]:
-    """The most that the broker decompresses on its loop."""
+    """Measure decompression of the most that the broker decompresses on its loop."""
     works = {}
     for codec, size in _DECOMPRESSED_ON_LOOP.items():
         packed = compress(codec, text(size))

@@ -32,7 +32,7 @@ def _reader(servers: str, **options: Any) -> Any:
 
 
 def _warmed(read: Callable[[int], None], count: int) -> Callable[[], None]:
-    """The work, after a part of it was done once: connections, imports and memory are there."""
+    """Do a part of the work once, for connections, imports and memory. Return the work."""
     read(max(1, count // WARM_UP))
     return lambda: read(count)
 
@@ -88,7 +88,7 @@ def columns_pyclient(servers: str, topic: str, size: int, codec: str, count: int
 
 
 def stall_pyclient(servers: str, topic: str, size: int, codec: str, count: int) -> Callable[[], Figures]:
-    """A user that stops polling: how far the process grows while the consumer fetches ahead."""
+    """Return a run of a user that stops polling: how far the process grows while the consumer fetches ahead."""
     consumer = _reader(servers, fetch_max_bytes=STALLED_BYTES)
 
     def run() -> Figures:
@@ -119,7 +119,7 @@ NO_WAIT = {"fetch.wait.max.ms": 10}
 
 
 def confluent(servers: str, more: Mapping[str, Any] | None = None) -> Any:
-    """confluent-kafka's consumer, with `more` settings."""
+    """Return confluent-kafka's consumer, with `more` settings."""
     from confluent_kafka import Consumer
 
     return Consumer(

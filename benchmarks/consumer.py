@@ -95,7 +95,7 @@ def fill(servers: str, topic: str, size: int, codec: str, count: int) -> None:
 
 
 def run_case(case: Case, servers: str, count: int, runs: int) -> dict[str, Taken]:
-    """Interleaved runs of every client; the first round is not counted."""
+    """Do interleaved runs of every client; the first round is not counted."""
     found = {client: Taken() for client in case.clients}
     with fresh_topic(servers, PARTITIONS) as topic:
         fill(servers, topic, case.size, case.codec, count)
@@ -106,7 +106,7 @@ def run_case(case: Case, servers: str, count: int, runs: int) -> dict[str, Taken
 
 
 def run_client(case: Case, client: str, taken: Taken, servers: str, topic: str, count: int, *, counts: bool) -> None:
-    """One client's turn."""
+    """Do one client's turn, and add its results to `taken` if it counts."""
     share = count // SHARES.get(client, 1)
     try:
         seen = measure("consume", client, servers, topic, case.size, case.codec, share)
@@ -146,9 +146,9 @@ def show(name: str, case: Case, found: dict[str, Taken]) -> bool:
     console.print(table)
     met = True
     for goal, reached in ratios(case, found):
-        verdict = "met" if reached >= goal.times else "MISSED"
+        result = "met" if reached >= goal.times else "MISSED"
         met = met and reached >= goal.times
-        console.print(f"  {goal.client} is {reached:.2f}x {goal.than}; goal {goal.times:g}x {verdict}")
+        console.print(f"  {goal.client} is {reached:.2f}x {goal.than}; goal {goal.times:g}x {result}")
     return met
 
 
@@ -156,11 +156,11 @@ def show_memory(name: str, found: dict[str, Taken]) -> bool:
     """Print what a stalled user's consumer grew by; False when it is more than allowed."""
     taken = found[STALLED]
     grown, bound = taken.extra.get("grown", float("inf")), taken.extra.get("bound", 0.0)
-    verdict = "met" if grown <= bound else "MISSED"
+    result = "met" if grown <= bound else "MISSED"
     Console(width=110).print(
         f"{name}: a stalled user's process grew by {grown / 1e6:,.1f} MB with "
         f"{taken.extra.get('buffered', 0) / 1e6:,.1f} MB fetched ahead; "
-        f"goal below {bound / 1e6:,.1f} MB {verdict}{taken.failure}"
+        f"goal below {bound / 1e6:,.1f} MB {result}{taken.failure}"
     )
     return grown <= bound
 

@@ -35,7 +35,10 @@ _PER_REQUEST = 1000  # partitions
 
 
 def seek() -> Iterator[Figure]:
-    """The first record after a seek in one of two partitions, both read to their ends; and with one fetch slot only."""
+    """Measure the time from a seek to the first record in one of two partitions that were read to their ends.
+
+    There are two fetch slots, and then only one.
+    """
     plan: Any = FetchPlanner.plan
 
     def first_only(planner: FetchPlanner, node: int, number: int, *rest: Any, **options: Any) -> FetchPlan:
@@ -73,7 +76,7 @@ def _after_seek(servers: str, topic: str, count: int) -> Iterator[float]:
 
 
 def read_again() -> Iterator[Figure]:
-    """A million records of 100 B as Arrow tables: after a new assignment, and after a seek from their ends.
+    """Measure reading a million records of 100 B as Arrow tables: after a new assignment, and a seek from the ends.
 
     `fetch_max_bytes` is what one request for all six partitions asks for, so that it leaves no room for a second one.
     """
@@ -114,7 +117,7 @@ def read_again() -> Iterator[Figure]:
 
 
 def idle() -> Iterator[Figure]:
-    """The share of a core that a consumer of idle partitions takes: of 10,000, and of one."""
+    """Measure the share of a core that a consumer of idle partitions takes: of 10,000, and of one."""
     with EmbeddedCluster(processes=True) as cluster:
         with Admin(cluster.bootstrap_servers) as admin:
             names = [f"idle-{number}" for number in range(IDLE_PARTITIONS // _PER_REQUEST)]
@@ -137,7 +140,7 @@ def idle() -> Iterator[Figure]:
 
 
 def slices() -> Iterator[Figure]:
-    """A dataclass with the fields of a slice, and a frozen one."""
+    """Measure making a dataclass with the fields of a slice, and a frozen one."""
 
     @dataclass(slots=True, frozen=True)
     class Frozen:
@@ -157,7 +160,7 @@ def slices() -> Iterator[Figure]:
 
 
 def json_values() -> Iterator[Figure]:
-    """20,000 JSON objects of four fields: as lines that Arrow reads, as members of one array, by Python's parser."""
+    """Measure decoding 20,000 JSON objects of four fields: as lines for Arrow, in one array, by Python's parser."""
     shape = pa.struct([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64()), ("city", pa.string())])
     schema = "id long, name string, price double, city string"
     decoder = Decoder(Format("value", "json", schema, ddl_of("json", schema), False, False), shape)

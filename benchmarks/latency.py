@@ -60,7 +60,7 @@ class LatencyClient:
         return median(turn[len(turn) * share // 100] for turn in self.turns)
 
     def ratio(self, peer: LatencyClient, share: int) -> float:
-        """The median over the rounds of what a percentile is to the peer's, whose turn was within two seconds of it."""
+        """Return the median over the rounds of a percentile's ratio to the peer's, at most two seconds apart."""
         at = RECORDS * share // 100
         return median(mine[at] / other[at] for mine, other in zip(self.turns, peer.turns, strict=True))
 
@@ -80,7 +80,7 @@ class Latency:
 
 
 def run_latency(case: Case, servers: str, runs: int) -> Latency:
-    """All clients, each with its turns; two rounds before those do not count."""
+    """Run all clients, each with its turns; two rounds before those do not count."""
     rounds: list[tuple[float, list[list[float]]]] = []
     wanted = runs * TURNS
     with ExitStack() as stack:
@@ -101,7 +101,7 @@ def run_latency(case: Case, servers: str, runs: int) -> Latency:
 
 
 def _round(clients: list[LatencyClient], order: Random) -> tuple[float, list[list[float]]]:
-    """A turn of each: the share of time that the host took away meanwhile, and the turns."""
+    """Give each a turn. Return the share of time that the host took away meanwhile, and the turns."""
     taken, whole = _host_time()
     turns = {}
     # A client that polls whenever it has nothing to send needs a whole core, and a host with a quota takes the time

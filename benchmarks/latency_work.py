@@ -54,7 +54,7 @@ def by_future(servers: str, topic: str, size: int, codec: str) -> Turn:
 
 
 def confluent_thread(servers: str, topic: str, size: int, codec: str) -> Turn:
-    """confluent-kafka with a thread that does nothing but poll."""
+    """Return turns of confluent-kafka with a thread that does nothing but poll."""
     producer = confluent(servers, topic, codec, linger_ms=0)
     payload = values(size)[0]
 
@@ -71,7 +71,7 @@ def confluent_thread(servers: str, topic: str, size: int, codec: str) -> Turn:
 
 
 def confluent_inline(servers: str, topic: str, size: int, codec: str) -> Turn:
-    """confluent-kafka polled by the sending thread whenever it has nothing to send."""
+    """Return turns of confluent-kafka polled by the sending thread whenever it has nothing to send."""
     producer = confluent(servers, topic, codec, linger_ms=0)
     payload = values(size)[0]
 

@@ -64,7 +64,7 @@ class Found:
     failure: str = ""
 
     def measure(self, case: Case, servers: str, topic: str, count: int, *, counts: bool) -> None:
-        """One run in a process of its own."""
+        """Do one run in a process of its own, and keep its figures if it counts."""
         entry, count = self.entry, case.count(self.entry, count)
         command = [sys.executable, "-W", "ignore", "-m", entry.module, entry.client, "--servers", servers]
         command += ["--topic", topic, "--size", str(case.size), "--codec", case.codec]
@@ -74,8 +74,8 @@ class Found:
             command, capture_output=True, text=True, timeout=_LONGEST_RUN, check=False, env=environment
         )
         if done.returncode:
-            told = done.stderr.strip().splitlines()
-            self.failure = told[-1][:60] if told else f"exit {done.returncode}"
+            lines = done.stderr.strip().splitlines()
+            self.failure = lines[-1][:60] if lines else f"exit {done.returncode}"
         elif counts:
             self.runs.append({"count": count, **json.loads(done.stdout.splitlines()[-1])})
 

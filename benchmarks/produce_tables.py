@@ -14,7 +14,7 @@ from benchmarks.produce_cases import BARE, CONFLUENT, Case, Found
 SLACK = 32 * 1024 * 1024  # bytes over buffer_memory
 HELD = 80  # bytes for each record whose future is held
 _MB = 1e6
-_VERDICTS = {True: "reached", False: "missed"}
+_RESULTS = {True: "reached", False: "missed"}
 
 
 def show_throughput(case: Case, found: Mapping[str, Found], broker: str) -> bool:
@@ -39,7 +39,7 @@ def show_throughput(case: Case, found: Mapping[str, Found], broker: str) -> bool
             ratio, cpu = one.rate / peer.rate, one.cpu_us / peer.cpu_us
             cheap = cpu <= 1 or not one.entry.against.startswith(CONFLUENT.partition("-")[0])
             reached = not one.entry.goal or (ratio >= one.entry.goal and cheap)
-            goal = f">= {one.entry.goal:g} {_VERDICTS[reached]}" if one.entry.goal else ""
+            goal = f">= {one.entry.goal:g} {_RESULTS[reached]}" if one.entry.goal else ""
             if bare and not reached:
                 goal += f", bare {bare.rate / peer.rate:.1f}"
             met = met and reached
@@ -50,7 +50,10 @@ def show_throughput(case: Case, found: Mapping[str, Found], broker: str) -> bool
 
 
 def show_large_buffer(case: Case, found: Mapping[str, Found], broker: str) -> bool:
-    """The rates, and the most memory that each process held: ours may be the peer's and 32 MiB."""
+    """Print the rates, and the most memory that each process held: ours may be the peer's and 32 MiB.
+
+    Return False when a goal is missed.
+    """
     met = show_throughput(case, found, broker)
     for name, one in found.items():
         peer = found.get(one.entry.against)
@@ -60,7 +63,7 @@ def show_large_buffer(case: Case, found: Mapping[str, Found], broker: str) -> bo
         reached = ours <= theirs + SLACK
         met = met and reached
         text = f"{name}: {ours / _MB:.0f} MB resident at most; {peer.entry.name}: {theirs / _MB:.0f} MB"
-        Console(width=130).print(f"{text}; no more than that and {SLACK / _MB:.0f} MB {_VERDICTS[reached]}")
+        Console(width=130).print(f"{text}; no more than that and {SLACK / _MB:.0f} MB {_RESULTS[reached]}")
     return met
 
 
@@ -83,7 +86,7 @@ def show_latency(case: Case, found: Latency, broker: str) -> bool:
         else:
             ratios = [client.ratio(peer, share) for share in (50, 99)]
             met = met and max(ratios) <= 1
-            cells += [*(f"{ratio:.2f}" for ratio in ratios), f"<= 1 {_VERDICTS[max(ratios) <= 1]}"]
+            cells += [*(f"{ratio:.2f}" for ratio in ratios), f"<= 1 {_RESULTS[max(ratios) <= 1]}"]
         table.add_row(*cells, f"{client.overall(99):.3f}")
     Console(width=130).print(table)
     return met
@@ -102,8 +105,8 @@ def show_memory(case: Case, found: Mapping[str, Found], broker: str) -> bool:
         allowed = BUFFER_MEMORY + SLACK + HELD * held
         ours = name.startswith("pyclient")
         met = met and (growth <= allowed or not ours)
-        verdict = _VERDICTS[growth <= allowed] if ours else ""
-        table.add_row(name, f"{growth / _MB:.1f}", f"{allowed / _MB:.1f}", f"{held:,.0f}", verdict)
+        result = _RESULTS[growth <= allowed] if ours else ""
+        table.add_row(name, f"{growth / _MB:.1f}", f"{allowed / _MB:.1f}", f"{held:,.0f}", result)
     Console(width=130).print(table)
     return met
 

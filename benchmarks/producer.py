@@ -42,7 +42,7 @@ FROZEN_SECONDS = 0.08  # of every tenth of a second, for a broker that is slower
 
 
 def run_case(case: Case, servers: str, runs: int, count: int) -> dict[str, Found]:
-    """Interleaved runs of every entry; the first round is not counted."""
+    """Do interleaved runs of every entry; the first round is not counted."""
     found = {entry.name: Found(entry) for entry in case.entries}
     for number in range(runs + 1):
         with fresh_topic(servers, case.partitions) as topic:
@@ -54,7 +54,7 @@ def run_case(case: Case, servers: str, runs: int, count: int) -> dict[str, Found
 
 @contextmanager
 def slowed_down(pid: int | None) -> Iterator[None]:
-    """A broker process of our own that gets to run a fifth of the time."""
+    """Stop a broker process of our own for four fifths of the time during the block; nothing without a process id."""
     if pid is None:
         yield
         return

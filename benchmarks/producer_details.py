@@ -45,7 +45,7 @@ SINGLES = 5000  # records of 100 B, which fit into such a batch
 
 @contextmanager
 def connected(partitions: int = 1, **options: Any) -> Iterator[tuple[Any, str]]:
-    """A producer and a topic of an embedded cluster."""
+    """Yield a producer and a topic of an embedded cluster."""
     with ExitStack() as stack:
         cluster = stack.enter_context(EmbeddedCluster(processes=True))
         topic = stack.enter_context(fresh_topic(cluster.bootstrap_servers, partitions))
@@ -56,7 +56,7 @@ def connected(partitions: int = 1, **options: Any) -> Iterator[tuple[Any, str]]:
 
 
 def lock() -> Iterator[Figure]:
-    """An append to a batch, and one with a lock around it."""
+    """Measure an append to a batch, and one with a lock around it."""
     payload, buffer = values(100), bytearray(BATCH_BYTES)
     plain, own = threading.Lock(), producer_lock()
 
@@ -80,7 +80,7 @@ def lock() -> Iterator[Figure]:
 
 
 def send() -> Iterator[Figure]:
-    """A call of `send` into an open batch: compiled, and by the method in Python that takes all other records."""
+    """Measure a call of `send` into an open batch: compiled, and by the method in Python for all other records."""
     payload = values(100) * (SINGLES // 1000)
 
     with connected(**OPEN_ENDED) as (producer, topic):
@@ -116,7 +116,7 @@ def send() -> Iterator[Figure]:
 
 
 def outcomes() -> Iterator[Figure]:
-    """The time of reading an outcome, and of a callback: registered, called, and all that is done for it."""
+    """Measure the time of reading an outcome, and of a callback: registered, called, and all that is done for it."""
     payload = values(100) * (SINGLES // 1000)
     with connected(**OPEN_ENDED) as (producer, topic):
         futures = [producer.send(topic, value) for value in payload]
@@ -147,7 +147,7 @@ def outcomes() -> Iterator[Figure]:
 
 
 def batch() -> Iterator[Figure]:
-    """The CPU time of the sender for each batch of 128 KiB, and what the kernel takes of it."""
+    """Measure the CPU time of the sender for each batch of 128 KiB, and what the kernel takes of it."""
     count, crc_of = 4000, bytes(BATCH_BYTES)
     with connected(batch_size=BATCH_BYTES, linger_ms=100) as (producer, topic):
         payload = (values(100) * 2)[:A_BATCH]
@@ -172,7 +172,7 @@ def _cpu_of(thread: threading.Thread) -> tuple[float, float]:
 
 
 def pace() -> Iterator[Figure]:
-    """The CPU time of `send_many`: as it is, with one batch in a turn, with a wake-up for each released buffer."""
+    """Measure the CPU time of `send_many`: as it is, with one batch in a turn, with a wake-up for each buffer."""
     payload = pa.array(values(100) * 100, pa.binary())
     release: Any = BufferPool.release
 
@@ -215,7 +215,7 @@ def _switches(work: Callable[[], None]) -> float:
 
 
 def failures() -> Iterator[Figure]:
-    """`failures` of delivered records, and the same with a look at each record."""
+    """Measure `failures` of delivered records, and the same with a look at each record."""
     payload = values(100) * 100
     with connected(batch_size=BATCH_BYTES) as (producer, topic):
         taken = []
@@ -240,7 +240,7 @@ def failures() -> Iterator[Figure]:
 
 
 def response() -> Iterator[Figure]:
-    """The CPU time of a small request whose response completes a future, and of one whose response calls back."""
+    """Measure the CPU time of a small request whose response completes a future, and of one with a callback."""
     count, message = 2000, MetadataRequest(topics=[])
 
     async def all_turns(servers: str) -> dict[str, list[int]]:

@@ -9,7 +9,7 @@ from benchmarks.timed_work import BATCH_BYTES, LINGER_MS
 
 
 def ours(servers: str, topic: str, codec: str, *, linger_ms: int = LINGER_MS, **options: Any) -> Any:
-    """pyclient's producer, with more options."""
+    """Return pyclient's producer, with more options."""
     from pyclient import Producer
 
     producer = Producer(servers, compression_type=codec, linger_ms=linger_ms, batch_size=BATCH_BYTES, **options)
@@ -26,7 +26,7 @@ def confluent(
     on_delivery: Callable[[Any, Any], None] | None = None,
     more: dict[str, Any] | None = None,
 ) -> Any:
-    """confluent-kafka's producer, with `more` settings; `on_delivery` gets the warming record, too."""
+    """Return confluent-kafka's producer, with `more` settings; `on_delivery` gets the warming record, too."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -49,7 +49,7 @@ def confluent(
 
 
 def confirmations() -> tuple[Callable[[Any, Any], None], Callable[[], int]]:
-    """A delivery report for confluent-kafka, and how many it has confirmed; a record that failed ends the run."""
+    """Return confluent-kafka's delivery report, and a count of what it confirmed; a failed record ends the run."""
     confirmed = 0
 
     def delivered(error: Any, _message: Any) -> None:  # a closure: the quickest that can be called for every record

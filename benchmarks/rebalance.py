@@ -106,8 +106,8 @@ def main() -> None:
             joined, left = (statistics.median(column) for column in zip(*runs, strict=True))
             worst = max(run[0] for run in runs)
             met = met and joined < GOAL
-            verdict = f"goal below {GOAL:g} s {'met' if joined < GOAL else 'MISSED'}"
-            print(f"{name:<28} joined and reading {joined:6.3f} s (worst {worst:.3f}; {verdict}), left {left:6.3f} s")
+            result = f"goal below {GOAL:g} s {'met' if joined < GOAL else 'MISSED'}"
+            print(f"{name:<28} joined and reading {joined:6.3f} s (worst {worst:.3f}; {result}), left {left:6.3f} s")
     if not met:
         raise SystemExit(1)
 

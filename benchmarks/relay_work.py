@@ -22,7 +22,7 @@ WAIT_SECONDS = 30.0
 
 
 def produce(given: Namespace) -> None:
-    """The producing process: sends the warm-up records, and the others on a signal; prints when those started."""
+    """Send the warm-up records, and the others on a signal; print when those started: the producing process."""
     send = produce_confluent(given.servers, given.topic, given.size, given.codec)
     send(given.count // WARM_UP)
     sys.stdin.readline()
@@ -31,7 +31,7 @@ def produce(given: Namespace) -> None:
 
 
 def relay(given: Namespace) -> None:
-    """The consuming process, which starts the other one."""
+    """Start the producing process, read its records, and report the seconds: the consuming process."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.relay_work", PRODUCING, "--servers", given.servers]
     command += ["--topic", given.topic, "--size", str(given.size), "--codec", given.codec, "--count", str(given.count)]
     consumer = confluent(given.servers, NO_REST)

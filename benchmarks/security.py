@@ -55,14 +55,14 @@ class TlsListener(NamedTuple):
 
 @contextmanager
 def embedded() -> Iterator[TlsListener]:
-    """The embedded broker in a process of its own."""
+    """Run the embedded broker in a process of its own during the block."""
     with EmbeddedCluster(processes=True, security="SSL") as cluster:
         yield TlsListener("the embedded broker", cluster.bootstrap_servers, cluster.client_options()["ssl_cafile"])
 
 
 @contextmanager
 def kafka() -> Iterator[TlsListener]:
-    """A real Kafka."""
+    """Run a real Kafka during the block."""
     from tests.kafka.runner import AS_SHIPPED, RealKafka, free_ports
     from tests.kafka.test_security_listeners import TLS
 

@@ -44,7 +44,7 @@ def arguments(clients: Mapping[str, object]) -> argparse.ArgumentParser:
 
 
 def timed(run: Callable[[], Figures | None]) -> Figures:
-    """Wall and CPU seconds of one run, with the figures it adds."""
+    """Return the wall and CPU seconds of one run, with the figures it adds."""
     before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     added = run() or {}
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)

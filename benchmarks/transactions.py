@@ -123,7 +123,7 @@ def write(servers: str, records: int, seconds: float, runs: int) -> Iterator[Row
             relative = ratio(rate, peer.rates(records * turns))
             latencies = ratio(p50, peer.commits(0.5)), ratio(p99, peer.commits(0.99))
             met = relative >= RATE_GOAL and max(latencies) <= 1
-            found = (f"{relative:.2f}", *(f"{each:.2f}" for each in latencies), _verdict(met))
+            found = (f"{relative:.2f}", *(f"{each:.2f}" for each in latencies), _result(met))
             yield Row(cells + found, met or client.name != OURS)
 
 
@@ -163,7 +163,7 @@ def read(servers: str, records: int, count: int, runs: int) -> Iterator[Row]:
             rates = committed.rates(written), uncommitted.rates(written)
             relative = ratio(*rates)
             met = relative >= READ_GOAL
-            goal = "" if name == PEER else _verdict(met)
+            goal = "" if name == PEER else _result(met)
             cells = (name, *(f"{median(each):,.0f}" for each in rates), f"{relative:.2f}", goal)
             yield Row(cells, met or name == PEER)
 
@@ -181,7 +181,7 @@ def show(title: str, columns: Sequence[str], rows: Iterator[Row]) -> bool:
     return met
 
 
-def _verdict(met: bool) -> str:
+def _result(met: bool) -> str:
     return "met" if met else "MISSED"
 
 

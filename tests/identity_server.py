@@ -70,7 +70,7 @@ class KnownClient:
     """Answers requests for tokens as a server that knows a client by its public key (RFC 7523, 3)."""
 
     def __init__(self, server: IdentityServer, key: Key, algorithm: str, name: str = "alice") -> None:
-        """`name` is both issuer and subject of the client's assertions."""
+        """Make a client; `name` is both issuer and subject of its assertions."""
         self._server = server
         self._key = key
         self._registry = jws.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
@@ -115,7 +115,7 @@ class IdentityServer:
     """Serves `/keys`, and at `/token` what `answer` returns: a status and a JSON document, or bytes."""
 
     def __init__(self, signer: Signer | None = None, certificate: Path | None = None) -> None:
-        """With a `certificate` it serves TLS."""
+        """Start the server, with TLS if there is a `certificate`."""
         self.signer = signer or Signer()
         self.keys: Any = {"keys": [self.signer.public]}
         self.keys_status = 200

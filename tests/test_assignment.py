@@ -215,7 +215,7 @@ def test_eager_sticky_members_keep_their_claimed_partitions() -> None:
 
 
 def racked(sizes: dict[str, int], where: str) -> TopicsWithRacks:
-    """`racked({"a": 2}, "a0:xy a1:z")`: partition 0 of a has replicas in the racks x and y, 1 in z."""
+    """Return topics with racks: by "a0:xy a1:z" partition 0 of a has replicas in the racks x and y, 1 in z."""
     racks = {}
     for entry in where.split():
         name, _, letters = entry.partition(":")

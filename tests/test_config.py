@@ -21,7 +21,7 @@ from pyclient.producer.config import ProducerConfig
 class SampleConfig(ClientConfig):
     linger_ms: float = option(5.0, doc="How long to wait.", minimum=0)
     batch_size: int = option(16_384, doc="Bytes.", minimum=0, maximum=2**31 - 1)
-    acks: str | int = option("all", doc="Who must have it.", choices=("all", 0, 1))
+    acks: str | int = option("all", doc="The replicas that must have it.", choices=("all", 0, 1))
     topics: tuple[str, ...] = option((), doc="Names.")
     enable: bool = option(True, doc="On or off.")
     token: str | None = option(None, doc="Secret.", secret=True)

@@ -52,7 +52,7 @@ class Client:
     names: dict[str, str]
     passages: dict[str, str]
     spans: tuple[tuple[str, str, str], ...] = ()
-    """(first words, words behind the end, what is there instead): longer passages."""
+    """(first words, words after the end, the replacement): longer passages."""
 
 
 _PRODUCER: Final = '''\
@@ -101,18 +101,18 @@ CLIENTS: Final = (
         "pyclient/producer/producer.py",
         names={
             "AsyncProducer": "Producer",
-            "AsyncEngine": "Engine",
+            "AsyncRunner": "ThreadRunner",
             "RecordAppender": "RecordSender",
             "asynccontextmanager": "contextmanager",
         },
         passages={
             "`AsyncProducer`: the asynchronous API, on the caller's event loop.": "`Producer`: the synchronous API.",
-            "from pyclient.producer.async_engine import AsyncEngine\n": "",
-            "import EXIT_SECONDS\n": "import EXIT_SECONDS, Engine\n",
+            "from pyclient.producer.async_runner import AsyncRunner\n": "",
+            "import EXIT_SECONDS\n": "import EXIT_SECONDS, ThreadRunner\n",
             "    check_callback,\n": "",
             "self._plain = self._config.plain": "self._plain = self._direct = self._config.plain",
-            "        call_after": "        self._attach(self._engine.core)\n        call_after",
-            "self._open_batches = core.acc": "self._fast_path, self._open_batches = self._engine.fast_path, core.acc",
+            "        call_after": "        self._attach(self._runner.client)\n        call_after",
+            "self._open_batches = cl": "self._fast_path, self._open_batches = self._runner.fast_path, cl",
             "self._open_batches = {}, {}": "self._open_batches, self._fast_path = {}, {}, None",
             "AsyncIterator, Callable, Mapping": "AsyncIterator, Mapping",
             "`async with` block": "`with` block",

@@ -2,7 +2,7 @@
 
 `EmbeddedCluster` (cluster/) starts brokers in threads or processes. A `BrokerNode` (broker.py) is one of them: it makes
 the parts of a node and joins them. `Route` (dispatch.py) leads a request from its connection (network/) to its handler
-(handlers/), which gets the `BrokerServices`. ARCHITECTURE.md has the order of the rooms.
+(handlers/), which gets the `BrokerServices`. ARCHITECTURE.md lists the rooms in their order.
 """
 
 from __future__ import annotations

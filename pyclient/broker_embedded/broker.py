@@ -338,7 +338,9 @@ class BrokerNode:
             self._open_alone()
 
     def _make_services(self, partitions: Partitions, relocation: ReplicaAlterLogDirs) -> BrokerServices:
-        relocation.on_moved = lambda at, target: self.controller.assign_directory(*at, target.directory_id)
+        relocation.on_moved = lambda topic_partition, target: self.controller.assign_directory(
+            *topic_partition, target.directory_id
+        )
         return BrokerServices(
             node_id=self.node_id,
             release=self.release,
@@ -411,21 +413,21 @@ class BrokerNode:
             self.env, local, connect, to_controller, callbacks
         )
 
-    def leadership_changed(self, at: TopicPartition, leader_epoch: int | None) -> None:
-        """Take up or end the work of a coordinator: this node leads `at` in a new epoch, or (None) it does not lead.
+    def leadership_changed(self, topic_partition: TopicPartition, leader_epoch: int | None) -> None:
+        """Load or unload a coordinator's state: this node leads a partition in a new epoch, or (None) does not lead it.
 
         Called for every partition with a replica on this node, on a node that is not alone.
         """
-        if at.topic == OFFSETS_TOPIC:
+        if topic_partition.topic == OFFSETS_TOPIC:
             if leader_epoch is not None:
-                self._load_group_partition(at.partition)
+                self._load_group_partition(topic_partition.partition)
             elif self.services.used_groups is not None:
-                self.services.used_groups.unload(at.partition)
-        elif at.topic == TRANSACTIONS_TOPIC:
+                self.services.used_groups.unload(topic_partition.partition)
+        elif topic_partition.topic == TRANSACTIONS_TOPIC:
             if leader_epoch is not None:
-                self._load_transaction_partition(at.partition, leader_epoch)
+                self._load_transaction_partition(topic_partition.partition, leader_epoch)
             elif self.services.used_transactions is not None:
-                self.services.used_transactions.unload(at.partition)
+                self.services.used_transactions.unload(topic_partition.partition)
 
     def _fail_directory(self, directory: DataDirectory, reason: str) -> bool:
         return self.membership is not None and self.membership.fail_directory(directory, reason)
@@ -465,7 +467,7 @@ class BrokerNode:
             try:
                 metadata.close(clean=clean)
             except errors.KafkaStorageError as error:
-                log.error("the metadata log cannot be closed in order: %s", error)
+                log.error("closing the metadata log failed: %s", error)
                 self.logs.directories.failed = True  # no clean shutdown file
         if self._logs is not None:
             self._logs.close(clean=clean)

@@ -1,4 +1,4 @@
-"""A node's part in a cluster of several nodes: the metadata quorum, its life as a broker, and replication."""
+"""A node's part in a cluster of several nodes: the metadata quorum, its broker lifecycle, and replication."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ class ClusterMembership:
         self.quorum = Quorum(node.env, node.logs, opened, self._connect("raft"), self)
         self.to_controller = ActiveControllerChannel(node.loop, self.quorum, self._connect)
         self.lifecycle: LifecycleLoop | None = None
-        """This node's life as a broker, from its registration on; None on a node that is only a controller."""
+        """Registers this node as a broker and sends its heartbeats; None on a node that is only a controller."""
         self._registration: ControllerRegistrationManager | None = None
         self.producer_ids = ProducerIds(node.node_id, self._broker_epoch, self.to_controller)
         self._probes = self._connect("probe")
         services = node.services
-        services.relocation.on_moved = lambda at, target: self._moved(at, target.directory_id)
+        services.relocation.on_moved = lambda topic_partition, target: self._moved(topic_partition, target.directory_id)
         services.quorum, services.to_controller = self.quorum, self.to_controller
         services.producer_ids = self.producer_ids
         services.metadata = self._metadata_log()
@@ -140,7 +140,7 @@ class ClusterMembership:
     # Callbacks of the quorum
 
     def controller_changed(self) -> None:
-        """Take up or give up the work of the active controller."""
+        """Become the active controller, or resign."""
         node = self._node
         node.controller.resign()
         if self.quorum.is_active:
@@ -167,7 +167,7 @@ class ClusterMembership:
                 self.to_controller,
                 lambda: node.metadata_offset,
             )
-            self.lifecycle.on_registered = self._take_up_partitions
+            self.lifecycle.on_registered = self._start_replicas
             self.to_controller.when_lost(self.lifecycle.connection_lost)
             self.lifecycle.start()
         if node.config.quorum.is_controller:
@@ -185,9 +185,9 @@ class ClusterMembership:
             node.replicas.topics_deleted(delta)
         for topic_id, name in delta.deleted_topics.items():
             partitions = {
-                at.partition: before
-                for at, (before, _after) in delta.partitions.items()
-                if at.topic == name and before is not None
+                topic_partition.partition: before
+                for topic_partition, (before, _after) in delta.partitions.items()
+                if topic_partition.topic == name and before is not None
             }
             node.remove_topic(TopicImage(name, topic_id, partitions))
         if node.replicas is not None:
@@ -195,7 +195,7 @@ class ClusterMembership:
         for topic_id in delta.created_topics:
             node.topic_created(node.image.topics_by_id[topic_id])
         if self.lifecycle is not None and node.node_id in delta.brokers:
-            self._take_up_partitions()
+            self._start_replicas()
             self.lifecycle.metadata_applied()
         if self._registration is not None and (delta.features or node.node_id in delta.controllers):
             self._registration.metadata_changed()
@@ -208,8 +208,8 @@ class ClusterMembership:
         self.lifecycle.directory_failed(directory.directory_id)
         return True
 
-    def _take_up_partitions(self) -> None:
-        """Lead and follow partitions, and ask to be unfenced, once the metadata have this life's registration."""
+    def _start_replicas(self) -> None:
+        """Lead and follow partitions, and ask to be unfenced, once the metadata have the current broker epoch."""
         node, lifecycle = self._node, self.lifecycle
         broker = node.image.brokers.get(node.node_id)
         if broker is None or lifecycle is None or node.replicas is None or broker.epoch != lifecycle.lifecycle.epoch:
@@ -221,15 +221,16 @@ class ClusterMembership:
         """Return a future that fails with `ConnectionFailed` if a broker is not there."""
         return self._probes.to(broker.node_id, *self._node.env.place_of(broker)).send(_PROBE, _PROBE_TIMEOUT)
 
-    def _moved(self, at: TopicPartition, directory: UUID) -> None:
+    def _moved(self, topic_partition: TopicPartition, directory: UUID) -> None:
         """Report to the controller that this node's replica of a partition is in another directory."""
 
         def answered(done: Future[None]) -> None:
             error = None if done.cancelled() else done.exception()
             if error is not None:
-                log.error("the controller does not know that %s is in directory %s: %s", at, directory, error)
+                text = "the controller does not know that %s is in directory %s: %s"
+                log.error(text, topic_partition, directory, error)
 
-        assign_directory(self._node.env, self.to_controller, at, directory).add_done_callback(answered)
+        assign_directory(self._node.env, self.to_controller, topic_partition, directory).add_done_callback(answered)
 
     def _broker_epoch(self) -> int:
         return -1 if self.lifecycle is None else self.lifecycle.lifecycle.epoch

@@ -29,7 +29,7 @@ from pyclient.protocol.fields import Request, Response
 R = TypeVar("R", bound=Response)
 log = logging.getLogger(__name__)
 
-_IDLE_CHECK_SECONDS: Final = 10.0
+IDLE_CHECK_SECONDS: Final = 10.0
 _closing_tasks: Final[set[asyncio.Task[None]]] = set()
 
 
@@ -332,7 +332,7 @@ class ClusterClient:
         limit = self.config.connections_max_idle_ms
         idle = limit / 1000 if limit >= 0 else math.inf
         while True:
-            await asyncio.sleep(max(0.01, min(_IDLE_CHECK_SECONDS, idle / 2)))
+            await asyncio.sleep(max(0.01, min(IDLE_CHECK_SECONDS, idle / 2)))
             self._pool.close_idle(idle)
 
     def _invalidate_controller(self, error: BaseException) -> None:

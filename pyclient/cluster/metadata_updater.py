@@ -61,7 +61,7 @@ async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
 class RefreshGate:
     """Merges requests for a refresh and spaces refreshes out.
 
-    Refreshes in quick succession that bring no news are delayed by growing pauses (`backoff`), those of
+    Refreshes in quick succession that change nothing are delayed by growing pauses (`backoff`), those of
     `request_at_once` are not. Without a request, a refresh is due when the last one is `max_age` seconds old.
     `wait(event, seconds)` waits for the event, at most for so long, and returns True if it is set.
     """
@@ -87,8 +87,8 @@ class RefreshGate:
         self._in_a_row = 0
 
     @property
-    def in_vain(self) -> bool:
-        """True after refreshes in quick succession that brought no news."""
+    def without_change(self) -> bool:
+        """True after refreshes in quick succession that changed nothing."""
         return self._in_a_row > 0
 
     def request(self) -> None:
@@ -108,11 +108,11 @@ class RefreshGate:
         self._wanted.clear()
         self._at_once.clear()
 
-    def end(self, *, news: bool = False) -> None:
-        """Record that a refresh has succeeded; after `news` the next pause is the shortest."""
+    def end(self, *, changed: bool = False) -> None:
+        """Record that a refresh has succeeded; if it `changed` the metadata, the next pause is the shortest."""
         self._running = False
         now = self._clock.monotonic()
-        in_a_row = now - self._last < 2 * self._backoff.maximum and not self._urgent and not news
+        in_a_row = now - self._last < 2 * self._backoff.maximum and not self._urgent and not changed
         self._in_a_row = self._in_a_row + 1 if in_a_row else 0
         self._last = now
 
@@ -348,9 +348,9 @@ class MetadataUpdater:
             if self._lookups >= _LOOKUPS_BEFORE_LISTING and now - self._listed_at >= self._max_age:
                 asked, listing, self._listed_at, self._lookups = None, True, now, 0
         names = self.topics if asked is None else asked
-        brokers = self._pool.candidates(self._asked if self._stale or self._gate.in_vain else None)
+        brokers = self._pool.candidates(self._asked if self._stale or self._gate.without_change else None)
         self._source, response = await self._ask_first(brokers, None if listing else names)
-        self._gate.end(news=self._take(response, asked, frozenset(names or ())))
+        self._gate.end(changed=self._take(response, asked, frozenset(names or ())))
         self._publish()
 
     async def _ask_first(

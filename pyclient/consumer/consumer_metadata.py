@@ -35,7 +35,7 @@ class TopicWatch:
         self._logged: set[str] = set()
         self._raised: set[str] = set()  # by the poll, so not logged
 
-    def look(
+    def check(
         self,
         metadata: ClusterMetadata,
         topics: Collection[str],
@@ -210,7 +210,7 @@ class ConsumerMetadata:
         assigned = self._subscription.assignment()
         wanted = dict.fromkeys([*self._subscription.topics, *(topic for topic, _ in assigned)])
         pattern = self._subscription.pattern.pattern if self._subscription.pattern is not None else None
-        for text in self._watch.look(metadata, wanted, assigned, self._clock.monotonic(), pattern=pattern):
+        for text in self._watch.check(metadata, wanted, assigned, self._clock.monotonic(), pattern=pattern):
             log.warning("%s", text)
 
     def describe_failures(self) -> str:

@@ -14,7 +14,7 @@ from pyclient.consumer.subscription import SubscriptionState
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConsumerContext:
-    """Options, cluster client, subscription, time and chance of one consumer.
+    """Options, cluster client, subscription, clock and random generator of one consumer.
 
     `lock` guards the subscription and the fetch buffer, which the polling thread and the event loop both access.
     """

@@ -67,15 +67,15 @@ class FetchSessionHandler:
         send: dict[TopicPartition, FetchPosition] = {}
         forget: dict[TopicPartition, uuid.UUID] = {}
         for partition in dict.fromkeys([*wanted, *self._known]) if changed is None else changed:
-            at, known = wanted.get(partition), self._known.get(partition)
-            if at == known:
+            position, known = wanted.get(partition), self._known.get(partition)
+            if position == known:
                 continue
-            if known is not None and (at is None or (by_id and at.topic_id != known.topic_id)):
+            if known is not None and (position is None or (by_id and position.topic_id != known.topic_id)):
                 forget[partition] = known.topic_id
-            if at is None:
+            if position is None:
                 del self._known[partition]
             else:
-                self._known[partition] = send[partition] = at
+                self._known[partition] = send[partition] = position
         return SessionRequest(self.session_id, self.epoch, send, forget)
 
     def knows(self, partition: TopicPartition) -> bool:

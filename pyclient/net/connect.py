@@ -26,7 +26,7 @@ _Address = tuple[socket.AddressFamily, Any]
 
 _NEXT_ADDRESS_SECONDS: Final = 0.25
 _PROBE: Final = 1  # the correlation id of the probe
-_PROBE_SECONDS: Final = 2.0
+PROBE_SECONDS: Final = 2.0
 _LONGEST_ANSWER: Final = 64 * 1024
 _REASONS: Final = {
     errno.ECONNREFUSED: "connection refused: nothing listens there (is the broker running, is the port right?)",
@@ -117,11 +117,11 @@ class TcpConnector:
         except BaseException as error:
             _discard(stream)  # its error is raised here
             if isinstance(error, ConnectionFailed) and not stream.heard:
-                await self._look_for_plaintext(loop, family, address)
+                await self._check_plaintext(loop, family, address)
             raise
         return stream
 
-    async def _look_for_plaintext(
+    async def _check_plaintext(
         self, loop: asyncio.AbstractEventLoop, family: socket.AddressFamily, address: Any
     ) -> None:
         """Raise a lasting `ConnectionFailed` if the port speaks Kafka's protocol without TLS.
@@ -237,7 +237,7 @@ async def answers_without_tls(loop: asyncio.AbstractEventLoop, sock: socket.sock
     stream = FrameStream(loop, sock, max_frame=_LONGEST_ANSWER, on_frame=on_frame, on_closed=on_closed)
     try:
         stream.send(encode_request(ApiVersionsRequest(), 0, _PROBE, None))
-        async with asyncio.timeout(_PROBE_SECONDS):
+        async with asyncio.timeout(PROBE_SECONDS):
             number, response = decode_response(ApiVersionsResponse, 0, await answer)
     except (TimeoutError, ProtocolError):
         return False

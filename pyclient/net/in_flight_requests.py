@@ -79,10 +79,10 @@ class InFlightRequest(NamedTuple):
 class InFlightRequests:
     """The state of a connection's requests, in public fields.
 
-    `Connection` changes it, while it holds its gate. The producer's compiled fast path does as well: it sends if
-    `ended`, `on_hold` and `held` are all false, `timer_at` is not None and no later than its own deadline,
-    `throttled_until` is over and `queue` has its own requests only. No method is called there: any call of Python may
-    run a signal handler, or let other threads run.
+    They are changed under the gate of the connection's stream only. A caller that holds it may send a request without
+    a method of `Connection`, whose Python code may run a signal handler or let other threads run, if `ended`, `on_hold`
+    and `held` are all false, `timer_at` is not None and no later than the deadline of the request, `throttled_until` is
+    over and `queue` has only requests of that caller.
     """
 
     __slots__ = ("correlation_id", "ended", "held", "on_hold", "queue", "throttled_until", "timer_at")

@@ -402,7 +402,7 @@ class FrameStream:
             self._watching = False
             self._loop.remove_reader(self._watched_fd)
             if self.on_end is not None:
-                self._look_for_end(self.on_end)
+                self._check_end(self.on_end)
             return
         if self.frames.paused:
             self._deliver_backlog()
@@ -420,7 +420,7 @@ class FrameStream:
         self._loop.remove_reader(self._watched_fd)
         self._loop.add_reader(self._watched_fd, self._reader or self.on_readable)
 
-    def _look_for_end(self, on_end: Callable[[bool], None]) -> None:
+    def _check_end(self, on_end: Callable[[bool], None]) -> None:
         """Call `on_end` if the next thing to receive is the end of the connection; consume no bytes."""
         try:
             ended, reset = not self._sock.recv(1, socket.MSG_PEEK), False

@@ -1,7 +1,7 @@
 """Producers: send records one by one, as columns, or in transactions.
 
 `Producer`, which is generated from `AsyncProducer`, appends records in the caller's thread and sends on an event loop.
-`ProducerCore` is what both share, run by an `Engine` or an `AsyncEngine`, with these parts:
+`ProducerClient` is the implementation shared by both, run by a `ThreadRunner` or an `AsyncRunner`, with these parts:
 
 - `RecordAccumulator`: the open and waiting `ProducerBatch` objects of each partition, in memory of the `BufferPool`.
 - `Sender` decides what goes into a request and what its response means; `SenderLoop` does the I/O.

@@ -321,7 +321,7 @@ cdef class FastPath:
             and seconds(CLOCK_MONOTONIC) - self._reported_at > REPORT_SECONDS
         ):
             self._report_due = True
-            self.owner.report_soon()
+            self.owner.schedule_reopen()
         return True
 
     cdef bint is_next(self, FastPathReader reader) except -1:

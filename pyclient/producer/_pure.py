@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from pyclient.producer.checks import check_callback
 from pyclient.records import BatchBuilder, RecordHandle, partition_for_key
 from pyclient.types import RecordMetadata
 
@@ -144,7 +145,7 @@ class RecordSender(RecordAppender, Generic[H]):
         """
         handle: Any = None
         if on_delivery is not None:
-            _check_callback(on_delivery, "on_delivery")
+            check_callback(on_delivery, "on_delivery")
         if self._direct and (timestamp_ms is None or (type(timestamp_ms) is int and timestamp_ms >= 0)):
             if type(headers) is dict:
                 headers = list(headers.items())
@@ -158,12 +159,6 @@ class RecordSender(RecordAppender, Generic[H]):
         if on_delivery is not None:
             handle.add_done_callback(on_delivery)
         return handle  # type: ignore[no-any-return]
-
-
-def _check_callback(callback: object, name: str) -> None:
-    """Raise `TypeError` unless `callback` is callable."""
-    if not callable(callback):
-        raise TypeError(f"{name}={callback!r} is not possible: it takes a function that is called with the future")
 
 
 class BatchOutcome:
@@ -216,7 +211,7 @@ class OutcomeHandle(RecordHandle):
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         """Call `callback(future)` when the outcome is known, on the client's callback thread or the event loop."""
-        _check_callback(callback, "callback")
+        check_callback(callback, "callback")
         self._add_done_callback(callback)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:

@@ -13,7 +13,7 @@ from pyclient.clock import SYSTEM_CLOCK
 from pyclient.config import resolve
 from pyclient.config.reference import document
 from pyclient.errors import ClosedError, DeliveryFailed, ForkError, KafkaError
-from pyclient.producer.async_engine import AsyncEngine
+from pyclient.producer.async_runner import AsyncRunner
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.checks import (
     WRONG_RECORD,
@@ -25,10 +25,9 @@ from pyclient.producer.checks import (
     check_topic,
     explain,
 )
+from pyclient.producer.client import ProducerClient
 from pyclient.producer.columns import columns_of, opened, pairs
 from pyclient.producer.config import ProducerConfig, ProducerOptions
-from pyclient.producer.core import ProducerCore
-from pyclient.producer.engine import EXIT_SECONDS
 from pyclient.producer.futures import BatchFuture, DeliveryFuture
 from pyclient.producer.implementation import RecordAppender
 from pyclient.producer.interceptors import Interceptors, ProducerRecord, as_pairs
@@ -36,6 +35,7 @@ from pyclient.producer.lock import call_after_fork
 from pyclient.producer.partition_slices import slices_of
 from pyclient.producer.record_accumulator import ATOMIC_APPEND, TopicQueues
 from pyclient.producer.send_many import TOPIC_UNKNOWN, BulkAppend, SentRows, records_of
+from pyclient.producer.thread_runner import EXIT_SECONDS
 from pyclient.producer.transactions import Transactions, group_of, offsets_of
 from pyclient.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -67,12 +67,12 @@ class AsyncProducer(RecordAppender):
         given = {**options} if bootstrap_servers is None else {**options, "bootstrap_servers": bootstrap_servers}
         self._config = resolve(ProducerConfig, given, config)
         self._forked = False
-        self._core: ProducerCore | None = None
+        self._client: ProducerClient | None = None
         self._topics: dict[str, TopicQueues] = {}
         self._interceptors = Interceptors(self._config.interceptors) if self._config.interceptors else None
         self._plain = self._config.plain
-        self._engine = AsyncEngine(self._config)
-        clock = self._engine.clock
+        self._runner = AsyncRunner(self._config)
+        clock = self._runner.clock
         self._stamp_with(clock.time_ms, system=clock is SYSTEM_CLOCK)
         call_after_fork(self)
 
@@ -80,19 +80,19 @@ class AsyncProducer(RecordAppender):
         """Start to connect to the cluster; `async with` and the first call do it, too."""
         await self._started()
 
-    async def _started(self) -> ProducerCore:
-        """Return the core of the open producer."""
+    async def _started(self) -> ProducerClient:
+        """Return the `ProducerClient` of the open producer."""
         self._check_process()
-        core = await self._engine.started()
-        if self._core is None:
-            self._attach(core)
-        return core
+        client = await self._runner.started()
+        if self._client is None:
+            self._attach(client)
+        return client
 
-    def _attach(self, core: ProducerCore) -> None:
-        """Let `_append` and `_learn` find the open batches and the topics of the core."""
-        self._core, self._topics = core, core.topics
-        self._append_lock = None if ATOMIC_APPEND else core.lock
-        self._open_batches = core.accumulator.open_batches
+    def _attach(self, client: ProducerClient) -> None:
+        """Let `_append` and `_learn` find the open batches and the topics of the `ProducerClient`."""
+        self._client, self._topics = client, client.topics
+        self._append_lock = None if ATOMIC_APPEND else client.lock
+        self._open_batches = client.accumulator.open_batches
 
     # -- sending
 
@@ -112,7 +112,8 @@ class AsyncProducer(RecordAppender):
         See `Producer.send`. `on_delivery(future)` runs on the loop: a `SystemExit` or `KeyboardInterrupt` that it
         raises ends `asyncio.run`, as in any callback of a loop; other exceptions are logged.
         """
-        check_callback(on_delivery, "on_delivery")
+        if on_delivery is not None:
+            check_callback(on_delivery, "on_delivery")
         future: DeliveryFuture | None = None
         if self._plain and headers is None and timestamp_ms is None and (partition is None or type(partition) is int):
             try:  # noqa: SIM105  # `suppress` would take longer than the append
@@ -134,7 +135,7 @@ class AsyncProducer(RecordAppender):
             return await self._send_intercepted(self._interceptors, record, self._deadline())
         deadline: float | None = None  # shared by all waits of this call
         if not self._plain:
-            key, value = (self._core or await self._started()).serialize(topic, key, value)
+            key, value = (self._client or await self._started()).serialize(topic, key, value)
             if partition is None and not self._config.partitions_by_key:
                 deadline = self._deadline()
                 partition = await self._choose(topic, key, deadline)
@@ -148,10 +149,10 @@ class AsyncProducer(RecordAppender):
             future: DeliveryFuture | None = self._append(topic, timestamp_ms, key, value, headers, partition)
             if future is None:
                 if timestamp_ms is None:
-                    timestamp_ms = self._engine.clock.time_ms()
-                core = await self._started()
-                await self._engine.pace()
-                future = core.try_append(topic, timestamp_ms, key, value, headers, partition)
+                    timestamp_ms = self._runner.clock.time_ms()
+                client = await self._started()
+                await self._runner.pace()
+                future = client.try_append(topic, timestamp_ms, key, value, headers, partition)
                 if future is None:
                     if deadline is None:
                         deadline = self._deadline()
@@ -167,8 +168,8 @@ class AsyncProducer(RecordAppender):
         record = interceptors.on_send(record)
         topic, key, value, partition = record.topic, record.key, record.value, record.partition
         try:
-            time = self._engine.clock.time_ms() if record.timestamp_ms is None else check_timestamp(record.timestamp_ms)
-            key, value = (self._core or await self._started()).serialize(topic, key, value)
+            time = self._runner.clock.time_ms() if record.timestamp_ms is None else check_timestamp(record.timestamp_ms)
+            key, value = (self._client or await self._started()).serialize(topic, key, value)
             if partition is None and not self._config.partitions_by_key:
                 partition = await self._choose(topic, key, deadline)
             future = await self._send_slowly(topic, time, key, value, record.headers or None, partition, deadline)
@@ -186,17 +187,17 @@ class AsyncProducer(RecordAppender):
         self, topic: str, timestamp_ms: int, key: Any, value: Any, headers: Any, partition: int | None, deadline: float
     ) -> DeliveryFuture:
         """Append a record; wait for metadata and for memory if necessary."""
-        core = await self._started()
+        client = await self._started()
         check_topic(topic)
         partition = check_partition(partition)
 
         def attempt(waiter: Waiter) -> DeliveryFuture | Waiter | None:
-            return core.append(topic, timestamp_ms, key, value, headers, partition, waiter)
+            return client.append(topic, timestamp_ms, key, value, headers, partition, waiter)
 
-        while (result := await self._engine.until(attempt, deadline)) is None:
+        while (result := await self._runner.until(attempt, deadline)) is None:
             await self._learn(topic, partition, deadline)
         if isinstance(result, Waiter):
-            raise core.exhausted(result.size, topic, partition)
+            raise client.exhausted(result.size, topic, partition)
         return result
 
     async def send_many(
@@ -219,26 +220,26 @@ class AsyncProducer(RecordAppender):
         are refused (too large, not bytes, no memory in time) are failures of the future and not an error of the call.
         Rows of one partition keep their order.
         """
-        core = await self._started()
+        client = await self._started()
         check_topic(topic)
         given = opened(topic, values, keys, headers, timestamps_ms, partition)
-        engine, deadline = self._engine, self._deadline()
+        runner, deadline = self._runner, self._deadline()
         if self._interceptors is not None:
-            sent = SentRows(core.context, topic, len(given.values))
+            sent = SentRows(client.context, topic, len(given.values))
             for row, record in enumerate(records_of(topic, given)):
                 try:
                     sent.sent(row, await self._send_intercepted(self._interceptors, record, deadline))
                 except (KafkaError, ValueError) as error:
                     sent.refused(row, error)
             return sent.future()
-        rows = columns_of(core, topic, given)
+        rows = columns_of(client, topic, given)
         queues = await self._learn(topic, given.highest_partition, deadline)
-        bulk = BulkAppend(core, topic, slices_of(core, queues, given, rows), len(rows), engine.keep_pace)
+        bulk = BulkAppend(client, topic, slices_of(client, queues, given, rows), len(rows), runner.keep_pace)
         try:
-            while (left := await engine.until(bulk.advance, deadline)) is TOPIC_UNKNOWN:
+            while (left := await runner.until(bulk.advance, deadline)) is TOPIC_UNKNOWN:
                 await self._learn(topic, bulk.partition, deadline)
             if isinstance(left, Waiter):
-                bulk.give_up(core.exhausted(left.size, topic, partition))
+                bulk.give_up(client.exhausted(left.size, topic, partition))
         except KafkaError as error:
             bulk.give_up(error)
         return bulk.future()
@@ -250,20 +251,20 @@ class AsyncProducer(RecordAppender):
         return list(range((await self._learn(topic, None, self._deadline())).count))
 
     async def _choose(self, topic: str, key: Any, deadline: float) -> int:
-        core = await self._started()
+        client = await self._started()
         check_topic(topic)
-        return core.choose(await self._learn(topic, None, deadline), key)
+        return client.choose(await self._learn(topic, None, deadline), key)
 
     def _deadline(self) -> float:
-        return self._engine.clock.monotonic() + self._config.max_block_ms / 1000
+        return self._runner.clock.monotonic() + self._config.max_block_ms / 1000
 
     async def _learn(self, topic: str, partition: int | None, deadline: float) -> TopicQueues:
-        core = await self._started()
-        queues = self._topics.get(topic) or core.learn_listed(topic)
+        client = await self._started()
+        queues = self._topics.get(topic) or client.learn_listed(topic)
         if queues is not None and (partition is None or partition < queues.count):
             return queues
-        left = max(0.0, deadline - self._engine.clock.monotonic())
-        return await self._engine.run(core.learn_topic, topic, partition, left)
+        left = max(0.0, deadline - self._runner.clock.monotonic())
+        return await self._runner.run(client.learn_topic, topic, partition, left)
 
     # -- transactions
 
@@ -274,7 +275,7 @@ class AsyncProducer(RecordAppender):
         aborted. Raise `KafkaTimeout` after `timeout` seconds (`max_block_ms` by default); call it again to wait on.
         """
         check_seconds(timeout)
-        await self._engine.run((await self._transactions()).initialize, timeout)
+        await self._runner.run((await self._transactions()).initialize, timeout)
 
     async def begin_transaction(self, timeout: float | None = None) -> None:
         """Begin a transaction, to which every record belongs that is sent until its end.
@@ -285,7 +286,7 @@ class AsyncProducer(RecordAppender):
         check_seconds(timeout)
         transactions = await self._transactions()
         if not transactions.try_begin():
-            await self._engine.run(transactions.begin, timeout)
+            await self._runner.run(transactions.begin, timeout)
 
     async def commit_transaction(self, timeout: float | None = None) -> None:
         """Deliver the transaction's records and commit them, with the offsets of `send_offsets_to_transaction`.
@@ -295,7 +296,7 @@ class AsyncProducer(RecordAppender):
         that a newer producer has taken over.
         """
         check_seconds(timeout)
-        await self._engine.run((await self._transactions()).commit, timeout)
+        await self._runner.run((await self._transactions()).commit, timeout)
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction: records not sent yet fail with `TransactionAborted`, the others are never visible.
@@ -303,7 +304,7 @@ class AsyncProducer(RecordAppender):
         Raise `KafkaTimeout` if that takes longer; call it again to wait on.
         """
         check_seconds(timeout)
-        await self._engine.run((await self._transactions()).abort, timeout)
+        await self._runner.run((await self._transactions()).abort, timeout)
 
     async def send_offsets_to_transaction(
         self,
@@ -319,7 +320,7 @@ class AsyncProducer(RecordAppender):
         """
         check_seconds(timeout)
         transactions, positions, group = await self._transactions(), offsets_of(offsets), group_of(group_metadata)
-        await self._engine.run(transactions.send_offsets, positions, group, timeout)
+        await self._runner.run(transactions.send_offsets, positions, group, timeout)
 
     @asynccontextmanager
     async def transaction(self, timeout: float | None = None) -> AsyncIterator[Self]:
@@ -355,7 +356,7 @@ class AsyncProducer(RecordAppender):
         """
         check_seconds(timeout)
         await self._started()
-        await self._engine.flush(timeout)
+        await self._runner.flush(timeout)
 
     async def purge(self) -> None:
         """Fail every record that waits to be sent with `ClosedError`; those in flight are not affected.
@@ -364,7 +365,7 @@ class AsyncProducer(RecordAppender):
         then.
         """
         await self._started()
-        await self._engine.abort(ClosedError("the record was purged before it was sent"), on_wire=False)
+        await self._runner.abort(ClosedError("the record was purged before it was sent"), on_wire=False)
 
     async def close(self, timeout: float | None = None) -> None:
         """Deliver accepted records and end the producer. Idempotent; a no-op in a forked child.
@@ -376,7 +377,7 @@ class AsyncProducer(RecordAppender):
             return
         check_seconds(timeout)
         self._topics, self._open_batches = {}, {}
-        await self._engine.close(timeout)
+        await self._runner.close(timeout)
 
     async def __aenter__(self) -> Self:
         await self._started()
@@ -394,25 +395,25 @@ class AsyncProducer(RecordAppender):
             logger.error("closing the producer after %r: %s", error, failed)
 
     def __del__(self) -> None:
-        engine: AsyncEngine | None = getattr(self, "_engine", None)
-        if engine is None or engine.ended or self._forked:
+        runner: AsyncRunner | None = getattr(self, "_runner", None)
+        if runner is None or runner.ended or self._forked:
             return
         warnings.warn(
             f"{self!r} was not closed: use `async with`, or close()", ResourceWarning, source=self, stacklevel=2
         )
-        engine.abandon()
+        runner.abandon()
 
     # -- state
 
     @property
     def closed(self) -> bool:
         """True once `close()` was called: no records are accepted; `health()` and `metrics()` still work."""
-        return self._engine.closed
+        return self._runner.closed
 
     def health(self) -> dict[str, Any]:
         """Return the producer's state in plain values: connections, last failures by address, batches, buffer use."""
         self._check_process()
-        return self._engine.health()
+        return self._runner.health()
 
     def metrics(self) -> dict[str, Any]:
         """Return counts since the producer was created, as plain numbers that `json.dumps` accepts.
@@ -425,13 +426,13 @@ class AsyncProducer(RecordAppender):
         the number of connections over which partitions are spread (`max_connections_per_broker`), and the buffer's use.
         """
         self._check_process()
-        return self._engine.metrics()
+        return self._runner.metrics()
 
     def __repr__(self) -> str:
         servers = ",".join(self._config.bootstrap_servers)
         if self._forked:
             return f"<AsyncProducer {servers} of another process>"
-        return f"<AsyncProducer {servers} {self._engine.state}>"
+        return f"<AsyncProducer {servers} {self._runner.state}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an AsyncProducer holds connections and cannot be copied or pickled: make one in each process")

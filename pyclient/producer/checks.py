@@ -51,9 +51,9 @@ def check_seconds(timeout: Any) -> None:
         raise ValueError(f"timeout={timeout!r} is not possible: it takes seconds from 0, or None for no limit")
 
 
-def check_callback(callback: Any, name: str) -> None:
-    """Raise `TypeError` if `callback` is neither None nor callable."""
-    if callback is not None and not callable(callback):
+def check_callback(callback: object, name: str) -> None:
+    """Raise `TypeError` unless `callback` is callable."""
+    if not callable(callback):
         raise TypeError(f"{name}={callback!r} is not possible: it takes a function that is called with the future")
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 from pyclient.clock import Clock
 from pyclient.errors import KafkaError, SerializationError
 from pyclient.producer.checks import WRONG_RECORD, check_partition, check_timestamp
-from pyclient.producer.core import ProducerCore
+from pyclient.producer.client import ProducerClient
 from pyclient.producer.interceptors import as_pairs
 from pyclient.records import BatchBuilder, BinaryColumn, HeaderColumns, record_size_bound
 
@@ -299,17 +299,18 @@ class BinaryColumns:
 T = TypeVar("T")
 
 
-def columns_of(core: ProducerCore, topic: str, given: Given) -> ListColumns | BinaryColumns:
+def columns_of(client: ProducerClient, topic: str, given: Given) -> ListColumns | BinaryColumns:
     """Return the arguments of `send_many` as columns.
 
     Raise `ValueError` if their lengths differ, `SerializationError` if one has a type that no record can have.
     """
     values, keys, headers = given.values, given.keys, given.headers
-    times = core.clock.time_ms() if given.timestamps_ms is None else times_of(core.clock, topic, given.timestamps_ms)
+    clock = client.clock
+    times = clock.time_ms() if given.timestamps_ms is None else times_of(clock, topic, given.timestamps_ms)
     column_of_times = None if isinstance(times, int) else times
     check_lengths(topic, {"values": values, "keys": keys, "headers": headers, "timestamps_ms": column_of_times})
     by_column = all(column is None or is_arrow(column) for column in (values, keys, headers))
-    if by_column and not core.config.serializes:
+    if by_column and not client.config.serializes:
         from pyclient.records.arrow import from_array, from_headers
 
         return BinaryColumns(
@@ -321,9 +322,9 @@ def columns_of(core: ProducerCore, topic: str, given: Given) -> ListColumns | Bi
     values, keys = _plain(values), _plain(keys)
     if headers is not None:
         headers = [pairs(one) for one in plain_headers(topic, headers)]
-    if core.config.serializes:
-        values = [core.serialize(topic, None, value)[1] for value in values]
-        keys = None if keys is None else [core.serialize(topic, key, None)[0] for key in keys]
+    if client.config.serializes:
+        values = [client.serialize(topic, None, value)[1] for value in values]
+        keys = None if keys is None else [client.serialize(topic, key, None)[0] for key in keys]
     return ListColumns(values, keys, headers, times)
 
 

@@ -137,7 +137,7 @@ class FastPathOwner:
                 batch.base_sequence = record.sequence
                 queue.outstanding = outstanding
             accumulator.incomplete[batch] = pool.unowned = None
-            queue.wire_node, queue.wire_link = number, 0
+            queue.wire_node, queue.wire_connection = number, 0
             batch.attempts = 1
             queue.on_wire += 1
             node.in_flight += 1
@@ -175,8 +175,8 @@ class FastPathOwner:
         else:
             self._call_soon(take)
 
-    def report_soon(self) -> None:
-        """Schedule a `count_delivered` on the loop, after which the fast path is started again."""
+    def schedule_reopen(self) -> None:
+        """Have the loop open the fast path again, which counts what it has delivered until then."""
         if self._queue is not None:
             self._call_soon(self._loop.call_with_lock, partial(self.open, self._queue))
 

@@ -7,8 +7,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pyclient.producer.client import ProducerClient
 from pyclient.producer.columns import WRONG_ROW, BinaryColumns, Column, Given, ListColumns
-from pyclient.producer.core import ProducerCore
 from pyclient.producer.record_accumulator import TopicQueues
 from pyclient.records import rows_by_partition
 
@@ -29,7 +29,7 @@ class PartitionSlice:
         self.next = 0
 
 
-def slices_of(core: ProducerCore, queues: TopicQueues, given: Given, rows: Rows) -> Iterator[PartitionSlice]:
+def slices_of(client: ProducerClient, queues: TopicQueues, given: Given, rows: Rows) -> Iterator[PartitionSlice]:
     """Yield the rows by partition; the rows of a partition keep their order, also with and without keys.
 
     Take the next only when one is appended: the sticky partition depends on it.
@@ -38,9 +38,9 @@ def slices_of(core: ProducerCore, queues: TopicQueues, given: Given, rows: Rows)
         return _slices(rows, given.rows)
     if given.partition is not None:
         return iter([PartitionSlice(given.partition, rows, range(rows.count))])
-    if core.config.partitioner is not None:
-        return _slices(rows, _by_partitioner(rows, lambda key: core.ask_partitioner(queues.name, key, queues.count)))
-    column = None if core.config.partitioner_ignore_keys else rows.key_column()
+    if client.config.partitioner is not None:
+        return _slices(rows, _by_partitioner(rows, lambda key: client.ask_partitioner(queues.name, key, queues.count)))
+    column = None if client.config.partitioner_ignore_keys else rows.key_column()
     if column is None:
         return iter([PartitionSlice(None, rows, range(rows.count))])
     if queues.count == 1:
@@ -51,7 +51,7 @@ def slices_of(core: ProducerCore, queues: TopicQueues, given: Given, rows: Rows)
         return _slices(rows, by_partition)
     if not by_partition:
         return iter([PartitionSlice(None, rows, range(rows.count))])
-    return _with_and_without_keys(rows, keyless, by_partition, queues, core.accumulator.batch_size)
+    return _with_and_without_keys(rows, keyless, by_partition, queues, client.accumulator.batch_size)
 
 
 def _slices(rows: Rows, by_partition: Mapping[int, memoryview]) -> Iterator[PartitionSlice]:

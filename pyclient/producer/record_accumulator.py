@@ -41,7 +41,7 @@ class PartitionQueue:
 
     __slots__ = (
         "append", "leader", "name", "on_wire", "open", "outstanding", "partition", "records", "sequence", "template",
-        "topic", "turn", "undecided", "waiting", "wire_link", "wire_node",
+        "topic", "turn", "undecided", "waiting", "wire_connection", "wire_node",
     )  # fmt: skip
 
     def __init__(self, topic: TopicQueues, partition: int) -> None:
@@ -56,7 +56,7 @@ class PartitionQueue:
         self.records = 0
         self.on_wire = 0  # batches in flight
         self.wire_node = NO_LEADER  # node and connection of the batches in flight
-        self.wire_link = 0
+        self.wire_connection = 0
         self.outstanding: list[ProducerBatch] = []  # batches with sequence numbers and without an outcome, in order
         self.undecided: list[ProducerBatch] = []  # the first of those, if a later one decides whether they are written
         self.sequence = PartitionSequence()
@@ -80,7 +80,7 @@ class PartitionQueue:
         self.topic.open_batches.close(self.partition)
         return batch
 
-    def begin_anew(self) -> None:
+    def reset_sequence(self) -> None:
         """Reset the numbers for a recreated topic, after batches of which a request may still reach the new log."""
         if self.undecided:
             self.put_back(self.undecided)
@@ -212,7 +212,7 @@ class RecordAccumulator:
         if topic.topic_id != topic_id:
             if topic.queues:
                 for queue in topic.queues:  # the topic was recreated: its log has no state of this producer
-                    queue.begin_anew()
+                    queue.reset_sequence()
                     if queue.head_is_ready:
                         self.mark_ready(queue)
             topic.topic_id = topic_id

@@ -9,8 +9,8 @@ from pyclient.clock import SYSTEM_CLOCK
 from pyclient.errors import KafkaError
 from pyclient.producer.buffer_pool import Waiter
 from pyclient.producer.checks import explain
+from pyclient.producer.client import ProducerClient
 from pyclient.producer.columns import WRONG_ROW, Given, check_lengths, is_arrow, plain_headers, times_of
-from pyclient.producer.core import ProducerCore
 from pyclient.producer.delivery import Delivery, DeliveryContext
 from pyclient.producer.futures import BatchFuture, DeliveryFuture, Span
 from pyclient.producer.interceptors import ProducerRecord, as_pairs
@@ -32,13 +32,13 @@ class BulkAppend:
 
     def __init__(
         self,
-        core: ProducerCore,
+        client: ProducerClient,
         topic: str,
         slices: Iterator[PartitionSlice],
         count: int,
         keep_pace: Callable[[], None] | None = None,
     ) -> None:
-        self._core = core
+        self._client = client
         self._keep_pace = keep_pace
         self._topic = topic
         self._slices = slices
@@ -58,18 +58,18 @@ class BulkAppend:
 
         Return `TOPIC_UNKNOWN` if the topic was forgotten as idle meanwhile: fetch its metadata and call again.
         """
-        core = self._core
+        client = self._client
         while (part := self._current) is not None:
             while part.next < part.count:
-                with core.lock:
-                    core.check_accepting()
-                    queues = core.topics.get(self._topic)
+                with client.lock:
+                    client.check_accepting()
+                    queues = client.topics.get(self._topic)
                     if queues is None or (part.partition is not None and part.partition >= len(queues.queues)):
                         return TOPIC_UNKNOWN
                     waiting = self._fill_batches(queues, part, waiter)
                 if self._sender_waits:  # outside the lock, which the sender acquires first
                     self._sender_waits = False
-                    core.loop.wake()
+                    client.loop.wake()
                 if waiting:
                     return waiter
                 if self._keep_pace is not None:
@@ -93,10 +93,10 @@ class BulkAppend:
             first = self._refused[positions[0]]
             if not self._spans:
                 raise first
-            refused = Delivery(self._core.context, self._topic, -1)
+            refused = Delivery(self._client.context, self._topic, -1)
             refused.fail(len(positions), first, {at: self._refused[place] for at, place in enumerate(positions)})
             self._spans.append(Span(refused, 0, positions, -1))
-        return BatchFuture(self._core.context, self._count, self._spans)
+        return BatchFuture(self._client.context, self._count, self._spans)
 
     def _fill_batches(self, queues: TopicQueues, part: PartitionSlice, waiter: Waiter) -> bool:
         """Fill a few batches under the producer's lock; return True if it must wait for memory.
@@ -111,7 +111,7 @@ class BulkAppend:
                 if not self._fill_batch(part, queue, waiter):
                     return True
             except BaseException as error:
-                self._core.cut_short(queue, error)
+                self._client.clean_up_after_error(queue, error)
                 if not isinstance(error, WRONG_ROW):
                     raise
                 self._refuse(part, error)
@@ -119,20 +119,20 @@ class BulkAppend:
 
     def _fill_batch(self, part: PartitionSlice, queue: PartitionQueue, waiter: Waiter) -> bool:
         """Fill the partition's open batch or a new one, under the lock; return False if it must wait for memory."""
-        core = self._core
+        client = self._client
         if queue.open is not None:
             self._fill_open(part, queue, queue.open)
             return True
-        size = core.accumulator.batch_size
-        buffer = core.take_buffer(size, waiter)
+        size = client.accumulator.batch_size
+        buffer = client.take_buffer(size, waiter)
         if buffer is not None and not self._fill_new(part, queue, buffer):
-            core.accumulator.pool.take_back()  # not even one row fits: it needs a larger buffer
-            size = core.room_for(queue, part.rows.bound(part.next))
-            buffer = core.take_buffer(size, waiter)
+            client.accumulator.pool.take_back()  # not even one row fits: it needs a larger buffer
+            size = client.room_for(queue, part.rows.bound(part.next))
+            buffer = client.take_buffer(size, waiter)
             if buffer is not None:
                 self._fill_new(part, queue, buffer)
         if buffer is None:
-            core.wait_for_buffer(size, waiter)
+            client.wait_for_buffer(size, waiter)
             return False
         return True
 
@@ -148,14 +148,14 @@ class BulkAppend:
         if went:
             self._appended(part, batch, first, went)
         if builder.full:
-            self._core.accumulator.close_open(queue)
+            self._client.accumulator.close_open(queue)
             self._sender_waits = True
 
     def _fill_new(self, part: PartitionSlice, queue: PartitionQueue, buffer: bytearray) -> bool:
         """Append rows to a new batch and queue it; return False, with no batch queued, if no row fits."""
-        core, start = self._core, part.next
-        accumulator = core.accumulator
-        batch = accumulator.new_batch(queue, buffer, core.clock.monotonic())
+        client, start = self._client, part.next
+        accumulator = client.accumulator
+        batch = accumulator.new_batch(queue, buffer, client.clock.monotonic())
         builder = batch.builder
         went = part.rows.append_to(builder, start, start + 1 if accumulator.alone else part.count)
         if not went:
@@ -165,7 +165,7 @@ class BulkAppend:
             self._sender_waits = True
         else:
             accumulator.list_open(batch)
-            core.wake_for(queue)
+            client.wake_for(queue)
         self._appended(part, batch, 0, went)
         return True
 

@@ -275,7 +275,7 @@ class Sender:
         if batch.retry_at > now:
             self._next_round = min(self._next_round, batch.retry_at)
             return None
-        if queue.on_wire and queue.wire_link != connection_index and queue.wire_node == node:
+        if queue.on_wire and queue.wire_connection != connection_index and queue.wire_node == node:
             return None  # batches in flight on the partition's other connection come first
         if self._config.idempotent:
             if queue.on_wire and queue.wire_node != node:
@@ -312,7 +312,7 @@ class Sender:
         batch.become(BatchState.IN_FLIGHT)
         batch.attempts += 1
         queue.on_wire += 1
-        queue.wire_node, queue.wire_link = node, connection_index
+        queue.wire_node, queue.wire_connection = node, connection_index
 
     def _stalled_nodes(self) -> set[int]:
         since = self._now - self._config.availability_timeout

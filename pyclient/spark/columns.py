@@ -68,9 +68,9 @@ def to_spark(
         columns.append(array if array.type == _TYPES[name] else array.cast(_TYPES[name]))
     schema = schema_of(names)
     for decoder in decoders:
-        at = names.index(decoder.format.column)
-        columns[at] = _decode(decoder, columns[at], records, offsets)
-        schema = schema.set(at, pa.field(names[at], decoder.type))
+        index = names.index(decoder.format.column)
+        columns[index] = _decode(decoder, columns[index], records, offsets)
+        schema = schema.set(index, pa.field(names[index], decoder.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -93,10 +93,10 @@ def _decode(decoder: Decoder, values: pa.Array, records: Records[Any, Any], offs
     try:
         return decoder.decode(values)
     except Malformed as error:
-        at, offset, form = records.partitions()[0], offsets[error.row], decoder.format
+        partition, offset, form = records.partitions()[0], offsets[error.row], decoder.format
         raise SerializationError(
-            f"the {form.column} of topic {at.topic}, partition {at.partition}, offset {offset} is not {form.name} of "
-            f"the type {form.ddl}: {error.reason}; with mode=PERMISSIVE it is null"
+            f"the {form.column} of topic {partition.topic}, partition {partition.partition}, offset {offset} is not "
+            f"{form.name} of the type {form.ddl}: {error.reason}; with mode=PERMISSIVE it is null"
         ) from error
 
 

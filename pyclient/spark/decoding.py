@@ -71,7 +71,7 @@ def arrow_type(given: Any) -> pa.DataType:
 
 def _check_avro(given: Format) -> None:
     try:
-        _avro_reader(given.schema)
+        avro_reader(given.schema)
     except ImportError as error:
         raise ConfigError(
             f"{given.column}Format=avro needs the package fastavro: pip install 'pyclient-kafka[avro]'"
@@ -129,7 +129,7 @@ class Decoder:
             case "msgpack":
                 return _from_objects(given, _unpack, self.type, _strict(self.type))
             case "avro":
-                return _from_objects(given, _avro_reader(self.format.schema), self.type, None)
+                return _from_objects(given, avro_reader(self.format.schema), self.type, None)
 
 
 def _without_header(values: pa.Array) -> pa.Array:
@@ -210,7 +210,7 @@ def _unpack(value: bytes) -> Any:
 
 
 @lru_cache(8)
-def _avro_reader(schema: str) -> Callable[[bytes], Any]:
+def avro_reader(schema: str) -> Callable[[bytes], Any]:
     from fastavro import parse_schema, schemaless_reader
 
     parsed = parse_schema(avro_schema(schema))

@@ -32,8 +32,8 @@ ROWS: Final = 20_000
 """Records per Arrow batch: Spark takes batches of 10,000 rows faster than those of 1,000 or 100,000."""
 
 _LOST: Final = (NoOffsetForPartition, LogTruncation, OffsetOutOfRange)
-_CHECK_SECONDS: Final = 1.0  # seconds without a record after which the ends of the log are checked
-_ANSWER: Final = 5.0  # seconds for an answer about them
+CHECK_SECONDS: Final = 1.0  # seconds without a record after which the ends of the log are checked
+ANSWER_SECONDS: Final = 5.0  # seconds for an answer about them
 FETCHING: Final = {"max.partition.fetch.bytes": "4194304", "fetch.max.bytes": "16777216", "fetch.max.wait.ms": "10"}
 """A fetch need not wait for records, as those of a range are there; it would delay the worker's next task."""
 _FEW: Final = ((1_000, "131072"), (20_000, "1048576"))
@@ -76,48 +76,48 @@ class RangeReader:
     def _batches(self, consumer: Consumer[Any, Any], piece: OffsetRange) -> Iterator[pa.RecordBatch]:
         from pyclient.spark.columns import to_spark
 
-        at = TopicPartition(piece.topic, piece.partition)
-        consumer.assign([at])
-        consumer.seek(at, piece.start)
+        partition = TopicPartition(piece.topic, piece.partition)
+        consumer.assign([partition])
+        consumer.seek(partition, piece.start)
         position, since = piece.start, monotonic()
         while position < piece.stop:
             try:
-                records = consumer.poll(timeout=_CHECK_SECONDS, max_records=ROWS)
+                records = consumer.poll(timeout=CHECK_SECONDS, max_records=ROWS)
             except _LOST:
-                position, since = self._after_loss(consumer, at, position, piece), monotonic()
+                position, since = self._after_loss(consumer, partition, position, piece), monotonic()
                 continue
             if records:
                 batch = to_spark(records, self.columns, piece.stop, self.decoders)
                 if batch.num_rows:
                     yield batch
             try:
-                after = consumer.position(at)
+                after = consumer.position(partition)
             except _LOST:  # found since the poll: the next poll raises it again
-                after = records.next_offsets()[at].offset if records else position
+                after = records.next_offsets()[partition].offset if records else position
             if after != position:
                 position, since = after, monotonic()
                 continue
-            end = self._end_of(consumer, at)
+            end = self._end_of(consumer, partition)
             if end is not None and end <= position:
-                position = self._after_loss(consumer, at, position, piece)
+                position = self._after_loss(consumer, partition, position, piece)
             elif monotonic() - since > self.poll_timeout:
                 raise KafkaTimeout(
                     f"no record of {piece} came within {self.poll_timeout:g} s (kafkaConsumer.pollTimeoutMs); "
                     f"the next offset is {position}"
                 )
 
-    def _end_of(self, consumer: Consumer[Any, Any], at: TopicPartition) -> int | None:
+    def _end_of(self, consumer: Consumer[Any, Any], partition: TopicPartition) -> int | None:
         """Return where a log ends: at 0 if its topic does not exist, None if no broker answers in time."""
         try:
-            return consumer.end_offsets([at], timeout=_ANSWER)[at]
+            return consumer.end_offsets([partition], timeout=ANSWER_SECONDS)[partition]
         except KafkaTimeout:
-            return None if self._exists(at.topic) else 0
+            return None if self._exists(partition.topic) else 0
 
     def _exists(self, topic: str) -> bool:
         """Return False if a broker says that there is no such topic."""
         admin, found = ADMINS.take(self.client), True
         try:
-            admin.describe_topics([topic], timeout=_ANSWER)
+            admin.describe_topics([topic], timeout=ANSWER_SECONDS)
         except UnknownTopicOrPartition:
             found = False
         except KafkaTimeout:
@@ -128,25 +128,27 @@ class RangeReader:
         ADMINS.give_back(self.client, admin)
         return found
 
-    def _bounds(self, consumer: Consumer[Any, Any], at: TopicPartition) -> tuple[int, int] | None:
+    def _bounds(self, consumer: Consumer[Any, Any], partition: TopicPartition) -> tuple[int, int] | None:
         """Return where a log begins and ends, None if its topic does not exist.
 
         Raise `KafkaTimeout` if no broker answers within the poll timeout.
         """
         since = monotonic()
-        while self._exists(at.topic):
+        while self._exists(partition.topic):
             try:
-                first = consumer.beginning_offsets([at], timeout=_ANSWER)[at]
-                return first, consumer.end_offsets([at], timeout=_ANSWER)[at]
+                first = consumer.beginning_offsets([partition], timeout=ANSWER_SECONDS)[partition]
+                return first, consumer.end_offsets([partition], timeout=ANSWER_SECONDS)[partition]
             except KafkaTimeout:  # the topic may be gone by now
                 if monotonic() - since > self.poll_timeout:
                     raise
         return None
 
-    def _after_loss(self, consumer: Consumer[Any, Any], at: TopicPartition, position: int, piece: OffsetRange) -> int:
+    def _after_loss(
+        self, consumer: Consumer[Any, Any], partition: TopicPartition, position: int, piece: OffsetRange
+    ) -> int:
         """Seek to the first record after the lost ones and return its offset; raise `DataLoss` with failOnDataLoss."""
         following = piece.stop
-        bounds = self._bounds(consumer, at)
+        bounds = self._bounds(consumer, partition)
         if bounds is not None:
             first, end = bounds
             following = min(first, piece.stop) if position < first else piece.stop
@@ -154,12 +156,12 @@ class RangeReader:
             why = f"{found}, the rest was deleted by retention, or the topic was deleted and created again"
         else:
             why = "the topic does not exist any more"
-        text = f"records of {at} from offset {position} to {following - 1} are lost: {why}"
+        text = f"records of {partition} from offset {position} to {following - 1} are lost: {why}"
         if self.fail_on_data_loss:
             raise DataLoss(f"{text}; with failOnDataLoss=false a query goes on without them")
         log.warning("%s; the query goes on (failOnDataLoss=false)", text)
         if following < piece.stop:
-            consumer.seek(at, following)
+            consumer.seek(partition, following)
         return following
 
 

@@ -149,13 +149,13 @@ def _of_cluster(cluster: EmbeddedCluster, topic: str) -> list[Extent]:
         raise UnknownTopicOrPartition(f"the cluster has no topic {topic}") from error
     extents = []
     for each in view["partitions"]:
-        at, leader = TopicPartition(topic, each["partition"]), nodes.get(each["leader"])
+        partition, leader = TopicPartition(topic, each["partition"]), nodes.get(each["leader"])
         if leader is None:
-            raise ClientError(f"{at} has no leader among the nodes of the embedded cluster: {each['leader']}")
-        homes = [home for home in leader.config.log_dirs if os.path.isdir(os.path.join(home, str(at)))]
+            raise ClientError(f"{partition} has no leader among the nodes of the embedded cluster: {each['leader']}")
+        homes = [home for home in leader.config.log_dirs if os.path.isdir(os.path.join(home, str(partition)))]
         if homes:  # a log without a record has no directory
-            directory = os.path.join(homes[0], str(at))
-            extents.append(Extent(at, directory, each["start_offset"], each["high_watermark"]))
+            directory = os.path.join(homes[0], str(partition))
+            extents.append(Extent(partition, directory, each["start_offset"], each["high_watermark"]))
     return extents
 
 
@@ -164,11 +164,17 @@ def _of_directory(place: str | os.PathLike[str], topic: str) -> list[Extent]:
     if not os.path.isfile(os.path.join(home, checkpoints.META_PROPERTIES)):
         raise ConfigError(f"{home} is not a broker's data directory: it has no {checkpoints.META_PROPERTIES}")
     starts, watermarks = _offsets(home, checkpoints.LOG_STARTS), _offsets(home, checkpoints.HIGH_WATERMARKS)
-    found = sorted(at for name in os.listdir(home) if (at := partition_of(name)) is not None and at.topic == topic)
+    found = sorted(
+        partition
+        for name in os.listdir(home)
+        if (partition := partition_of(name)) is not None and partition.topic == topic
+    )
     if not found:
         raise UnknownTopicOrPartition(f"there is no log of topic {topic} in {home}")
     return [
-        Extent(at, os.path.join(home, str(at)), starts.get(at, 0), watermarks[at]) for at in found if at in watermarks
+        Extent(partition, os.path.join(home, str(partition)), starts.get(partition, 0), watermarks[partition])
+        for partition in found
+        if partition in watermarks
     ]
 
 
@@ -224,10 +230,10 @@ def _first_undecided(paths: list[tuple[int, str]], extent: Extent) -> int:
 
 
 def _slices(segment: SegmentRange) -> Iterator[BatchSlice]:
-    position, at = segment.start, segment.partition
+    position, partition = segment.start, segment.partition
     for chunk in _chunks(segment.path, segment.start, segment):
         aborted = [(each.producer_id, each.first_offset) for each in segment.aborted if each.last_offset >= position]
-        parsed = parse_records(chunk, *at, position, aborted)
+        parsed = parse_records(chunk, *partition, position, aborted)
         for batch in parsed.batches:
             batch.check(crcs=True)
             taken = batch.take(position, segment.stop, _LARGEST)
@@ -253,8 +259,8 @@ def _chunks(path: str, start: int, wanted: SegmentRange | None = None) -> Iterat
         while True:
             chunk = memoryview(os.pread(file.fileno(), size, position))
             last = end = 0
-            for at, header in iter_batches(chunk):
-                end, last = at + header.size, header.last_offset
+            for batch_position, header in iter_batches(chunk):
+                end, last = batch_position + header.size, header.last_offset
             if not end:
                 if len(chunk) < size or size >= _LARGEST:
                     if len(chunk) and wanted is not None and offset < wanted.stop:

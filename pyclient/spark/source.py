@@ -63,10 +63,12 @@ class BatchReader(DataSourceReader):
         starts = offsets.at(options.starting, partitions, ending=False)
         ends = offsets.at(options.ending, partitions, ending=True)
         whole = []
-        for at in partitions:
-            if starts[at] > ends[at]:
-                raise OffsetsUnknown(f"{at}: the query starts at offset {starts[at]}, after its end {ends[at]}")
-            whole.append(OffsetRange(*at, starts[at], ends[at]))
+        for partition in partitions:
+            if starts[partition] > ends[partition]:
+                raise OffsetsUnknown(
+                    f"{partition}: the query starts at offset {starts[partition]}, after its end {ends[partition]}"
+                )
+            whole.append(OffsetRange(*partition, starts[partition], ends[partition]))
         if options.starting.kind == "offsets" or options.ending.kind == "offsets":
             whole = self._inside_logs(whole, offsets)
 
@@ -82,15 +84,15 @@ class BatchReader(DataSourceReader):
         partitions = [TopicPartition(piece.topic, piece.partition) for piece in pieces]
         first, end = offsets.earliest(partitions), offsets.latest(partitions)
         found = []
-        for piece, at in zip(pieces, partitions, strict=True):
-            inside = first[at] <= piece.start and piece.stop <= end[at]
+        for piece, partition in zip(pieces, partitions, strict=True):
+            inside = first[partition] <= piece.start and piece.stop <= end[partition]
             if not inside and self._options.fail_on_data_loss:
                 raise DataLoss(
-                    f"{piece} is not in the log, which has offsets {first[at]} to {end[at]}; with failOnDataLoss=false "
-                    "the query reads what is there"
+                    f"{piece} is not in the log, which has offsets {first[partition]} to {end[partition]}; with "
+                    "failOnDataLoss=false the query reads what is there"
                 )
-            start = min(max(piece.start, first[at]), end[at])
-            stop = max(start, min(piece.stop, end[at]))
+            start = min(max(piece.start, first[partition]), end[partition])
+            stop = max(start, min(piece.stop, end[partition]))
             found.append(OffsetRange(piece.topic, piece.partition, start, stop))
         return found
 

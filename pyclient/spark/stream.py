@@ -33,7 +33,7 @@ log = logging.getLogger("pyclient.spark")
 
 _FRESH: Final = 0.05  # seconds for which an idle query gets the same ends: Spark asks about 90 times a second
 _TOPICS_FRESH: Final = 5.0  # seconds for which the partitions are taken to be the same
-_LOSS_SECONDS: Final = 5.0  # seconds for which a partition must be gone, or end too early, to count as lost
+LOSS_SECONDS: Final = 5.0  # seconds for which a partition must be gone, or end too early, to count as lost
 
 
 class Planner:
@@ -76,7 +76,7 @@ class Planner:
         """Return the ends of the partitions; if they are late, without those of topics that are gone by now."""
         for _attempt in range(self._options.retries + 1):
             try:
-                return self._offsets.latest(self._known_partitions(), timeout=_LOSS_SECONDS)
+                return self._offsets.latest(self._known_partitions(), timeout=LOSS_SECONDS)
             except (ConnectionFailed, KafkaTimeout, BrokerError):
                 self._partitions_since = float("-inf")
                 sleep(self._options.retry_interval)
@@ -91,7 +91,7 @@ class Planner:
         latest, options = self._latest_after(start), self._options
         if options.fail_on_data_loss:  # now, as Spark writes what is returned to the checkpoint
             self._check_loss(start, latest)
-        kept = {at: min(offset, latest[at]) for at, offset in start.items() if at in latest}
+        kept = {partition: min(offset, latest[partition]) for partition, offset in start.items() if partition in latest}
         starts = self._with_new(kept, latest)
         waiting = sum(lag_of(starts, latest).values())
         if waiting == 0:
@@ -122,8 +122,8 @@ class Planner:
         reads committed records only waits at `start` for open transactions, if it has read of them before.
         """
         latest = self._not_before(start, self.latest())
-        until = monotonic() + _LOSS_SECONDS
-        while self._target is None and any(latest.get(at, -1) < offset for at, offset in start.items()):
+        until = monotonic() + LOSS_SECONDS
+        while self._target is None and any(latest.get(partition, -1) < offset for partition, offset in start.items()):
             if monotonic() >= until:
                 break
             sleep(max(self._options.retry_interval, _FRESH))
@@ -133,11 +133,12 @@ class Planner:
 
     def _not_before(self, start: Offsets, latest: Offsets) -> Offsets:
         """Return the ends, but `start` for partitions whose logs do not end before it."""
-        before = [at for at, offset in latest.items() if offset < start.get(at, 0)]
+        before = [partition for partition, offset in latest.items() if offset < start.get(partition, 0)]
         if not before:
             return latest
         ends = self._offsets.ends_of_logs(before)
-        return {**latest, **{at: start[at] for at in before if start[at] <= ends[at]}}
+        not_shorter = {partition: start[partition] for partition in before if start[partition] <= ends[partition]}
+        return {**latest, **not_shorter}
 
     def _check_loss(self, start: Offsets, end: Offsets) -> None:
         """Report the partitions between whose start and end records are lost."""

@@ -91,7 +91,7 @@ class RawClient:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedCluster]:
-    """A broker with the test profile, for all tests of a file."""
+    """Yield a broker with the test profile, for all tests of a file."""
     with EmbeddedCluster() as cluster:
         yield cluster
 
@@ -112,13 +112,13 @@ def connect() -> Iterator[Callable[[EmbeddedCluster], RawClient]]:
 
 @pytest.fixture
 def client(broker: EmbeddedCluster, connect: Callable[[EmbeddedCluster], RawClient]) -> RawClient:
-    """A raw connection to the file's broker."""
+    """Return a raw connection to the file's broker."""
     return connect(broker)
 
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, client: RawClient) -> str:
-    """A fresh topic with two partitions."""
+    """Return a fresh topic with two partitions."""
     name = f"t{abs(hash(request.node.nodeid))}"
     create(client, name, 2)
     return name
@@ -190,5 +190,5 @@ def fetch_request() -> Callable[..., Any]:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> str:
-    """A data directory that outlives a cluster."""
+    """Return a data directory that outlives a cluster."""
     return str(tmp_path / "data")

@@ -177,7 +177,7 @@ class InMemoryLog:
 
 
 def controller_of(partition: PartitionImage) -> tuple[Controller, MetadataImage]:
-    """A controller on broker 1 of a cluster whose brokers 2 and 3 do not exist, with partition t-0; and its image."""
+    """Return a controller on broker 1 of a cluster whose brokers 2 and 3 do not exist, and its image with t-0."""
     from random import Random
 
     from pyclient.broker_embedded.config.broker_config import BrokerConfig

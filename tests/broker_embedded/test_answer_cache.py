@@ -1,4 +1,4 @@
-"""Metadata answers that are kept: the same as fresh ones, for everybody, and only as long as they are true."""
+"""Cached Metadata responses equal fresh ones, for every client, and are dropped when the metadata change."""
 
 from __future__ import annotations
 

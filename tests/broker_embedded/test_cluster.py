@@ -11,12 +11,14 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyclient.broker_embedded import EmbeddedCluster
+from pyclient.broker_embedded.controls import channel
 from pyclient.errors import ClientError, ClosedError, ConfigError
 from pyclient.protocol.messages.metadata import MetadataRequest
 from tests.broker_embedded.nodes import node_of
@@ -156,6 +158,31 @@ def test_kill_of_a_node_ends_its_process_by_sigkill(monkeypatch: pytest.MonkeyPa
         cluster.start(1)
         cluster.stop(1)
         assert started[1].returncode == 0
+
+
+def test_kill_ends_a_process_that_answers_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(channel, "ANSWER_SECONDS", 0.1)
+    with EmbeddedCluster(processes=True) as cluster:
+        assert cluster.pid is not None
+        os.kill(cluster.pid, signal.SIGSTOP)
+        cluster.kill(1)
+        assert not cluster.alive
+    assert "ends without an answer" in caplog.text
+
+
+def test_start_after_a_crash_closes_what_is_left_of_the_process() -> None:
+    with EmbeddedCluster(processes=True) as cluster:
+        assert cluster.pid is not None
+        os.kill(cluster.pid, signal.SIGKILL)
+        until(lambda: not cluster.alive)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ResourceWarning)
+            cluster.start()
+            gc.collect()
+        assert cluster.alive
+    assert not [warning for warning in caught if "unclosed" in str(warning.message)]
 
 
 def test_an_unclosed_cluster_warns_and_ends() -> None:

@@ -46,7 +46,7 @@ def topics_of(root: Path, *, clean: bool) -> list[str]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A metadata log with a batch for each of the topics."""
+    """Return a metadata log with a batch for each of the topics."""
     directory = tmp_path / "whole"
     directory.mkdir()
     log = opened(directory, MetadataImage(), clean=True)

@@ -50,7 +50,7 @@ class Now:
 
 @pytest.fixture
 def few_descriptors() -> Iterator[None]:
-    """The process may open `FEW` in addition to those that earlier tests left open."""
+    """Let the process open `FEW` descriptors in addition to those that earlier tests left open."""
     gc.collect()  # else those of earlier tests may be closed in the middle of this one
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     already_open = len(os.listdir("/proc/self/fd"))

@@ -49,7 +49,7 @@ import gc
 from pyclient.broker_embedded.cluster.foreground import GarbageCollections
 
 ticks = iter(range(1 << 30))  # every full collection seems to take a second
-GarbageCollections(lambda: next(ticks)).take_charge()
+GarbageCollections(lambda: next(ticks)).install()
 walked = []
 
 def note(phase, info):

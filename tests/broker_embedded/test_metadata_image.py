@@ -353,8 +353,8 @@ def test_a_delta_has_what_changed_and_a_copy_stays_as_it_was(first: list[Any], t
         apply_valid(delta, image, record)
     assert contents(before) == was
     old, new = partitions_of(before), partitions_of(image)
-    differing = {at for at in old.keys() | new.keys() if old.get(at) is not new.get(at)}
-    assert delta.partitions == {at: (old.get(at), new.get(at)) for at in differing}
+    differing = {key for key in old.keys() | new.keys() if old.get(key) is not new.get(key)}
+    assert delta.partitions == {key: (old.get(key), new.get(key)) for key in differing}
     ids, ids_before = image.topics_by_id.keys(), before.topics_by_id.keys()
     assert delta.created_topics.keys() - delta.deleted_topics.keys() == ids - ids_before
     assert delta.deleted_topics.keys() - delta.created_topics.keys() == ids_before - ids

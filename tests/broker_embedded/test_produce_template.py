@@ -209,7 +209,7 @@ def test_requests_of_many_topics_make_each_other_room_after_a_while() -> None:
     assert sizes[-2:] == [1, 1]
 
 
-def test_no_batch_is_held_by_what_is_kept() -> None:
+def test_kept_template_does_not_hold_batches() -> None:
     data = bytearray(frame_of(request_of("t", b"some records"), 9))
     frame = memoryview(data)
     templates = ProduceTemplates()
@@ -217,4 +217,4 @@ def test_no_batch_is_held_by_what_is_kept() -> None:
         templates.keep(frame, *read(frame))
     assert len(templates) == 1
     frame.release()
-    data.append(0)  # a BufferError while anybody has a view
+    data.append(0)  # a BufferError as long as there is a view of it

@@ -153,7 +153,7 @@ def test_mutation_quota_of_a_user_is_not_that_of_another() -> None:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedCluster]:
-    """A broker that counts in long windows and has throttled clients wait for `advance_time`, for all of this file."""
+    """Yield a broker with long quota windows, where throttled clients wait for `advance_time`."""
     with EmbeddedCluster(config={"quota.window.size.seconds": WINDOW}) as cluster:
         yield cluster
 

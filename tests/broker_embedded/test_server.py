@@ -236,7 +236,7 @@ def test_a_thousand_announced_requests_of_90_mib_cost_little_memory(connect: Any
 
 
 def _resident(pid: int | None) -> int:
-    """Bytes."""
+    """Return the resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 

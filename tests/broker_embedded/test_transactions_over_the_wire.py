@@ -60,7 +60,7 @@ def end(node: NodeOnDisk[Any], producer_id: int, *, commit: bool) -> None:
 
 @pytest.fixture
 def broker(start: Callable[[], NodeOnDisk[RealFileSystem]], connect: Any, produce: Any) -> NodeOnDisk[RealFileSystem]:
-    """A node with `HISTORY` in topic `t`."""
+    """Return a node with `HISTORY` in topic `t`."""
     made = start()
     client = connect(made)
     create(client, "t")

@@ -1,4 +1,4 @@
-"""The invariants of acknowledgements with acks=all: who may give one, and with how many replicas in sync."""
+"""The invariants of acknowledgements with acks=all: which leaders may give one, and with how many replicas in sync."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.chaos.logs import Logs
 
 
 def unsafe_acknowledgements(history: History, min_isr: int) -> Iterator[str]:
-    """A leader acknowledged a record while it was cut off from all other nodes, or had too few replicas in sync, or
-    after it was frozen and had a successor.
+    """Find records that a leader acknowledged while it was cut off from all other nodes, or had too few replicas in
+    sync, or after it was frozen and had a successor.
 
     The log says in which leader epoch the record was written. A send that began after the cut and was acknowledged
     before its end needed a replica that could not be reached. One that began while its leader was frozen, or later,

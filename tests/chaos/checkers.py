@@ -38,7 +38,7 @@ _OPEN_SECONDS: Final = 20.0  # the time limit of a transaction, and time to abor
 
 
 def lost_writes(history: History, kinds: frozenset[str] = SAFE) -> Iterator[str]:
-    """An acknowledged value was read by no consumer, although all partitions were read to their ends.
+    """Find acknowledged values that no consumer read, although all partitions were read to their ends.
 
     Those that only a producer of librdkafka took for acknowledged (`lost_by_implied_acknowledgements`) are left out.
     """
@@ -79,7 +79,7 @@ def acknowledged(history: History) -> Iterator[Send]:
 
 
 def aborted_reads(history: History) -> Iterator[str]:
-    """A value whose send certainly failed, or whose transaction was aborted, was read with read_committed."""
+    """Find reads with read_committed of values whose send certainly failed, or whose transaction was aborted."""
     aborted = {each.name for each in history.transactions if each.outcome == FAIL}
     never = {send.value for send in history.sends if send.outcome == FAIL or send.transaction in aborted}
     for read in history.reads:
@@ -88,7 +88,7 @@ def aborted_reads(history: History) -> Iterator[str]:
 
 
 def failed_sends_that_were_written(history: History) -> Iterator[str]:
-    """A value whose send certainly failed outside of transactions was read by any consumer."""
+    """Find reads, by any consumer, of values whose send certainly failed outside of transactions."""
     never = {send.value for send in history.sends if send.outcome == FAIL and send.transaction is None}
     for read in history.reads:
         if read.value in never:
@@ -96,7 +96,7 @@ def failed_sends_that_were_written(history: History) -> Iterator[str]:
 
 
 def precommitted_reads(history: History) -> Iterator[str]:
-    """A value of a transaction was read with read_committed before its commit was requested, or in itself.
+    """Find reads with read_committed of a transaction's value before its commit was requested, or in itself.
 
     Where this holds, a transaction that has read of another one began to commit later: reads make no cycles (G1c).
     """
@@ -112,7 +112,7 @@ def precommitted_reads(history: History) -> Iterator[str]:
 
 
 def torn_transactions(history: History) -> Iterator[str]:
-    """Some writes of a transaction were read with read_committed at the end, and some were not."""
+    """Find transactions of which some writes were read with read_committed at the end, and some were not."""
     seen = {read.value for read in history.reads if read.isolation == COMMITTED}
     writes: dict[str, list[Send]] = defaultdict(list)
     for send in history.sends:
@@ -125,7 +125,7 @@ def torn_transactions(history: History) -> Iterator[str]:
 
 
 def inconsistent_offsets(history: History) -> Iterator[str]:
-    """One offset of a partition has several values, by what sends, consumers and replicas say."""
+    """Find offsets of a partition that have several values, by what sends, consumers and replicas say."""
     for place, offsets in history.values_at().items():
         for offset, values in sorted(offsets.items()):
             if len(values) > 1:
@@ -133,7 +133,7 @@ def inconsistent_offsets(history: History) -> Iterator[str]:
 
 
 def misrouted_or_damaged(history: History) -> Iterator[str]:
-    """A record's value does not match its CRC, or was sent to another partition."""
+    """Find records whose value does not match its CRC, or was sent to another partition."""
     for read in history.reads:
         if read.value is None:
             yield f"{read.place}@{read.offset}: the value that {read.consumer} read is damaged"
@@ -142,7 +142,7 @@ def misrouted_or_damaged(history: History) -> Iterator[str]:
 
 
 def unordered_sends(history: History) -> Iterator[str]:
-    """The offsets of an idempotent producer's values in a partition are not in the order of its calls."""
+    """Find values of an idempotent producer whose offsets in a partition are not in the order of its calls."""
     found: dict[tuple[str, Place], list[tuple[Send, int]]] = defaultdict(list)
     first_seen: dict[Value, int] = {}
     for read in history.reads:
@@ -161,7 +161,7 @@ def unordered_sends(history: History) -> Iterator[str]:
 
 
 def skipping_polls(history: History) -> Iterator[str]:
-    """A consumer went back, or passed over a value that is there, without having been moved.
+    """Find consumers that went back, or passed over a value that is there, without having been moved.
 
     A consumer of librdkafka may return to the beginning once for each time that it has logged a reset of its position.
     """
@@ -187,7 +187,7 @@ def skipping_polls(history: History) -> Iterator[str]:
 
 
 def unaccounted_sends(history: History, longest: float) -> Iterator[str]:
-    """A send had no outcome or several, took longer than its time limit plus a second, or is OK at no offset."""
+    """Find sends with no outcome or several, over their time limit by more than a second, or OK at no offset."""
     outcomes = Counter(send.value for send in history.sends)
     called = {call.value for call in history.calls}
     for call in history.calls:
@@ -203,7 +203,7 @@ def unaccounted_sends(history: History, longest: float) -> Iterator[str]:
 
 
 def stuck_transactions(history: History, longest: float) -> Iterator[str]:
-    """The last stable offset stood below the high watermark for too long, not counting the time of faults."""
+    """Find last stable offsets that were below the high watermark for too long, not counting the time of faults."""
     since: dict[Place, Ends] = {}
     reported: set[tuple[Place, int]] = set()
     for seen in sorted(history.ends, key=lambda each: each.at):
@@ -220,7 +220,7 @@ def stuck_transactions(history: History, longest: float) -> Iterator[str]:
 
 
 def lost_topic_changes(history: History) -> Iterator[str]:
-    """A topic is not what its last acknowledged change made of it, nor what one without an answer may have made."""
+    """Find topics that differ from their last acknowledged change, and from later ones without an answer."""
     found = {each.topic: each.partitions for each in history.found_topics}
     possible: dict[str, set[int]] = {}
     for change in history.topic_changes:
@@ -291,7 +291,7 @@ def lost_by_one(history: History) -> list[str]:
 
 
 def harmless_faults(history: History) -> Iterator[str]:
-    """The faults of a control run took nothing from the producers with acks=1, so that it proves nothing."""
+    """Report a control run whose faults took nothing from the producers with acks=1, so that it proves nothing."""
     if not lost_by_one(history):
         count = sum(send.kind == ONE and send.outcome == OK for send in history.sends)
         yield f"none of {count} records acknowledged with acks=1 was lost in {len(history.faults)} faults"

@@ -187,12 +187,12 @@ class CopyFaults:
         time.sleep(seconds)  # how long the fault lasts
 
     def lost_end_answers(self, seconds: float) -> None:
-        """The answers to EndTxn are lost, so that clients repeat what was done."""
+        """Lose the answers to EndTxn, so that clients repeat what was done."""
         with self.cluster.faults.disconnect("EndTxn", times=3, when="after"):
             time.sleep(seconds)  # how long the fault lasts
 
     def held_ends(self, seconds: float) -> None:
-        """An EndTxn waits at the broker for longer than its client does, and is served then."""
+        """Hold an EndTxn at the broker for longer than its client waits, and serve it then."""
         with self.cluster.faults.hold("EndTxn", times=1):
             time.sleep(max(seconds, 6.0))  # the request timeout of a copier is 5 s
 

@@ -48,7 +48,7 @@ class Copies:
 
 
 def duplicates(history: History, kinds: frozenset[str] = EXACTLY_ONCE) -> Iterator[str]:
-    """A value has several offsets, although its producer is idempotent and was never asked to send it twice.
+    """Find values with several offsets, although their producer is idempotent and was never asked to send them twice.
 
     Those that `duplicates_by_new_epochs` finds are left out: no broker can know that they are the same.
     """
@@ -70,7 +70,7 @@ def duplicates_by_new_epochs(history: History) -> Iterator[str]:
 
 
 def wrong_refusals(history: History) -> Iterator[str]:
-    """A leader refused a batch as out of order, although the log has this batch, or the one before it, in its epoch."""
+    """Find batches refused as out of order, although the log has the batch, or the one before it, in its epoch."""
     logs = Logs(history)
     for refusal in history.refusals:
         for batch in logs.of_producer(refusal.place, refusal.producer_id, refusal.epoch):

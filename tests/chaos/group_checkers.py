@@ -1,4 +1,4 @@
-"""The invariants of consumer groups: who has a partition, what is committed, and that nothing is passed over."""
+"""The invariants of consumer groups: members of partitions, committed offsets, and that nothing is passed over."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SUCCESSOR_SECONDS: Final = 5.0  # a coordinator has been asked by then, after a
 
 
 def broken_groups(history: History) -> Iterator[str]:
-    """A partition had two members in a generation, a member got a record of a partition that it did not have, or a
-    commit went back, or was made by a member in a generation in which another one had the partition."""
+    """Find partitions with two members in a generation, records that a member got of a partition that it did not have,
+    and commits that went back, or that a member made in a generation in which another one had the partition."""
     for read in history.reads:
         if not read.assigned:
             yield f"{read.place}@{read.offset}: {read.consumer} read it without having the partition"
@@ -84,7 +84,7 @@ def _supersedes(later: Commit, commit: Commit, until: float | None) -> bool:
 
 
 def lost_commits(history: History) -> Iterator[str]:
-    """A committed offset was read that is lower than one acknowledged before, or that no member has committed.
+    """Find committed offsets that were read and are lower than one acknowledged before, or that no member committed.
 
     The answers that `outdated_commits` finds are left out.
     """
@@ -141,7 +141,7 @@ def _described(seen: Committed) -> str:
 
 
 def group_skips(history: History) -> Iterator[str]:
-    """A member that got a partition began after a record that no member of its group had committed.
+    """Find members that got a partition and began after a record that no member of their group had committed.
 
     This needs all attempts to commit, with their times: groups without these are left out.
     """
@@ -168,7 +168,7 @@ def group_skips(history: History) -> Iterator[str]:
 
 
 def unread_commits(history: History) -> Iterator[str]:
-    """A group committed past a record that none of its members had read by then."""
+    """Find commits of a group past a record that none of its members had read by then."""
     groups = {commit.member: commit.group for commit in history.commits}
     first: dict[tuple[str, Place], dict[int, float]] = defaultdict(dict)
     for read in history.reads:

@@ -160,7 +160,7 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """A node was cut off from all others, and from nobody else, all the time from `began` to `ended`."""
+    """A node was cut off from all other nodes, and from no client, all the time from `began` to `ended`."""
 
     node: int
     began: float
@@ -190,7 +190,7 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A record batch in the log of a replica at the end of a run: its checksum, and who wrote it."""
+    """A record batch in the log of a replica at the end of a run: its checksum, and the producer that wrote it."""
 
     node: int
     place: Place

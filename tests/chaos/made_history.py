@@ -52,7 +52,7 @@ TOPIC_CHANGES = {
 
 
 def send(number: int, place: Place = A, producer: str = "p1", kind: str = IDEMPOTENT, outcome: str = OK) -> Send:
-    """The `number`-th send of a producer, at the offset of that number."""
+    """Return the `number`-th send of a producer, at the offset of that number."""
     offset = number if outcome == OK else None
     return Send(Value(producer, number), place, kind, outcome, offset, began=number, ended=number + 0.01)
 
@@ -79,7 +79,7 @@ def stored(node: int, offset: int, key: int, crc: int, leader_epoch: int = 5) ->
 
 
 def commit(member: str, at: float, offset: int, outcome: str = OK) -> Commit:
-    """A commit of a member of the group h."""
+    """Return a commit of a member of the group h."""
     return Commit("h", member, 1, A, offset, at=at + 0.1, began=at, outcome=outcome)
 
 
@@ -88,7 +88,7 @@ def commits(member: str, *times_and_offsets: tuple[float, int]) -> list[Commit]:
 
 
 def clean() -> History:
-    """Sends of every kind and outcome, read by two consumers, in a cluster that keeps its promises."""
+    """Return a history without violations: sends of every kind and outcome, read by two consumers."""
     sends = [send(number) for number in range(30)]
     sends[7] = send(7, outcome=INFO)
     sends[20] = send(20, outcome=FAIL)

@@ -217,7 +217,7 @@ class Nemesis:
         time.sleep(seconds)  # how long the fault lasts
 
     def majority_ring(self, seconds: float) -> None:
-        """Two nodes do not see each other, and the third sees both."""
+        """Cut two nodes off from each other; the third one reaches both."""
         a, b = self.random.sample(self.ids, 2)
         self.cluster.cut(a, b)
         time.sleep(seconds)  # how long the fault lasts
@@ -246,12 +246,12 @@ class Nemesis:
         time.sleep(_LONG_SECONDS)  # more than the session timeout of a member
 
     def cut_requests(self, seconds: float) -> None:
-        """Requests arrive late, also those that clients have given up and sent again."""
+        """Hold requests, so that they arrive late, also those that clients have given up and sent again."""
         self.proxies.of[self.targets.leader()].cut(REQUESTS)
         time.sleep(seconds + 3)  # more than the request timeout of a client
 
     def cut_answers(self, seconds: float) -> None:
-        """Requests are served, and their answers do not arrive."""
+        """Hold the answers to requests that are served."""
         self.proxies.of[self.targets.leader()].cut(ANSWERS)
         time.sleep(seconds + 3)  # more than the request timeout of a client
 
@@ -306,7 +306,7 @@ class Nemesis:
         time.sleep(seconds)  # how long the fault lasts
 
     def frozen_followers(self, seconds: float) -> None:
-        """No follower replicates: a leader is alone in sync, and may acknowledge nothing."""
+        """Freeze all followers: a leader is alone in sync, and may acknowledge nothing."""
         self.wait_in_sync()
         partition = self.random.randrange(self.partitions)
         for node in self.cluster.nodes:
@@ -315,7 +315,7 @@ class Nemesis:
         time.sleep(seconds)  # how long the fault lasts
 
     def frozen_follower_dead_leader(self, seconds: float) -> None:
-        """A follower falls behind, and then the leader is killed: the follower may not lead."""
+        """Freeze a follower until it is out of sync, then kill the leader: the follower may not lead."""
         self.wait_in_sync()
         partition = self.random.randrange(self.partitions)
         self.cluster.freeze_follower(self.topic, partition)
@@ -330,11 +330,11 @@ class Nemesis:
         self.disk.damage_busy(cut_tail)
 
     def torn_tail(self, _seconds: float) -> None:
-        """The end of a log is zeros or half a batch."""
+        """Make the end of a log zeros or half a batch."""
         self.disk.damage_busy(tear_tail)
 
     def flipped_bit(self, _seconds: float) -> None:
-        """One bit of a log's last segment, or of an index, is another one."""
+        """Flip one bit of a log's last segment, or of an index."""
         self.disk.damage_busy(flip_index if self.random.random() < 0.3 else flip_tail)
 
     # N11

@@ -25,7 +25,7 @@ _MORE: Final[dict[str, Callable[[ProcessState], float]]] = {
 
 
 def stalls(history: History, longest: float) -> Iterator[str]:
-    """No send succeeded for too long after a fault was healed."""
+    """Find faults after whose end no send succeeded for more than `longest` seconds."""
     times = sorted(send.ended for send in history.sends if send.outcome == OK)
     last = max((send.ended for send in history.sends), default=0.0)
     for fault in history.faults:
@@ -35,7 +35,7 @@ def stalls(history: History, longest: float) -> Iterator[str]:
 
 
 def idle_faults(history: History, wanted: int, seconds: float) -> Iterator[str]:
-    """Fewer sends than wanted succeeded in a fault of that many seconds or more that left a majority connected."""
+    """Find faults of so many seconds or more, with a majority connected, in which too few sends succeeded."""
     times = sorted(send.ended for send in history.sends if send.outcome == OK)
     for fault in history.faults:
         if fault.majority and fault.ended - fault.began >= seconds:
@@ -45,7 +45,7 @@ def idle_faults(history: History, wanted: int, seconds: float) -> Iterator[str]:
 
 
 def unrecovered_rates(history: History) -> Iterator[str]:
-    """A longer time after a fault never had the rate of acknowledgements from before the first fault.
+    """Find longer times after a fault that never had the rate of acknowledgements from before the first fault.
 
     The records of producers with acks=1 and of transactions do not count: these have no steady rate.
     """
@@ -79,7 +79,7 @@ def _count(times: Sequence[float], began: float, ended: float) -> int:
 
 
 def growing_processes(history: History) -> Iterator[str]:
-    """A process has far more open files, threads or memory at the end of its life than in the beginning.
+    """Find processes with far more open files, threads or memory at the end of their life than in the beginning.
 
     The memory of the clients does not count: the history of the run is in their process.
     """

@@ -9,8 +9,8 @@ from tests.chaos.history import COMPACTED, History, Place, StoredRecord
 
 
 def broken_replicas(history: History) -> Iterator[str]:
-    """Replicas disagree: two leaders of an epoch, an ISR outside of the replicas, offsets that go back or are out of
-    order, different batches or records below the high watermark, or a log that does not reach it."""
+    """Find replicas that disagree: two leaders of an epoch, an ISR outside of the replicas, offsets that go back or are
+    out of order, different batches or records below the high watermark, or a log that does not reach it."""
     yield from _leaders(history)
     yield from _offsets(history)
     yield from _batches(history)

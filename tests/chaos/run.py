@@ -156,7 +156,7 @@ def _by_librdkafka(history: History) -> Iterator[str]:
 
 
 def _further(history: History) -> Iterator[str]:
-    """Yield what a wide run has done besides."""
+    """Yield what only a wide run does."""
     if history.client_faults:
         names = Counter(each.name for each in history.client_faults)
         unknown = sum(each.unknown for each in history.client_faults)

@@ -81,7 +81,7 @@ def read_a_failed_value(history: History) -> None:
 
 
 def read_an_own_value(history: History) -> None:
-    """A transaction whose commit was never requested reads its own value."""
+    """Read a value in its own transaction, whose commit was never requested."""
     history.transactions = [each for each in history.transactions if each.name != "t1-3"]
     history.add(Read("c4", 0, B, 8, Value("t1", 8), B, COMMITTED, transaction="t1-3"))
 
@@ -95,7 +95,7 @@ def put_two_values_at_an_offset(history: History) -> None:
 
 
 def move_a_value_between_replicas(history: History) -> None:
-    """One consumer reads from a leader that has other values at the same offsets."""
+    """Read from a leader that has other values at the same offsets."""
     history.add(Read("c4", 0, A, 5, Value("p1", 6), A))
 
 
@@ -122,7 +122,7 @@ def swap_two_sends(history: History) -> None:
 
 
 def swap_an_unknown_one(history: History) -> None:
-    """The seventh has no known outcome, and its value is found before that of the sixth."""
+    """Read the seventh value, whose send has no known outcome, before that of the sixth."""
     history.reads = [read for read in history.reads if read.value != Value("p1", 7)]
     history.add(Read("c4", 0, A, 5, Value("p1", 7), A))
 
@@ -136,7 +136,7 @@ def go_back(history: History) -> None:
 
 
 def go_back_in_a_poll(history: History) -> None:
-    """A jump excuses only what comes in a later call of poll."""
+    """Go back within a call of poll: a jump excuses only what comes in a later one."""
     history.add(Read("c6", 0, A, 12, Value("p1", 12), A), Read("c6", 0, A, 11, Value("p1", 11), A, jumped=True))
 
 
@@ -193,7 +193,7 @@ def lose_a_batch(history: History) -> None:
 
 
 def change_the_epoch_of_a_batch(history: History) -> None:
-    """The CRC of a batch does not include its leader epoch."""
+    """Change the leader epoch of a batch, which its CRC does not include."""
     history.batches[4] = replace(history.batches[4], leader_epoch=4)
 
 
@@ -226,7 +226,7 @@ def change_the_epoch_of_an_internal_record(history: History) -> None:
 
 
 def lose_a_record_of_an_internal_topic(history: History) -> None:
-    """No later record has its key."""
+    """Remove a record although no later one has its key."""
     del history.stored_records[-1]
 
 
@@ -244,7 +244,7 @@ def share_a_partition(history: History) -> None:
 
 
 def share_a_partition_with_a_further_member(history: History) -> None:
-    """It gets a partition that another one has, together with one that is free."""
+    """Give it a partition that another one has, together with one that is free."""
     history.add(Assignment("g", "theirs", 1, (Place("a", 1), B)))
 
 
@@ -269,7 +269,7 @@ def read_without_the_partition(history: History) -> None:
 
 
 def commit_backwards_after_an_answer(history: History) -> None:
-    """The one that was not answered was higher, and so explains nothing."""
+    """Commit backwards; the commit that was not answered was higher, and so explains nothing."""
     history.add(commit("m9", 8.0, 5))
 
 
@@ -286,18 +286,18 @@ def invent_a_commit(history: History) -> None:
 
 
 def restore_a_commit_of_long_ago(history: History) -> None:
-    """A request that was never answered does not arrive after minutes."""
+    """Read the offset of a commit that was never answered, minutes later: its request does not arrive then."""
     history.add(Committed("h", A, 6, 200.0, 200.1))
 
 
 def let_a_fenced_member_commit(history: History) -> None:
-    """A commit without an answer comes late, after another member has committed in the next generation."""
+    """Have a commit without an answer come late, after another member has committed in the next generation."""
     history.add(commit("m8", 10.0, 16, INFO), replace(commit("m9", 12.0, 20), generation=2))
     history.add(Committed("h", A, 16, 13.0, 13.1))
 
 
 def let_a_fenced_member_commit_with_an_answer(history: History) -> None:
-    """The answered one of the same member as before is refused as well."""
+    """Have an answered one of the same member come late, too: it must be refused as well."""
     history.add(commit("m8", 10.0, 16, INFO), replace(commit("m9", 12.0, 20), generation=2), commit("m8", 13.0, 16))
 
 
@@ -314,7 +314,7 @@ def leave_a_transaction_open(history: History) -> None:
 
 
 def leave_a_transaction_open_at_the_end(history: History) -> None:
-    """The end of the partition still grows."""
+    """Keep a transaction open while the end of the partition still grows."""
     history.add(*(Ends(A, 4, 10 + at, at) for at in range(100, 130)))
 
 
@@ -347,7 +347,7 @@ def read_before_the_commit(history: History) -> None:
 
 
 def acknowledge_alone(history: History) -> None:
-    """The leader of epoch 5 is cut off from the others."""
+    """Cut the leader of epoch 5 off from the others."""
     history.add(Isolation(1, 2.5, 4.5))
 
 
@@ -371,7 +371,7 @@ def acknowledge_without_followers(history: History) -> None:
 
 
 def stay_slow(history: History) -> None:
-    """After the fault there is one record in two seconds, where there were two."""
+    """Leave one record in two seconds after the fault, where there were two."""
     history.sends = [each for each in history.sends if each.ended < 6 or each.value.number % 2]
 
 

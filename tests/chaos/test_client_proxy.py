@@ -30,7 +30,7 @@ def proxy(listener: socket.socket) -> Iterator[ClientProxy]:
 
 @pytest.fixture
 def ends(proxy: ClientProxy, listener: socket.socket) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """The client's end of a connection, and the broker's."""
+    """Yield the client's end of a connection, and the broker's."""
     with socket.create_connection(("127.0.0.1", proxy.port), SECONDS) as near:
         far, _ = listener.accept()
         far.settimeout(SECONDS)

@@ -10,7 +10,7 @@ MESSAGES = 40
 
 
 def copies(numbers: dict[int, list[int]] | None = None) -> Seen:
-    """A right copy, with other numbers in some partitions."""
+    """Return a right copy, with other numbers in some partitions."""
     right = {partition: list(range(partition, MESSAGES, PARTITIONS)) for partition in range(PARTITIONS)}
     return {partition: dict(enumerate(kept)) for partition, kept in (right | (numbers or {})).items()}
 

@@ -26,7 +26,7 @@ Tree = dict[str, bytes]
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data directory of a broker that was stopped, with one partition in several segments."""
+    """Return the data directory of a broker that was stopped, with one partition in several segments."""
     data_dir = tmp_path_factory.mktemp("written")
     config = {"internal.log.segment.bytes": 4_000, "log.index.interval.bytes": 100}
     with EmbeddedCluster(1, data_dir=data_dir, config=config) as cluster:

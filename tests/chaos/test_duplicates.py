@@ -39,7 +39,7 @@ BUMP = EpochBump("theirs", 1000, 1, SKIPPED)
 
 
 def written_twice(first: Batch, second: Batch, *bumps: EpochBump) -> History:
-    """A value is the second record of two batches."""
+    """Return a history in which a value is the second record of two batches."""
     history = History().add(Send(TWICE, A, IDEMPOTENT, OK, 21), first, second, *bumps)
     return history.add(*(Read("c", 1, A, offset, TWICE, A, COMMITTED) for offset in (11, 21)))
 

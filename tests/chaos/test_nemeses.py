@@ -85,7 +85,7 @@ def test_report_names_the_faults_that_did_not_come() -> None:
     assert "2 of 3 kinds of faults did not come: kill leader, slow disk" in result.report()
 
 
-def test_stopped_process_is_told_from_one_that_runs() -> None:
+def test_stopped_process_is_distinguished_from_one_that_runs() -> None:
     with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as process:
         assert not _is_stopped(process.pid)
         process.send_signal(signal.SIGSTOP)

@@ -68,7 +68,7 @@ class Notes:
 
 
 class Worker:
-    """A thread that works until it is told to stop."""
+    """A thread that works until it is stopped."""
 
     def __init__(self, name: str, notes: Notes) -> None:
         self.name = name

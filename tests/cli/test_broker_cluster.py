@@ -24,7 +24,7 @@ BROKER = "from pyclient.cli import main; main()"
 
 @contextmanager
 def cluster(data_dir: Path, end: signal.Signals) -> Iterator[str]:
-    """The bootstrap servers of three brokers on a directory, whose parent process gets a signal at the end."""
+    """Yield the bootstrap servers of three brokers on a directory, whose parent process gets a signal at the end."""
     command = [sys.executable, "-c", BROKER, "broker", "--brokers", "3", "--port", "0", "--profile", "test"]
     with subprocess.Popen([*command, "--data-dir", str(data_dir)], stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -21,7 +21,7 @@ USERS = {"alice": "hers", "bob": "his"}
 
 @contextmanager
 def broker(*arguments: str, **variables: object) -> Iterator[str]:
-    """The bootstrap servers of a broker in a process, which gets environment variables as JSON."""
+    """Yield the bootstrap servers of a broker in a process, which gets environment variables as JSON."""
     environment = {**os.environ, **{name: json.dumps(value) for name, value in variables.items()}}
     process = subprocess.Popen([*BROKER, *arguments], stdout=subprocess.PIPE, env=environment)
     try:

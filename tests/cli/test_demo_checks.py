@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pyclient import Record
 from pyclient.cli.demo.report import Report
-from pyclient.cli.demo.round_trip import Tally, _compare
+from pyclient.cli.demo.round_trip import Tally, compare
 from pyclient.cli.demo.source import DirectCount, FileDigest, package_of
 
 LINES = [b"one", b"two", b"three"]
@@ -28,7 +28,7 @@ def record(offset: int, number: int, value: bytes) -> Record:
 def failed_checks(records: list[Record]) -> list[str]:
     report, tally = Report(Console(file=StringIO())), Tally()
     tally.add(0, records)
-    _compare(report, tally, expected_counts())
+    compare(report, tally, expected_counts())
     return report.failures
 
 

@@ -122,7 +122,7 @@ def test_concurrent_callers_share_one_connection_attempt():
 
 
 def test_idle_connection_is_closed_and_reopened_on_demand(monkeypatch):
-    monkeypatch.setattr("pyclient.cluster.client._IDLE_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr("pyclient.cluster.client.IDLE_CHECK_SECONDS", 0.01)
 
     async def scenario():
         only = ScriptedBroker()

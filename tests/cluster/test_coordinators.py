@@ -176,7 +176,7 @@ def naming(names, scenario):
 
 
 async def lookups(client, times):
-    """Look the coordinator of g up so many times; each fails."""
+    """Find the coordinator of g `times` times, and forget it after each; return the coordinators."""
     named = []
     for _ in range(times):
         named.append(await client.find_coordinator("g", timeout=30))

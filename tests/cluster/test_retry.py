@@ -105,9 +105,9 @@ def test_pauses_grow_only_while_refreshes_bring_no_news():
     each = gate(clock, wait=let_time_pass)
 
     async def scenario():
-        for news in (True, False, False, True, False):
+        for changed in (True, False, False, True, False):
             each.begin()
-            each.end(news=news)
+            each.end(changed=changed)
             each.request()
             await each.wait_until_due()
         return pauses

@@ -33,7 +33,7 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def tls_port() -> Iterator[int]:
-    """A port that serves TLS with a certificate of an authority that this machine does not trust."""
+    """Yield a port that serves TLS with a certificate of an authority that this machine does not trust."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / "broker.pem")
 

@@ -23,7 +23,7 @@ from tests.consumer.member_script import MemberScript, names, show_in_any_protoc
 
 
 def tp(names: str) -> tuple[TopicPartition, ...]:
-    """`tp("a0 b1")`: partition 0 of topic a, and 1 of b."""
+    """Return partitions: `tp("a0 b1")` is partition 0 of topic a, and 1 of b."""
     return tuple(TopicPartition(name[:-1], int(name[-1])) for name in names.split())
 
 

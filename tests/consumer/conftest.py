@@ -51,7 +51,7 @@ def producer(cluster: EmbeddedCluster) -> Iterator[Producer]:
 
 @pytest.fixture
 def new_topic(admin: Admin) -> Callable[..., str]:
-    """`new_topic(partitions)` creates a topic and returns its name."""
+    """Return `new_topic(partitions)`, which creates a topic and returns its name."""
 
     def make(partitions: int = 1, **configs: str) -> str:
         name = f"t-{uuid.uuid4().hex[:8]}"
@@ -63,7 +63,7 @@ def new_topic(admin: Admin) -> Callable[..., str]:
 
 @pytest.fixture
 def produce(producer: Producer) -> Produce:
-    """`produce(topic, *values, partition=0)`, delivered when it returns."""
+    """Return `produce(topic, *values, partition=0)`, which returns when the values are delivered."""
 
     def send(topic: str, *values: bytes, partition: int = 0, timestamp_ms: int | None = None) -> None:
         for value in values:

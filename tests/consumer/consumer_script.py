@@ -33,7 +33,7 @@ def topic_name(topic: uuid.UUID) -> str:
 
 
 def ids(names: str) -> IdPartitions:
-    """`ids("a0 b1")`: partition 0 of topic a, and 1 of b, by their topics' ids."""
+    """Return partitions by their topics' ids: `ids("a0 b1")` is partition 0 of topic a, and 1 of b."""
     return tuple((topic_id(name[0]), int(name[1:])) for name in names.split())
 
 

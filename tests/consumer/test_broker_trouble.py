@@ -16,7 +16,7 @@ from tests.waiting import until
 
 @pytest.fixture(scope="module")
 def own_cluster() -> Iterator[EmbeddedCluster]:
-    """A broker in its own process, to be killed and restarted."""
+    """Yield a broker in its own process, to be killed and restarted."""
     with EmbeddedCluster(processes=True) as cluster:
         yield cluster
 

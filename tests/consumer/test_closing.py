@@ -86,7 +86,7 @@ PATIENT: dict[str, Any] = {  # a wait for a broker takes longer than the test
 
 @pytest.fixture
 def silent_address() -> Iterator[str]:
-    """An address that accepts connections and never responds."""
+    """Yield an address that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 

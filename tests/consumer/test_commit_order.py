@@ -20,7 +20,7 @@ Outcomes = list[tuple[int, Exception | None]]
 
 @pytest.fixture
 def topic(new_topic: Callable[..., str], produce: Callable[..., None]) -> str:
-    """A topic with the values 0 to 9 in partition 0, and an empty partition 1."""
+    """Return a topic with the values 0 to 9 in partition 0, and an empty partition 1."""
     name = new_topic(2)
     produce(name, *[b"%d" % n for n in range(10)])
     return name

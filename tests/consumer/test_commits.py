@@ -25,7 +25,7 @@ def group() -> str:
 
 @pytest.fixture
 def topic(new_topic: NewTopic, produce: Produce) -> str:
-    """A topic with the values 0 to 9 in partition 0, and an empty partition 1."""
+    """Return a topic with the values 0 to 9 in partition 0, and an empty partition 1."""
     name = new_topic(2)
     produce(name, *[b"%d" % n for n in range(10)])
     return name

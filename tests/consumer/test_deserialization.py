@@ -19,7 +19,7 @@ from tests.consumer.consumer_samples import batch_of, fetched
 
 
 def slice_of(first: int, count: int, partition: int = 0) -> BatchSlice:
-    """Records whose values are their offsets."""
+    """Return records whose values are their offsets."""
     return fetched(batch_of(first, count), "t", partition).take(first, first + count, count)
 
 

@@ -198,7 +198,7 @@ def shape(plan: FetchPlan) -> dict[TopicPartition, tuple[int, int]]:
 
 
 STEPS = [
-    "pause", "resume", "seek", "reset", "stop", "answer", "fail", "prefer", "stock", "poll", "lead", "assign", "wait",
+    "pause", "resume", "seek", "reset", "stop", "answer", "fail", "prefer", "buffer", "poll", "lead", "assign", "wait",
     "leave in flight", "hand over",
 ]  # fmt: skip
 
@@ -235,7 +235,7 @@ class Comparison:
                 fixture.answer(state, self.now, error_code=errors.NotLeaderOrFollower.code)
             case "prefer" if state and fetches:
                 fixture.answer(state, self.now, preferred_read_replica=node)
-            case "stock" if state and fetches:
+            case "buffer" if state and fetches:
                 fixture.add_buffered(state, 1_500)
             case "poll":
                 with suppress(KafkaError):
@@ -268,7 +268,7 @@ class Comparison:
             assert shape(first) == self.model.targets(node, self.now)
 
     def check_second_plan(self, partition: TopicPartition) -> None:
-        """While the first plan of node 1 is in flight, the second asks for what changes meanwhile."""
+        """Check that the second plan of node 1 asks for what changes while the first one is in flight."""
         first = self.fixture.plan(1, self.now)
         moved = self.fixture.subscription.find(partition)
         if moved is not None and moved.phase is Phase.FETCH:

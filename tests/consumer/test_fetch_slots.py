@@ -38,7 +38,7 @@ class Node:
         return SimpleNamespace(address="h:1", version_for=lambda *_: 12, send=send, closed=False)
 
     def request_refresh(self) -> None:
-        """After a failure; the leaders stay."""
+        """Do nothing: the leaders stay after a failure."""
 
     async def answer(self, which: int, response: FetchResponse | None = None) -> None:
         self.parked.pop(which)[2](response or FetchResponse(session_id=0, responses=[]), None)

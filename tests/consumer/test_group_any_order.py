@@ -162,7 +162,7 @@ class InTheConsumerProtocol(AnyOrder):
 
     @invariant()
     def one_heartbeat_at_a_time(self) -> None:
-        """For the current membership: heartbeats from before a loss or a move do not count."""
+        """Check the heartbeats of the current membership: those from before a loss or a move do not count."""
         kinds = (SendConsumerHeartbeat, ReleaseInstance)
         sent = [request.attempt for request in self.requests if isinstance(request, kinds)]
         if self.member.coordinator is None or self.member.state in (State.WAITING, *AT_REST):

@@ -114,7 +114,7 @@ def test_callback_may_seek_and_ask_but_not_poll(
 
 
 def _drive(result: Any) -> Any:
-    """The first step of a coroutine, which is where a refusal is raised; or the result itself."""
+    """Run the first step of a coroutine, where a refusal is raised; return the coroutine, or another result."""
     if hasattr(result, "send"):
         result.send(None)
     return result

@@ -58,10 +58,10 @@ class Reader:
             assert self.state.position >= before
             if not slices:
                 return
-            self._look(Records(slices))
+            self._check(Records(slices))
         raise AssertionError("it never ends")
 
-    def _look(self, records: Records[Any, Any]) -> None:
+    def _check(self, records: Records[Any, Any]) -> None:
         iterator = iter(records)
         while True:
             try:

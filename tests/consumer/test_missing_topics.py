@@ -21,7 +21,7 @@ Produce = Callable[..., None]
 
 
 def picture(**topics: int) -> ClusterMetadata:
-    """Topics with so many partitions, or with an error code below 0."""
+    """Return metadata of topics with so many partitions, or with an error code below 0."""
     infos = {
         name: TopicInfo(
             name,
@@ -40,51 +40,51 @@ UNKNOWN, DENIED, NO_LEADER = -errors.UnknownTopicOrPartition.code, -errors.Topic
 def test_missing_topic_is_logged_once_and_again_after_it_existed() -> None:
     watch = TopicWatch(may_be_created=False)
     warned = [
-        watch.look(picture(t=what), ["t"], [], now)
+        watch.check(picture(t=what), ["t"], [], now)
         for now, what in enumerate([UNKNOWN, UNKNOWN, NO_LEADER, UNKNOWN, 1, UNKNOWN, UNKNOWN])
     ]
     assert [len(news) for news in warned] == [1, 0, 0, 0, 0, 1, 0]
     assert "'t' does not exist" in warned[0][0]
     assert "check its name, or create it" in watch.problems["t"]
-    assert watch.look(picture(t=1), ["t"], [], 10) == []
+    assert watch.check(picture(t=1), ["t"], [], 10) == []
     assert watch.problems == {}
 
 
 def test_auto_created_topic_has_a_second_to_appear() -> None:
     watch = TopicWatch(may_be_created=True)
     times = [10.0, 10.1, 10.9, 11.0, 11.5]
-    assert [len(watch.look(picture(t=UNKNOWN), ["t"], [], now)) for now in times] == [0, 0, 0, 1, 0]
+    assert [len(watch.check(picture(t=UNKNOWN), ["t"], [], now)) for now in times] == [0, 0, 0, 1, 0]
 
 
 def test_unwanted_and_pending_topics_are_no_problem() -> None:
     watch = TopicWatch(may_be_created=False)
-    assert watch.look(picture(t=NO_LEADER, other=UNKNOWN), ["t", "not-asked-yet"], [], 0) == []
+    assert watch.check(picture(t=NO_LEADER, other=UNKNOWN), ["t", "not-asked-yet"], [], 0) == []
     assert watch.problems == {}
 
 
 def test_missing_partition_is_logged() -> None:
     watch = TopicWatch(may_be_created=False)
-    (text,) = watch.look(picture(t=2), ["t"], [TopicPartition("t", 1), TopicPartition("t", 2)], 0)
+    (text,) = watch.check(picture(t=2), ["t"], [TopicPartition("t", 1), TopicPartition("t", 2)], 0)
     assert "has 2 partitions and no number 2" in text
     assert list(watch.problems) == ["t-2"]
-    assert watch.look(picture(t=2), ["t"], [TopicPartition("t", 2)], 1) == []
-    assert watch.look(picture(t=3), ["t"], [TopicPartition("t", 2)], 2) == []
+    assert watch.check(picture(t=2), ["t"], [TopicPartition("t", 2)], 1) == []
+    assert watch.check(picture(t=3), ["t"], [TopicPartition("t", 2)], 2) == []
     assert watch.problems == {}
 
 
 def test_unauthorized_topic_is_in_health_and_not_logged() -> None:
     watch = TopicWatch(may_be_created=False)
-    assert watch.look(picture(t=DENIED), ["t"], [], 0) == []
+    assert watch.check(picture(t=DENIED), ["t"], [], 0) == []
     assert "grant" in watch.problems["t"]
 
 
 def test_pattern_without_matches_is_logged_once() -> None:
     watch = TopicWatch(may_be_created=True)
-    warned = [watch.look(picture(a=1, b=1), [], [], now, pattern="x.*") for now in range(3)]
+    warned = [watch.check(picture(a=1, b=1), [], [], now, pattern="x.*") for now in range(3)]
     assert [len(news) for news in warned] == [1, 0, 0]
     assert "'x.*'" in warned[0][0]
     assert "shows 2 topics" in warned[0][0]
-    assert watch.look(picture(a=1, b=1), ["a"], [], 3, pattern="a") == []
+    assert watch.check(picture(a=1, b=1), ["a"], [], 3, pattern="a") == []
     assert watch.problems == {}
 
 

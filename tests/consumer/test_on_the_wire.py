@@ -38,7 +38,7 @@ class Wire:
         self.sent: list[tuple[int, Any]] = []
 
     def connector(self, config: Any) -> Any:
-        """In place of `TcpConnector(config)`."""
+        """Return a connector that takes the place of `TcpConnector(config)`."""
         tcp = TcpConnector(config)
 
         async def connect(host: str, port: int, on_frame: Any, on_closed: Any) -> Any:

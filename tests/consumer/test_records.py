@@ -16,7 +16,7 @@ from tests.consumer.consumer_samples import Compression, batch_of, compacted, fe
 
 
 def records_of(*pieces: tuple[bytes, str, int, int, int]) -> Records[Any, Any]:
-    """From (batch, topic, partition, from offset, limit)."""
+    """Return the records of each (batch, topic, partition, from offset, limit)."""
     slices = []
     for data, topic, partition, start, limit in pieces:
         batch = fetched(data, topic, partition)

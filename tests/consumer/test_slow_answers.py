@@ -21,7 +21,7 @@ PATIENT = 600_000  # request_timeout_ms: whatever waits for that instead of its 
 
 @pytest.fixture(scope="module")
 def frozen() -> Iterator[EmbeddedCluster]:
-    """A separate cluster: freezing its nodes must not delay other tests."""
+    """Yield a separate cluster: freezing its nodes must not delay other tests."""
     with EmbeddedCluster() as cluster:
         yield cluster
 

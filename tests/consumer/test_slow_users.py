@@ -100,9 +100,9 @@ def test_pattern_leaves_out_internal_topics_unless_they_are_wanted(
 ) -> None:
     topic = new_topic()
     group = f"g-{uuid.uuid4().hex[:8]}"
-    keeper = consumers(group_id=group)
-    keeper.assign(partitions(topic, 0))
-    keeper.commit({(topic, 0): 0})  # so that there are committed offsets somewhere
+    owner = consumers(group_id=group)
+    owner.assign(partitions(topic, 0))
+    owner.commit({(topic, 0): 0})  # so that there are committed offsets somewhere
     consumer = consumers(exclude_internal_topics=hidden)
     consumer.subscribe(re.compile(f"__consumer_offsets|{topic}"))
     expected = {topic} if hidden else {topic, "__consumer_offsets"}

@@ -102,7 +102,7 @@ def test_producer_without_its_compiled_part_works_and_says_so_once() -> None:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy of the repository's files, with the leftovers of an earlier build."""
+    """Yield a copy of the repository's files, with the leftovers of an earlier build."""
     copy = tmp_path_factory.mktemp("sources")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):

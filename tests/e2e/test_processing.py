@@ -37,7 +37,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def names(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> dict[str, str]:
-    """The topics of a test, of two partitions but for the dead-letter topic; the input is filled."""
+    """Return the topics of a test, of two partitions but for the dead-letter topic; the input is filled."""
     name = request.node.name.replace("[", ".").replace("]", "")
     made = {each: f"{name}.{each}" for each in ("in", "out", "dead")}
     with Admin(cluster.bootstrap_servers) as admin:

@@ -80,7 +80,7 @@ class Output:
 
 @pytest.fixture
 def output(caplog: pytest.LogCaptureFixture) -> Iterator[Output]:
-    """The output of a run; at its end nothing in it may have a secret."""
+    """Yield the output of a run, then check that nothing in it has a secret."""
     found = Output()
     with caplog.at_level(logging.DEBUG):
         yield found

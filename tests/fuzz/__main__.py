@@ -21,7 +21,7 @@ from tests.fuzz.replay import Reproducer
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Read the command line and run; the exit status."""
+    """Read the command line and run. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, help="the seed of the random numbers; a random one if not given")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long inputs are sent")

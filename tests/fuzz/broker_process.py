@@ -84,11 +84,11 @@ class BrokerProcess:
         return self._process.pid
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL, and wait until the process has ended."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL if it does not end."""
+        """Send SIGTERM, and SIGKILL if the process does not end."""
         self._end(signal.SIGTERM)
 
     def _end(self, number: signal.Signals) -> None:
@@ -110,11 +110,11 @@ class BrokerProcess:
         self._process = None
 
     def stderr_tail(self) -> str:
-        """The end of what it wrote to stderr."""
+        """Return the end of what the process wrote to stderr."""
         return (self.directory / "stderr.log").read_bytes()[-3000:].decode(errors="replace")
 
     def watch_memory(self) -> int:
-        """The resident memory now, in bytes; the peak is kept."""
+        """Return the resident memory in bytes, 0 if the process has ended; keep the peak."""
         if not self.alive:
             return 0
         now = resident_bytes(self.pid)
@@ -135,7 +135,7 @@ class BrokerProcess:
         return [json.loads(line) for line in lines]
 
     def memory(self) -> dict[str, Any]:
-        """Its objects, their types and its resident memory, after a garbage collection."""
+        """Return the process's objects, their types and its resident memory, after a garbage collection."""
         os.kill(self.pid, signal.SIGUSR1)
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
@@ -148,7 +148,7 @@ class BrokerProcess:
         raise RuntimeError("the broker did not report its memory")
 
     def call(self, method: str, path: str, **values: Any) -> dict[str, Any]:
-        """Ask its controls."""
+        """Send a request to the broker's controls. Return the answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.control_port, timeout=120)
         try:
             connection.request(method, path, json.dumps(values) if values else None)
@@ -163,7 +163,7 @@ class BrokerProcess:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """CPU time that a process has used."""
+    """Return the CPU seconds that a process has used."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -140,7 +140,7 @@ class ClientCampaign:
 
     @contextlib.contextmanager
     def _typed(self) -> Any:
-        """Errors of Kafka are what a spoiled answer may lead to; everything else is a finding."""
+        """Count errors of Kafka, which a spoiled answer may lead to; everything else is a finding."""
         try:
             yield
         except KafkaError as error:

@@ -69,7 +69,7 @@ class Findings:
         self.found: dict[str, Finding] = {}
 
     def add(self, kind: str, key: str, text: str, suspect: Sent | None, history: list[Sent]) -> Finding:
-        """Take note of an occurrence; the history is kept with the first one."""
+        """Count an occurrence; keep the history of the first one. Return its finding."""
         name = f"{kind}: {key}"
         finding = self.found.get(name)
         if finding is not None:
@@ -79,7 +79,7 @@ class Findings:
         return finding
 
     def save(self, finding: Finding) -> Path:
-        """Write a reproducer file; its path."""
+        """Write a reproducer file. Return its path."""
         self.directory.mkdir(parents=True, exist_ok=True)
         words = "".join(letter if letter.isalnum() else "-" for letter in f"{finding.kind}-{finding.key}")[:80]
         path = self.directory / f"{time.strftime('%H%M%S')}-{words}.json"

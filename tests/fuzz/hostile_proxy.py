@@ -159,7 +159,7 @@ class HostileProxy:
 
 
 def _parts(message: Any) -> Iterator[Any]:
-    """The message and every part in it."""
+    """Yield the message and every part in it."""
     yield message
     for each in fields_of(type(message)):
         value = getattr(message, each.name)
@@ -171,7 +171,7 @@ def _parts(message: Any) -> Iterator[Any]:
 
 
 def spoil_fields(message: Any, version: int, rng: Random) -> list[str]:
-    """Give one to three fields of a message hostile values; what was done."""
+    """Give one to three fields of a message hostile values. Return what was done."""
     places = [
         (part, each)
         for part in _parts(message)
@@ -215,7 +215,7 @@ def _hostile(each: Field, value: Any, version: int, rng: Random) -> Any:
 
 
 def _frames(sock: socket.socket) -> Iterator[bytes]:
-    """Frames without their lengths, until the connection ends."""
+    """Yield frames without their lengths, until the connection ends."""
     buffer = bytearray()
     while True:
         while len(buffer) >= 4 and len(buffer) - 4 >= (size := int.from_bytes(buffer[:4], "big")):

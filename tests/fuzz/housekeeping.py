@@ -1,4 +1,4 @@
-"""Requests of the fuzzer's own, one at a time: what it needs at the start, and to leave nothing behind."""
+"""Requests of the fuzzer's own, one at a time: what it needs at the start, and the removal of what it made."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Caller:
         self._sock.close()
 
     def call(self, request: Request[R], version: int) -> R:
-        """Send a request; its response."""
+        """Send a request. Return its response."""
         self._sock.sendall(b"".join(framing.encode_request(request, version, 1, "housekeeping")))  # type: ignore[arg-type]
         size = int.from_bytes(self._receive(4), "big")
         response: type[R] = type(request).response  # type: ignore[assignment]

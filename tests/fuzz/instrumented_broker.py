@@ -189,7 +189,7 @@ def _load_everything() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Instrument and serve; the exit status."""
+    """Instrument and serve. Return the exit status."""
     path, defect, *rest = arguments
     report = Report(path)
     logging.captureWarnings(True)

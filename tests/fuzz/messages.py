@@ -178,7 +178,7 @@ class MessageGenerator:
         return lambda: rng.randbytes(rng.choice((0, 1, 2, 5, 70, 5000)))
 
     def _make_coherent(self, heartbeat: Any) -> None:
-        """Fields of a ConsumerGroupHeartbeat that mean something together: a join, or a report of a member."""
+        """Set fields of a ConsumerGroupHeartbeat that mean something together: a join, or a report of a member."""
         joins = self.member.epoch <= 0
         heartbeat.member_epoch = 0 if joins else self.member.epoch
         heartbeat.rebalance_timeout_ms = 5_000 if joins else -1
@@ -202,7 +202,7 @@ class MessageGenerator:
         return self._topic
 
     def topic_name(self) -> str:
-        """Its name, a text in the place of one, or an internal topic where that hurts no other client."""
+        """Return the topic's name, a text in place of one, or an internal topic where that hurts no other client."""
         choice = self.rng.random()
         if choice < 0.03 and self._api not in _DESTRUCTIVE:
             return "__consumer_offsets"
@@ -232,7 +232,7 @@ class MessageGenerator:
         return self._producer.producer_id
 
     def producer_epoch(self) -> int:
-        """Its epoch."""
+        """Return the producer's epoch."""
         return self._producer.epoch
 
     def session_id(self) -> int:
@@ -240,7 +240,7 @@ class MessageGenerator:
         return self._session[0]
 
     def session_epoch(self) -> int:
-        """Its next epoch."""
+        """Return the next epoch of the fetch session."""
         return self._session[1]
 
     def member_epoch(self) -> int:
@@ -425,7 +425,7 @@ _FIELDS: Final[dict[tuple[str, str], _Draw]] = {
 
 
 def _tame(name: str, message: Any, rng: Random) -> None:
-    """Take out what would rightly stop the good client or this fuzzer: quotas and limits that hold for everybody."""
+    """Take out what would rightly stop the good client or this fuzzer: quotas and limits that hold for all clients."""
     if name == "AlterClientQuotas":
         for entry in message.entries:
             for entity in entry.entity:

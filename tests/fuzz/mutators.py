@@ -41,7 +41,7 @@ def mutate(frame: bytes, rng: Random, other: bytes) -> bytes:
 
 
 def _place(data: bytearray, rng: Random) -> int:
-    """Mostly behind the header: what is wrong there is refused before anything reads the body."""
+    """Return a position, mostly after the header: what is wrong there is refused before anything reads the body."""
     if rng.random() < 0.97 and len(data) > _HEADER + 1:
         return rng.randrange(_HEADER, len(data))
     return rng.randrange(4, len(data)) if len(data) > 5 else 0

@@ -26,14 +26,14 @@ def unreadable(port: int) -> Iterator[tuple[str, str]]:
     for name, indexes in topics.items():
         partitions = [TopicPartition(name, index) for index in indexes]
         try:
-            yield from _left_behind(f"127.0.0.1:{port}", partitions)
+            yield from _unread(f"127.0.0.1:{port}", partitions)
         except UnknownTopicOrPartition:  # requests of connections that are closed by now may still have removed it
             continue
         except KafkaError as error:
             yield type(error).__name__, f"{name}: {error}"
 
 
-def _left_behind(address: str, partitions: list[TopicPartition]) -> Iterator[tuple[str, str]]:
+def _unread(address: str, partitions: list[TopicPartition]) -> Iterator[tuple[str, str]]:
     with Consumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)

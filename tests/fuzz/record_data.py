@@ -1,4 +1,4 @@
-"""Record batches for Produce: valid ones of every codec, and ones whose content is wrong behind a CRC that fits."""
+"""Record batches for Produce: valid ones of every codec, and ones whose content is wrong although their CRC fits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RecordDataGenerator:
         return bytes(batch)
 
     def hostile(self) -> bytes:
-        """Anything but a valid batch; the CRC fits in most of them."""
+        """Return anything but a valid batch; the CRC fits in most of them."""
         rng = self._rng
         choice = rng.random()
         if choice < 0.05:
@@ -98,7 +98,7 @@ def legacy_message(rng: Random) -> bytes:
 
 
 def hostile_integer(rng: Random, bits: int, *, unsigned: bool = False) -> int:
-    """The ends of the range, what is next to them, powers of two, and numbers like those that mean something."""
+    """Return an end of the range, what is next to it, a power of two, or a number like those that mean something."""
     low, high = (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
     choice = rng.random()
     if choice < 0.35:

@@ -181,7 +181,7 @@ def key_of(event: dict[str, Any]) -> str:
 
 
 def minimal(inputs: list[Sent], shows: Callable[[list[Sent]], bool], until: float) -> list[Sent]:
-    """Delta debugging: leave out ever smaller pieces as long as the rest still shows it."""
+    """Leave out ever smaller pieces (delta debugging) as long as the rest still shows it. Return the rest."""
     size = len(inputs) // 2
     while size and time.monotonic() < until:
         at = 0

@@ -59,7 +59,7 @@ class State:
         return Topic(self.rng.choice(TOPICS), uuid.UUID(int=self.rng.getrandbits(128)))
 
     def any_member(self, kind: str = "") -> Member:
-        """A member, mostly one of those that joined last, sometimes a new one; `kind` is how its group's name begins.
+        """Return a member, mostly one that joined last, sometimes a new one; `kind` is how its group's name begins.
 
         Groups of one kind mostly have members of that kind alone: a group that is never of one kind for long has no
         state to mention.
@@ -102,12 +102,12 @@ class State:
         return first
 
     def learn(self, name: str, answer: Any, asked: Member | None) -> list[str | bytes]:
-        """Take what an answer of the API `name` says; the ids in it that another broker would choose differently."""
+        """Take what an answer of the API `name` says. Return its ids that another broker would choose differently."""
         learner = _LEARNERS.get(name)
         return [] if learner is None else learner(self, answer, asked)
 
     def add_topic(self, name: str | None, topic_id: uuid.UUID) -> bool:
-        """Take a topic that the broker has; whether it is new."""
+        """Take a topic that the broker has. Return True if it is new."""
         if not name or name.startswith(RESERVED) or not topic_id.int or (name, topic_id) in self._known:
             return False
         self.topics.append(Topic(name, topic_id))

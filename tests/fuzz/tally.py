@@ -81,7 +81,7 @@ class Tally:
         self.waiting[name] += 1
 
     def lines(self) -> Iterator[str]:
-        """A table: each API with its answers by error code."""
+        """Yield a table: each API with its answers by error code."""
         for name in sorted({*self.answers, *self.closed, *self.waiting}):
             counts = self.answers.get(name, Counter())
             codes = " ".join(f"{code}:{count}" for code, count in sorted(counts.items()))

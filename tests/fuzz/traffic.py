@@ -64,12 +64,12 @@ class History:
             self._bytes -= len(self.recent.popleft().frame)
 
     def clear(self) -> None:
-        """The broker was started again."""
+        """Drop the recent inputs: the broker was started again."""
         self.recent.clear()
         self._bytes = 0
 
     def all(self) -> list[Sent]:
-        """Everything, in the order in which it was sent."""
+        """Return all inputs in the order in which they were sent."""
         return [*self.setup, *self.recent]
 
 
@@ -88,7 +88,7 @@ class Wire:
 
 
 Complain = Callable[[str, str, "Sent | None"], None]
-"""Take note of a finding: its kind, its text and the input that is to blame."""
+"""Records a finding: its kind, its text and the input that is to blame."""
 
 
 class Traffic:
@@ -154,7 +154,7 @@ class Traffic:
         return b"".join(framing.encode_request(message, version, self._correlation, client_id))
 
     def burst(self, wire: int, mixture: Mixture) -> list[Sent]:
-        """Some inputs for one connection; those that are likely to end it come last."""
+        """Return some inputs for one connection; those that are likely to end it come last."""
         rng = self._rng
         client_id = rng.choice(("fuzz",) * 20 + ("fuzz-user", "", None))
         made: list[Sent] = []

@@ -222,14 +222,14 @@ def test_sequences_and_epochs_wrap_as_the_broker_expects(kafka: Three, topic: st
         client.partitions_for(topic)
         wait_until(lambda: client.health()["producer_id"] >= 0, "no producer id")
         first_id = client.health()["producer_id"]
-        client.core.sender.producer_ids.epoch = 32_766
-        sequence = client.core.topics[topic].queues[0].sequence
-        assert sequence.prepare(0, client.core.sender.producer_ids, [])
+        client.producer_client.sender.producer_ids.epoch = 32_766
+        sequence = client.producer_client.topics[topic].queues[0].sequence
+        assert sequence.prepare(0, client.producer_client.sender.producer_ids, [])
         sequence.next = 2**31 - 3
         values = []
         for number in range(30):
             if number in (10, 20):  # as if the broker missed a number, so that a new epoch is needed
-                with client.core.lock:
+                with client.producer_client.lock:
                     sequence.mark_broken()
             values.append(b"%d" % number)
             assert client.result(client.send(topic, values[-1], partition=0)).offset == number

@@ -58,8 +58,8 @@ class SaslServer:
         )
         return step(bytes(request.auth_bytes))
 
-    def _accept(self, who: str, data: bytes = b"") -> Any:
-        self.accepted.append(who)
+    def _accept(self, user: str, data: bytes = b"") -> Any:
+        self.accepted.append(user)
         return answer(data, lifetime_ms=self.lifetime_ms)
 
     def _plain(self, data: bytes) -> Any:

@@ -43,7 +43,7 @@ def trust_store(path: Path, encryption: KeySerializationEncryption = SECRET) -> 
 
 @pytest.fixture
 def stores(tmp_path: Path) -> dict[str, Any]:
-    """The options of Java's clients."""
+    """Return the options of Java's clients."""
     return {
         "security.protocol": "SSL",
         "ssl.keystore.location": key_store(tmp_path / "client.p12"),

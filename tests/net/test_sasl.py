@@ -545,7 +545,7 @@ class Stuck(Authenticator):
         self.began = False
 
     async def prepare(self) -> None:
-        """Need nothing."""
+        """Do nothing: no token or ticket is needed."""
 
     async def authenticate(self, connection: Connection) -> float:
         self.began = True

@@ -175,7 +175,7 @@ def test_port_that_ends_handshakes_without_kafka_is_no_lasting_failure(run, answ
 
 
 def test_plaintext_probe_of_a_silent_port_ends_after_its_timeout(run, monkeypatch):
-    monkeypatch.setattr("pyclient.net.connect._PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("pyclient.net.connect.PROBE_SECONDS", 0.01)
     failure = refused_by(
         run, lambda: ScriptedBroker({ApiVersionsRequest: SILENCE}), "perhaps the port speaks no TLS|reset by peer"
     )

@@ -29,13 +29,13 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def topic() -> str:
-    """A name that no other test uses; the broker creates the topic with three partitions on first use."""
+    """Return a name that no other test uses; the broker creates the topic with three partitions on first use."""
     return f"topic-{next(_numbers)}"
 
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> FaultyNetwork:
-    """The network that all producers of this test connect through."""
+    """Return the network that all producers of this test connect through."""
     network = FaultyNetwork()
     monkeypatch.setattr(connection_pool, "TcpConnector", network.connector)
     return network
@@ -43,7 +43,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> FaultyNetwork:
 
 @pytest.fixture(params=CLIENTS, ids=lambda client: client.name)
 def make(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Callable[..., Any]]:
-    """`make(**options)` returns a producer for the cluster, sync and async in turn."""
+    """Yield `make(**options)`, which returns a producer for the cluster, sync and async in turn."""
     clients = []
 
     def make(servers: str | None = None, **options: Any) -> Any:
@@ -55,21 +55,21 @@ def make(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[C
     for client in clients:
         with contextlib.suppress(errors.DeliveryFailed):  # the test has looked at what it wanted to see
             client.end()
-        core = client.core
-        if core is not None and core.ended:
-            assert core.accumulator.pool.unowned is None
-            assert core.accumulator.pool.available == core.accumulator.pool.total
+        producer_client = client.producer_client
+        if producer_client is not None and producer_client.ended:
+            assert producer_client.accumulator.pool.unowned is None
+            assert producer_client.accumulator.pool.available == producer_client.accumulator.pool.total
 
 
 @pytest.fixture
 def log(cluster: EmbeddedCluster, topic: str) -> Callable[[], dict[int, list[Any]]]:
-    """`log()` reads the whole topic: partition -> its records, in the order of their offsets."""
+    """Return `log()`, which reads the whole topic: partition -> its records, in the order of their offsets."""
     return lambda: read_log(cluster.bootstrap_servers, topic)
 
 
 @pytest.fixture
 def fixture() -> Iterator[FastPathFixture]:
-    """A compiled fast path over a pair of sockets."""
+    """Yield a compiled fast path over a pair of sockets."""
     if sys.platform != "linux":
         pytest.skip("only Linux has what keeps the loop from a socket")
     with FastPathFixture() as fixture:

@@ -124,8 +124,8 @@ class FastPathFixture:
     def count_delivered(self, *notes: Any) -> None:
         self.events.append(("count_delivered", *notes))
 
-    def report_soon(self) -> None:
-        self.events.append("report_soon")
+    def schedule_reopen(self) -> None:
+        self.events.append("schedule_reopen")
 
     def answer(self, **fields: Any) -> bytes:
         answer = PartitionProduceResponse(**{"index": self.queue.partition, "error_code": 0, "base_offset": 7} | fields)

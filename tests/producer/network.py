@@ -31,7 +31,7 @@ CUT = "cut"
 
 
 class FaultyNetwork:
-    """Applies the verdicts of `request` and `response` to every request and response, by its API key.
+    """Applies the outcomes of `request` and `response` to every request and response, by its API key.
 
     PASS; DROP (it never arrives); HOLD (until `release`, and what follows on its connection with it); CUT (the
     connection ends instead; a request that is CUT has not arrived, the request of a response that is CUT has).
@@ -59,7 +59,7 @@ class FaultyNetwork:
         self._held: list[tuple[Any, Callable[[], None]]] = []
 
     def connector(self, config: Any) -> Any:
-        """Used in place of `TcpConnector(config)`."""
+        """Connect through a `Tap`; used in place of `TcpConnector(config)`."""
         tcp = TcpConnector(config)
 
         async def connect(host: str, port: int, on_frame: Any, on_closed: Any) -> Any:
@@ -131,7 +131,7 @@ class _Passing:
 
 
 class Tap:
-    """A stream that applies the network's verdicts."""
+    """A stream that applies the network's outcomes."""
 
     def __init__(self, network: FaultyNetwork, on_frame: Any) -> None:
         self._network = network
@@ -155,17 +155,17 @@ class Tap:
             return
         generation = self._network.generation
         self._network.asking = self
-        verdict = self._network.request(api)
-        self._treat(verdict, generation, "requests", lambda: self._pass_on(header, parts))  # by reference
+        outcome = self._network.request(api)
+        self._treat(outcome, generation, "requests", lambda: self._pass_on(header, parts))  # by reference
 
-    def _treat(self, verdict: str, generation: int, which: str, action: Callable[[], object]) -> None:
+    def _treat(self, outcome: str, generation: int, which: str, action: Callable[[], object]) -> None:
         """Keep the order of the connection: messages after a held one wait with it."""
-        if verdict == CUT:
+        if outcome == CUT:
             self.stream.close(None)
-        elif verdict != DROP:
+        elif outcome != DROP:
             passing = _Passing(action)
             self._lines[which].append(passing)
-            if verdict == HOLD:
+            if outcome == HOLD:
                 self._network.hold(self.loop, lambda: self._let_pass(which, passing), generation)
             else:
                 self._let_pass(which, passing)
@@ -208,12 +208,12 @@ class Tap:
     def received(self, frame: memoryview) -> None:
         api, version, _ = self._pending.popleft() if self._pending else _Pending(-1, 0)
         generation = self._network.generation
-        verdict = self._network.response(api)
+        outcome = self._network.response(api)
         changed = bytearray(frame)
         self._network.rewrite(api, changed)
         if api == METADATA and self._network.metadata is not None:
             correlation_id, metadata = decode_response(MetadataResponse, version, bytes(changed))
             self._network.metadata(metadata)
             changed[:] = b"".join(encode_response(metadata, version, correlation_id))[4:]
-        self._treat(verdict, generation, "responses", lambda: self._on_frame(memoryview(changed)))
+        self._treat(outcome, generation, "responses", lambda: self._on_frame(memoryview(changed)))
         self._give_own_answers()

@@ -7,14 +7,14 @@ from typing import Any
 from pyclient.producer.delivery import Delivery, DeliveryContext
 
 
-def core_of(producer: Any) -> Any:
-    """Return the `ProducerCore`."""
-    return producer._core
+def client_of(producer: Any) -> Any:
+    """Return the `ProducerClient`."""
+    return producer._client
 
 
-def engine_of(producer: Any) -> Any:
-    """Return what runs the core: the `Engine` or the `AsyncEngine`."""
-    return producer._engine
+def runner_of(producer: Any) -> Any:
+    """Return the `ThreadRunner` or the `AsyncRunner`."""
+    return producer._runner
 
 
 def fast_path_of(producer: Any) -> Any:
@@ -24,7 +24,7 @@ def fast_path_of(producer: Any) -> Any:
 
 def is_closing(producer: Any) -> bool:
     """Return True while a call of `Producer.close` is under way in another thread."""
-    closing = engine_of(producer)._closing
+    closing = runner_of(producer)._closing
     if free := closing.acquire(blocking=False):
         closing.release()
     return not free
@@ -37,4 +37,4 @@ def waiters_of(waited_for: Delivery | DeliveryContext) -> Any:
 
 def failures_lock_of(producer: Any) -> Any:
     """Return the lock of the failures that are not observed yet."""
-    return core_of(producer).context.failures._lock
+    return client_of(producer).context.failures._lock

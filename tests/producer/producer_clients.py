@@ -8,7 +8,7 @@ from typing import Any
 
 from pyclient import AsyncProducer, Producer, errors
 from pyclient.net.loop_thread import LoopThread
-from tests.producer.parts import core_of
+from tests.producer.parts import client_of
 
 PATIENCE = 60.0  # seconds; how long a busy machine may take for what an idle one does at once
 
@@ -18,7 +18,7 @@ class SyncClient:
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.producer = Producer(*args, **options)
-        self.core = core_of(self.producer)
+        self.producer_client = client_of(self.producer)
 
     def send(self, *args: Any, **options: Any) -> Any:
         return self.producer.send(*args, **options)
@@ -71,7 +71,7 @@ class AsyncClient:
         except BaseException:
             self.thread.stop(5)
             raise
-        self.core: Any = core_of(self.producer)
+        self.producer_client: Any = client_of(self.producer)
 
     def send(self, *args: Any, **options: Any) -> Any:
         return self.thread.run(lambda: self.producer.send(*args, **options))

@@ -79,7 +79,7 @@ class Proxy:
         self._thread.stop(SECONDS)
 
     def connector(self, config: Any) -> Any:
-        """Used in place of `TcpConnector(config)`: connects to the proxy for every broker."""
+        """Connect to the proxy for every broker; used in place of `TcpConnector(config)`."""
         tcp = TcpConnector(config)
         return lambda host, port, on_frame, on_closed: tcp("127.0.0.1", self._port, on_frame, on_closed)
 
@@ -177,7 +177,7 @@ async def _frame(source: Pair) -> bytes:
 
 @contextmanager
 def through_a_proxy(servers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """The proxy that clients created in the block connect through."""
+    """Yield the proxy that clients created in the block connect through."""
     proxy = Proxy(servers)
     try:
         monkeypatch.setattr(connection_pool, "TcpConnector", proxy.connector)

@@ -10,7 +10,7 @@ import pytest
 from pyclient import Admin, NewTopic, errors
 from tests.producer.background import blocked, in_background
 from tests.producer.network import HOLD, METADATA, PASS
-from tests.producer.parts import engine_of
+from tests.producer.parts import runner_of
 from tests.producer.producer_clients import begin
 from tests.waiting import PATIENCE, until
 
@@ -39,21 +39,21 @@ class Ahead:
 
 def clock_of(client):
     """Return a clock that can be put ahead, which the client takes its deadlines from."""
-    engine_of(client.producer).clock = clock = Ahead()
+    runner_of(client.producer).clock = clock = Ahead()
     return clock
 
 
 def hold_metadata(network):
-    """No answer about topics passes until `network.release()`; what is set when one is held."""
+    """Hold Metadata responses until `network.release()`; return an event that is set when one is held."""
     held = threading.Event()
 
-    def verdict(api):
+    def outcome(api):
         if api != METADATA:
             return PASS
         held.set()
         return HOLD
 
-    network.response = verdict
+    network.response = outcome
     return held
 
 
@@ -71,7 +71,7 @@ def test_waits_for_metadata_and_memory_share_one_deadline(make, cluster, topic, 
         produce.wait()
         hold_metadata(network)
         sending = in_background(lambda: client.send(other, b"y" * 800, key=b"key"))
-        until(lambda: client.core.loop.learning[other], "the topic is not looked up")
+        until(lambda: client.producer_client.loop.learning[other], "the topic is not looked up")
         clock.seconds = MAX_BLOCK + 1 if late else MAX_BLOCK / 2
         network.release()
         if late:

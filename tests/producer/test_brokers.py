@@ -149,8 +149,8 @@ def test_removed_partitions_of_a_recreated_topic_are_reported_as_unknown(make, c
     until(lambda: client.partitions_for(topic) == [0])
 
     def time_is_over() -> bool:  # of those that are left; none of them is on its way, which would leave it in doubt
-        with client.core.lock:
-            left = list(client.core.accumulator.incomplete)
+        with client.producer_client.lock:
+            left = list(client.producer_client.accumulator.incomplete)
             if any(batch.on_wire for batch in left):
                 return False
             for batch in left:
@@ -158,7 +158,7 @@ def test_removed_partitions_of_a_recreated_topic_are_reported_as_unknown(make, c
         return True
 
     until(time_is_over)
-    client.core.loop.wake()
+    client.producer_client.loop.wake()
     for partition, future in lost.items():
         error = client.exception(future)
         assert isinstance(error, errors.DeliveryTimeout) and not error.maybe_persisted, str(error)

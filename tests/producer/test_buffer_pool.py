@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pyclient import Producer
 from pyclient.producer.buffer_pool import AHEAD, PACE, BufferPool, Waiter
-from tests.producer.parts import core_of, engine_of
+from tests.producer.parts import client_of, runner_of
 
 
 def taken(pool, size):
@@ -155,7 +155,7 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.waiters)
     @rule(data=st.data())
     def vanish(self, data):
-        """After a double interrupt the waiter is gone without having called `abandon`."""
+        """Remove a waiter that did not call `abandon`, as after a double interrupt."""
         self.waiters.pop(data.draw(st.integers(0, len(self.waiters) - 1))).gone = True
         self.vanished += 1
         self.pool.grant()
@@ -163,7 +163,7 @@ class PoolMachine(RuleBasedStateMachine):
     @invariant()
     def balance_is_right(self):
         assert self.pool.available == 1000 - sum(map(len, self.held)) >= 0
-        vanished = self.pool.waiting - len(self.waiters)  # they stand in line until it is their turn
+        vanished = self.pool.waiting - len(self.waiters)  # they are queued until it is their turn
         assert 0 <= vanished <= self.vanished
         assert not self.waiters or max(self.waiters[0].size, 64) > self.pool.available
 
@@ -218,8 +218,8 @@ def test_single_sends_wait_for_the_sender_above_16_mib(cluster, topic):
         producer.send(topic, b"first", partition=0)
         producer.flush()
         in_use: list[int] = []
-        pool = core_of(producer).accumulator.pool
-        engine_of(producer).keep_pace = lambda: in_use.append(pool.total - pool.available)  # type: ignore[method-assign]
+        pool = client_of(producer).accumulator.pool
+        runner_of(producer).keep_pace = lambda: in_use.append(pool.total - pool.available)  # type: ignore[method-assign]
         held = cluster.faults.hold("Produce", topic=topic, times=None)
         for _ in range(40):
             producer.send(topic, bytes(mib - 200), partition=0)

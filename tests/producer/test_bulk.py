@@ -165,8 +165,8 @@ def test_values_must_be_given(make, topic):
 
 def test_topic_forgotten_between_two_steps_is_fetched_again(make, topic, log):
     def forget(*_):
-        with client.core.lock:
-            client.core.sender.forget_idle(float("inf"))
+        with client.producer_client.lock:
+            client.producer_client.sender.forget_idle(float("inf"))
         return 0
 
     client = make(partitioner=forget, linger_ms=0)

@@ -34,7 +34,7 @@ def allocated():
 
 
 def send_and_look(client, cluster, topic, values, keys):
-    """The future of the delivered column, the blocks more in the midst of the call, and the most bytes until then."""
+    """Return the delivered column's future, the additional blocks during the call, and the most bytes until then."""
     before = allocated()
     with cluster.faults.hold("Produce", topic=topic, times=None) as held:
         tracemalloc.start()

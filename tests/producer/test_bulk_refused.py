@@ -19,7 +19,7 @@ KEYS = [b"key %d" % (number % 7) for number in range(ROWS)]
 
 
 def columns(given, way):
-    """Arguments of `send_many`: rows of one partition, or of three mixed, as lists or Arrow arrays."""
+    """Return arguments of `send_many`: rows of one partition, or of three mixed, as lists or Arrow arrays."""
     pa = pytest.importorskip("pyarrow") if given == "Arrow" else None
     values, keys = (pa.array(VALUES), pa.array(KEYS)) if pa else (VALUES, KEYS)
     return {"values": values, **({"partition": 1} if way == "one partition" else {"keys": keys})}
@@ -63,7 +63,7 @@ def test_rows_without_memory_in_time_fail_and_the_others_arrive(make, cluster, t
     else:
         assert len({partition_for_key(KEYS[row], 3) for row in outcome.failures}) > 1
     assert 0 < failed < ROWS and client.metrics()["records_failed"] == failed
-    client.flush()  # all was looked at
+    client.flush()  # all results were observed
     assert client.health()["buffer_bytes_used"] == 0
 
 

@@ -116,14 +116,14 @@ def test_task_started_by_a_callback_does_not_delay_the_loop(cluster: EmbeddedClu
         async with AsyncProducer(cluster.bootstrap_servers) as producer:
             slow = await producer.send(topic, b"slow", partition=0, on_delivery=begin)
             await slow
-            behind = []
+            later = []
             for number in range(30):
-                behind.append(await producer.send(topic, b"x", partition=number % PARTITIONS, on_delivery=seen.append))
-                await behind[-1]
+                later.append(await producer.send(topic, b"x", partition=number % PARTITIONS, on_delivery=seen.append))
+                await later[-1]
             await producer.flush(60)
-            assert seen == behind
+            assert seen == later
             go_on.set()
             await asyncio.gather(*tasks)
-            assert seen == [*behind, slow]
+            assert seen == [*later, slow]
 
     asyncio.run(scenario())

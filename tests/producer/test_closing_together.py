@@ -129,15 +129,15 @@ def test_interpreter_exit_waits_for_all_producers_with_one_deadline(cluster, top
         begun = []
         atexit.register(lambda: print(time.monotonic() - begun[0]))  # the last to be called
         from pyclient import Producer
-        from pyclient.producer import engine
-        from tests.producer.parts import core_of
-        engine.EXIT_SECONDS = 2.0
+        from pyclient.producer import thread_runner
+        from tests.producer.parts import client_of
+        thread_runner.EXIT_SECONDS = 2.0
         kept = []
         for number in range(21):
             producer = Producer(sys.argv[1], linger_ms=30_000)
             producer.partitions_for(sys.argv[2])
             if number != 2:
-                core_of(producer).sender.drain = lambda *_: None
+                client_of(producer).sender.drain = lambda *_: None
             kept.append((producer, producer.send(sys.argv[2], b"%d" % number, partition=0)))
         atexit.register(lambda: begun.append(time.monotonic()))
         """,

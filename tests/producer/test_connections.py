@@ -72,7 +72,7 @@ class Load:
 
 @pytest.fixture
 def slowly(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The broker delays responses for this topic; a few of them are enough to open a connection, on any machine."""
+    """Delay responses for this topic; a few of them are enough to open a connection, on any machine."""
     monkeypatch.setattr(sender, "OVERLOADED_RESPONSES", 3)
     with cluster.faults.delay("Produce", 0.002, topic=topic, times=None):
         yield
@@ -116,7 +116,7 @@ def test_one_partition_uses_only_the_first_connection(
 @pytest.mark.parametrize(("acks", "wanted"), [(0, 1), (1, 2)])
 def test_acks_0_uses_only_the_first_connection(make: Any, acks: int, wanted: int) -> None:
     """With acks=0 there is no response, so a partition could not move to another connection in order."""
-    node = make(acks=acks).core.sender.node(0)
+    node = make(acks=acks).producer_client.sender.node(0)
     for _ in range(6):
         node.began(0)
     for _ in range(OVERLOADED_RESPONSES):
@@ -134,13 +134,13 @@ def test_broken_connections_neither_lose_nor_duplicate_records(
     load.go_on(lambda: load.used == 3)
     rng, cuts = random.Random(5), []
 
-    def verdict(api: int) -> str:
+    def outcome(api: int) -> str:
         if api != PRODUCE or rng.random() > 0.05:
             return PASS
         cuts.append(load.used)
         return CUT
 
-    setattr(network, side, verdict)
+    setattr(network, side, outcome)
     load.go_on(lambda: len(cuts) >= 10 and load.used > 1)
     setattr(network, side, lambda api: PASS)
     load.check(cluster.bootstrap_servers)
@@ -190,7 +190,7 @@ def test_unused_additional_connections_are_closed(
     slowly: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cluster_client, "_IDLE_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_client, "IDLE_CHECK_SECONDS", 0.01)
     load = Load(make(connections_max_idle_ms=-1, **SMALL), topic)
     load.go_on(lambda: load.used == 3)
     load.check(cluster.bootstrap_servers)

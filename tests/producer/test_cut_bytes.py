@@ -77,7 +77,7 @@ def test_records_cut_on_the_fast_path_arrive_once_and_in_order(
     with closing(SyncClient(cluster.bootstrap_servers, linger_ms=0, **OPTIONS)) as client:
         for where in PLACES:
             on_fast_path = 0
-            while on_fast_path < count:  # the sender may look around just then, and the record goes the usual way
+            while on_fast_path < count:  # the sender may run just then, and the record goes the usual way
                 open_fast_path(client.producer, topic)
                 values = [b"%d" % (len(sent) + number) for number in range(count)]
                 on_fast_path = send_while_cut(client, proxy, topic, side, where, values)

@@ -32,7 +32,7 @@ def lose_the_broker(network, cluster):
 
 
 def refuse(network, topic):
-    """A cluster that does not let the client see the topic, as long as there is an entry in the list it returns."""
+    """Refuse the topic in Metadata responses as long as there is an entry in the list that is returned."""
     refused = [REFUSED.code]
 
     def change(metadata):

@@ -17,7 +17,7 @@ from pyclient import Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.fast_path import DEPTH
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
-from tests.producer.parts import core_of, engine_of, fast_path_of
+from tests.producer.parts import client_of, fast_path_of, runner_of
 from tests.producer.test_interrupts import interrupted
 from tests.waiting import until
 
@@ -36,11 +36,11 @@ def is_on_it(producer: Producer) -> bool:
 
 @contextmanager
 def busy_fast_path(producer: Producer, topic: str) -> Iterator[None]:
-    """The fast path is open, and the sender's thread waits for the end of the block."""
+    """Open the fast path and block the sender's thread until the end of the block."""
     while True:
         open_fast_path(producer, topic)
         busy, go_on = threading.Event(), threading.Event()
-        engine_of(producer).thread.call_soon(lambda busy=busy, go_on=go_on: (busy.set(), go_on.wait(60)))
+        runner_of(producer).thread.call_soon(lambda busy=busy, go_on=go_on: (busy.set(), go_on.wait(60)))
         assert busy.wait(60)
         if fast_path_of(producer).armed:
             break
@@ -86,9 +86,9 @@ def test_single_records_take_the_fast_path_and_are_counted(cluster: EmbeddedClus
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("kind", ["fail", "disconnect"])
-@pytest.mark.parametrize("behind", [0, DEPTH - 1])
+@pytest.mark.parametrize("more", [0, DEPTH - 1])
 def test_failed_fast_path_records_are_retried_once_and_in_order(
-    cluster: EmbeddedCluster, topic: str, log: Any, kind: str, when: Any, behind: int
+    cluster: EmbeddedCluster, topic: str, log: Any, kind: str, when: Any, more: int
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0, retry_backoff_ms=1) as producer:
         for number in range(5):
@@ -98,11 +98,11 @@ def test_failed_fast_path_records_are_retried_once_and_in_order(
             else:
                 fault = cluster.faults.disconnect("Produce", topic=topic, when=when)
             future = producer.send(topic, b"%d" % number, key=b"k", partition=0)
-            rest = [producer.send(topic, b"%d+%d" % (number, n), key=b"k", partition=0) for n in range(behind)]
+            rest = [producer.send(topic, b"%d+%d" % (number, n), key=b"k", partition=0) for n in range(more)]
             assert future.result(60).partition == 0 and fault.hits() == 1
             for each in rest:
                 assert each.result(60).partition == 0
-    wanted = [value for each in range(5) for value in (b"%d" % each, *(b"%d+%d" % (each, n) for n in range(behind)))]
+    wanted = [value for each in range(5) for value in (b"%d" % each, *(b"%d+%d" % (each, n) for n in range(more)))]
     assert [record.value for record in log()[0] if record.key == b"k"] == wanted
 
 
@@ -163,7 +163,7 @@ def test_interrupt_during_adoption_neither_loses_nor_repeats_a_record(
                     producer.send(topic, b"%d" % (number * DEPTH + each), key=b"k", partition=0)
                 assert len(fast_path_of(producer).records) == DEPTH
                 went_on = interrupted(number, producer.metrics)
-                assert len(fast_path_of(producer).records) + len(core_of(producer).accumulator.incomplete) == DEPTH
+                assert len(fast_path_of(producer).records) + len(client_of(producer).accumulator.incomplete) == DEPTH
             producer.flush(60)
             health = producer.health()
             assert (health["buffer_bytes_used"], health["batches_unconfirmed"]) == (0, 0), f"moment {number}"
@@ -210,7 +210,7 @@ def test_records_share_no_offset_while_others_take_the_lock(cluster: EmbeddedClu
 
         def lock() -> None:
             while time.monotonic() < end:
-                with core_of(producer).lock:
+                with client_of(producer).lock:
                     pass
 
         work: list[Callable[[], None]] = [lambda: send(None), lambda: send([("not on the fast path", b"")]), lock]
@@ -271,7 +271,7 @@ def test_ctrl_c_reaches_a_thread_that_waits_at_the_socket(cluster: EmbeddedClust
 def test_a_signals_handler_may_wait_for_a_record_of_its_own(
     cluster: EmbeddedCluster, topic: str, at_rest: bool
 ) -> None:
-    """In the thread that waits at the socket, which meanwhile does not look at it."""
+    """In the thread that waits at the socket, which meanwhile does not read from it."""
     seen: list[int] = []
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         open_fast_path(producer, topic)

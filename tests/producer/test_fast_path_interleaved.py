@@ -18,7 +18,7 @@ from pyclient.producer.implementation import compiled_only
 from pyclient.producer.record_accumulator import ATOMIC_APPEND
 from tests.forks import fork
 from tests.producer.fast_path_fixture import FastPathFixture, at_the_socket, is_owned
-from tests.producer.parts import core_of, fast_path_of
+from tests.producer.parts import client_of, fast_path_of
 from tests.producer.test_fast_path_in_a_producer import open_fast_path
 from tests.readable import is_readable
 from tests.waiting import PATIENCE, until
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.compiled, pytest.mark.skipif(not ATOMIC_APPEND, reason
 
 @contextmanager
 def collected_all_the_time() -> Iterator[None]:
-    """Every object that can be part of a cycle has garbage collected before it is made."""
+    """Collect garbage before each object that can be part of a cycle is made."""
     before = gc.get_threshold()
     gc.set_threshold(1)
     try:
@@ -39,7 +39,7 @@ def collected_all_the_time() -> Iterator[None]:
 
 @contextmanager
 def watching(fixture: FastPathFixture, calls: queue.SimpleQueue[Any]) -> Iterator[threading.Thread]:
-    """A thread waits at the socket as the one does that runs callbacks, whose queue `calls` is."""
+    """Run a thread that waits at the socket like the callback thread, with `calls` as its queue."""
     fixture.context.callbacks.post = calls.put  # type: ignore[attr-defined]
     with at_the_socket(fixture, lambda: fixture.fast_path.waiter.for_calls(calls)) as thread:
         yield thread
@@ -75,7 +75,7 @@ def test_finalizers_that_send_take_numbers_of_their_own(cluster: EmbeddedCluster
             self.itself = self
 
         def __del__(self) -> None:
-            if len(sent) < 2_000 and not core_of(producer).lock.locked():
+            if len(sent) < 2_000 and not client_of(producer).lock.locked():
                 value = b"farewell %d" % len(sent)
                 sent.append((value, producer.send(topic, value, partition=0)))
 
@@ -125,14 +125,14 @@ def test_response_waits_until_earlier_ones_are_handled(fixture: FastPathFixture)
         answers.append(fixture.answer(base_offset=offset))
         fixture.waiting.rotate(-1)
 
-    def told_of_the_first() -> None:
+    def stop_fast_path_after_the_first() -> None:
         fixture.fast_path.stop()
         fixture.far.sendall(answers[2])
         assert not is_readable(fixture.reader, 0.05)
         fixture.reader()  # also if the loop was woken before
 
     fixture.usual = lambda: fixture.events.append(fixture.near.recv(1000))
-    futures[0].batch.when_done(0, told_of_the_first)
+    futures[0].batch.when_done(0, stop_fast_path_after_the_first)
     with watching(fixture, queue.SimpleQueue()) as thread:
         fixture.far.sendall(answers[0] + answers[1])
         thread.join(PATIENCE)
@@ -148,10 +148,10 @@ def test_callbacks_are_queued_before_their_record_counts_as_delivered(fixture: F
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with watching(fixture, calls) as thread:
         future = fixture.sender.send("topic", b"v", on_delivery=print)
-        future.batch.when_done(0, lambda: calls.put("behind them"))
+        future.batch.when_done(0, lambda: calls.put("after them"))
         fixture.far.sendall(fixture.answer())
         thread.join(PATIENCE)
-    assert [calls.get_nowait(), calls.get_nowait()] == [[(print, future)], "behind them"]
+    assert [calls.get_nowait(), calls.get_nowait()] == [[(print, future)], "after them"]
 
 
 def test_timeout_check_finds_no_response_completed_meanwhile(fixture: FastPathFixture) -> None:
@@ -187,8 +187,8 @@ def test_wakeup_by_a_forked_child_is_received_once(fixture: FastPathFixture) -> 
 def test_records_that_were_adopted_count_for_the_sticky_partition(cluster: EmbeddedCluster, topic: str) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=1_000_000) as producer:
         producer.send(topic, b"v").result(60)
-        partitioner, adopted, sent = core_of(producer).topics[topic].partitioner, 0, 1
-        with core_of(producer).lock:
+        partitioner, adopted, sent = client_of(producer).topics[topic].partitioner, 0, 1
+        with client_of(producer).lock:
             start, each = partitioner.bytes_left, 1_000_000 - 1 - partitioner.bytes_left
 
         def twenty_were_adopted() -> bool:
@@ -199,11 +199,11 @@ def test_records_that_were_adopted_count_for_the_sticky_partition(cluster: Embed
                 producer.send(topic, b"v")
                 sent += 1
                 record = (fast_path_of(producer).records or [None])[0]
-                with core_of(producer).lock:
+                with client_of(producer).lock:
                     adopted += record is not None and record.work is not None
                 producer.flush(60)
             return adopted == 20
 
         until(twenty_were_adopted, "a fast path is not opened again")
-        with core_of(producer).lock:
+        with client_of(producer).lock:
             assert start - partitioner.bytes_left == (sent - 1) * each

@@ -20,18 +20,18 @@ from tests.waiting import until
 QUICK = {"request_timeout_ms": 500, "delivery_timeout_ms": 1000, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}
 
 
-def once(verdict, api):
-    """Return a rule that applies its verdict to one message of this API."""
-    left = [verdict]
+def once(outcome, api):
+    """Return a rule that applies the outcome to one message of this API."""
+    left = [outcome]
     return lambda seen: left.pop() if seen == api and left else PASS
 
 
 @pytest.mark.parametrize("side", ["request", "response"])
-@pytest.mark.parametrize("verdict", [CUT, DROP])
-def test_a_loss_in_the_middle_keeps_order_without_gap_or_duplicate(make, topic, log, network, side, verdict):
+@pytest.mark.parametrize("outcome", [CUT, DROP])
+def test_a_loss_in_the_middle_keeps_order_without_gap_or_duplicate(make, topic, log, network, side, outcome):
     client = make(batch_size=300, linger_ms=0, **QUICK | {"delivery_timeout_ms": 60_000})
     client.result(client.send(topic, b"first", partition=0))
-    setattr(network, side, once(verdict, PRODUCE))
+    setattr(network, side, once(outcome, PRODUCE))
     futures = [client.send(topic, b"%d" % number * 20, partition=0) for number in range(400)]
     assert [client.result(future).offset for future in futures] == list(range(1, 401))
     assert [record.value for record in log()[0]] == [b"first"] + [b"%d" % number * 20 for number in range(400)]

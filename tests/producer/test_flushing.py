@@ -10,7 +10,7 @@ import pytest
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from pyclient.producer.callbacks import CallbackThread
-from tests.producer.parts import core_of, waiters_of
+from tests.producer.parts import client_of, waiters_of
 from tests.waiting import until
 
 BATCHED, AT_ONCE = 5, 0
@@ -21,7 +21,7 @@ def test_flush_waits_for_deliveries_not_yet_notified(
     cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch, linger_ms: int
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=linger_ms) as producer:
-        context, submit = core_of(producer).context, CallbackThread.submit
+        context, submit = client_of(producer).context, CallbackThread.submit
         for _ in range(3):  # with linger 0, the last one of these finds the producer idle
             producer.send(topic, b"first", partition=0).result(60)
         called: list[Any] = []

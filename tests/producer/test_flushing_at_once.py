@@ -9,9 +9,9 @@ import pytest
 
 from pyclient import Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from pyclient.producer import engine
+from pyclient.producer import thread_runner
 from tests.producer.network import HOLD, PASS, PRODUCE, FaultyNetwork
-from tests.producer.parts import core_of
+from tests.producer.parts import client_of
 from tests.waiting import PATIENCE, until
 
 LATER = {"linger_ms": 60_000, "delivery_timeout_ms": 200_000}
@@ -30,7 +30,7 @@ def test_flush_with_timeout_0_returns_if_nothing_is_pending(make: Any, topic: st
 def test_flush_with_timeout_0_returns_if_all_callbacks_have_run(
     make: Any, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_GRACE_SECONDS", PATIENCE)  # a busy machine may be slow to run an idle thread
+    monkeypatch.setattr(thread_runner, "GRACE_SECONDS", PATIENCE)  # a busy machine may be slow to run an idle thread
     client = make(**LATER)
     called: list[Any] = []
     future = client.send(topic, b"x", partition=0, on_delivery=called.append)
@@ -46,7 +46,7 @@ def test_flush_with_timeout_0_raises_while_a_callback_runs(cluster: EmbeddedClus
         future = producer.send(topic, b"x", partition=0, on_delivery=lambda _: (entered.set(), go_on.wait(PATIENCE)))
         try:
             assert entered.wait(PATIENCE)
-            until(lambda: not core_of(producer).context.unnotified)
+            until(lambda: not client_of(producer).context.unnotified)
             with pytest.raises(errors.KafkaTimeout, match="callbacks took longer than 0 s"):
                 producer.flush(0)
         finally:

@@ -9,7 +9,7 @@ import pytest
 
 from pyclient import Producer, errors
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.producer.parts import core_of, engine_of, waiters_of
+from tests.producer.parts import client_of, runner_of, waiters_of
 from tests.waiting import PATIENCE, until
 
 
@@ -19,8 +19,8 @@ def test_late_flush_waits_for_the_callbacks_of_the_last_part(
     with Producer(cluster.bootstrap_servers, linger_ms=60_000) as producer:
         producer.send(topic, b"first", partition=0)
         producer.flush(PATIENCE)
-        core, callbacks = core_of(producer), engine_of(producer).callbacks
-        begin, submit = core.begin_flush, callbacks.submit
+        client, callbacks = client_of(producer), runner_of(producer).callbacks
+        begin, submit = client.begin_flush, callbacks.submit
         called: list[Any] = []
         seen: list[list[Any]] = []
         go_on = threading.Event()
@@ -30,13 +30,13 @@ def test_late_flush_waits_for_the_callbacks_of_the_last_part(
             return all(future.done() for future in futures)
 
         def begin_and_sleep() -> Any:
-            """The thread that flushes is not run until every part has its outcome."""
+            """Block the flushing thread until every part has its outcome."""
             deliveries = begin()
             until(all_known)
             return deliveries
 
         def late(calls: Any) -> None:
-            """The loop's thread is not run between the last part's outcome and its callbacks."""
+            """Block the loop's thread between the last part's outcome and its callbacks."""
             if all_known():
                 go_on.wait(PATIENCE)
             submit(calls)
@@ -45,13 +45,13 @@ def test_late_flush_waits_for_the_callbacks_of_the_last_part(
             producer.flush(PATIENCE)
             seen.append(list(called))
 
-        monkeypatch.setattr(core, "begin_flush", begin_and_sleep)
+        monkeypatch.setattr(client, "begin_flush", begin_and_sleep)
         monkeypatch.setattr(callbacks, "submit", late)
         flushing = threading.Thread(target=flush)
         with cluster.faults.fail("Produce", errors.MessageTooLarge, topic=topic, times=1):
             flushing.start()
             try:
-                until(lambda: waiters_of(core.context) or not flushing.is_alive())
+                until(lambda: waiters_of(client.context) or not flushing.is_alive())
             finally:
                 go_on.set()
                 flushing.join(PATIENCE)

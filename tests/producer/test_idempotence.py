@@ -70,14 +70,14 @@ def test_new_epoch_begins_with_nothing_in_flight_and_renumbers_the_rest():
 def test_batch_before_the_missing_number_keeps_its_old_number():
     sequence, identity = begun()
     sequence.confirmed(0)
-    before, behind = Batch(3, position=0), Batch(4, position=5)
-    for batch in (before, behind):
+    first, second = Batch(3, position=0), Batch(4, position=5)
+    for batch in (first, second):
         sequence.assign(batch)
     sequence.mark_broken(3)
-    assert not sequence.prepare(1, identity, [before, behind])
-    assert sequence.prepare(0, identity, [before, behind]) and before.numbers == (7, 0, 0)
+    assert not sequence.prepare(1, identity, [first, second])
+    assert sequence.prepare(0, identity, [first, second]) and first.numbers == (7, 0, 0)
     sequence.confirmed(0)
-    assert sequence.prepare(0, identity, [behind]) and behind.numbers == (7, 1, 0)
+    assert sequence.prepare(0, identity, [second]) and second.numbers == (7, 1, 0)
 
 
 def test_the_first_of_several_missing_numbers_counts():

@@ -9,7 +9,7 @@ import pytest
 from pyclient import ProducerInterceptor, ProducerRecord, errors, serialization
 from tests.patience import retry_until_raised
 from tests.producer.network import DROP, PASS, PRODUCE
-from tests.producer.parts import core_of
+from tests.producer.parts import client_of
 from tests.producer.producer_clients import begin
 
 
@@ -106,10 +106,10 @@ def test_interceptor_call_does_not_count_as_observing_a_failure(make, topic, net
     seen = network.requests.count(PRODUCE)
     kept = client.send(topic, b"lost", partition=0, headers={"a": b"1"})
     network.wait_for(PRODUCE, seen + 1)
-    with client.core.lock:
-        for batch in client.core.accumulator.incomplete:
+    with client.producer_client.lock:
+        for batch in client.producer_client.accumulator.incomplete:
             batch.deadline = 0.0  # the delivery timeout is over while the request is under way
-    client.core.loop.wake()
+    client.producer_client.loop.wake()
     with pytest.raises(errors.DeliveryFailed, match="1 record was not delivered"):
         client.flush()
     metadata, error, headers = watcher.outcomes[-1]
@@ -177,5 +177,5 @@ def test_interceptor_classes_option_is_refused_with_advice(make):
 
 
 def test_records_without_interceptors_take_the_fast_path(make):
-    plain, watched = (core_of(client.producer).config.plain for client in (make(), make(interceptors=[Watcher()])))
+    plain, watched = (client_of(client.producer).config.plain for client in (make(), make(interceptors=[Watcher()])))
     assert plain and not watched

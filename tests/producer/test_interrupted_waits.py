@@ -13,16 +13,16 @@ import pytest
 
 from pyclient import Producer
 from pyclient.net.latch import acquire
-from pyclient.producer import engine
+from pyclient.producer import thread_runner
 from tests.producer.background import in_background
 from tests.producer.network import HOLD, PASS, PRODUCE, FaultyNetwork
-from tests.producer.parts import core_of, engine_of
+from tests.producer.parts import client_of, runner_of
 from tests.producer.test_interrupts import Interrupt, interrupted
 from tests.waiting import PATIENCE, until
 
 PLACES = (
-    "callbacks.py", "loop_thread.py", "latch.py", "engine.py", "delivery.py", "futures.py", "core.py", "lock.py",
-    "threading.py",
+    "callbacks.py", "loop_thread.py", "latch.py", "thread_runner.py", "delivery.py", "futures.py", "producer/client.py",
+    "lock.py", "threading.py",
 )  # fmt: skip
 
 
@@ -47,13 +47,13 @@ def test_close_interrupted_in_callbacks_waits_for_them_when_repeated(producers: 
     producer, caught, ran = producers(), threading.Event(), []
 
     def interrupts(future: Any) -> None:
-        until(lambda: engine_of(producer).callbacks.post is None)
+        until(lambda: runner_of(producer).callbacks.post is None)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         assert caught.wait(PATIENCE)
         ran.append(future)
 
     producer.send(topic, b"slow", partition=0, on_delivery=interrupts)
-    producer.send(topic, b"behind it", partition=0, on_delivery=ran.append)
+    producer.send(topic, b"after it", partition=0, on_delivery=ran.append)
     with pytest.raises(KeyboardInterrupt):
         producer.close()
     assert ran == []
@@ -101,7 +101,7 @@ def test_close_interrupted_at_any_moment_completes_when_repeated(producers: Any,
         assert ends(producer.close), f"moment {number}"
         assert ran == futures and all(future.exception(0) is None for future in futures), f"moment {number}"
         until(lambda: callback_threads() == [], f"moment {number}")
-        thread = engine_of(producer).thread
+        thread = runner_of(producer).thread
         assert not thread.running and thread.stop(PATIENCE), f"moment {number}"
         return more
 
@@ -126,11 +126,11 @@ def test_memory_granted_to_a_twice_interrupted_waiter_is_recovered(
         producer.send(topic, b"first", partition=0).result(PATIENCE)
         network.response = lambda api: HOLD if api == PRODUCE else PASS
         producer.send(topic, b"in the way", partition=0)
-        until(lambda: core_of(producer).sender.total_in_flight)  # before, the next record could join its batch
-        pool = core_of(producer).accumulator.pool
+        until(lambda: client_of(producer).sender.total_in_flight)  # before, the next record could join its batch
+        pool = client_of(producer).accumulator.pool
         memory = in_background(lambda: (until(lambda: pool.waiting), network.release()))
         with monkeypatch.context() as patch:
-            patch.setattr(engine, "acquire", interrupted_acquire)
+            patch.setattr(thread_runner, "acquire", interrupted_acquire)
             with pytest.raises(KeyboardInterrupt):
                 try:
                     producer.send(topic, b"waits for memory", partition=0)

@@ -17,14 +17,14 @@ import pytest
 
 from pyclient import Producer, errors
 from tests.net.connections import lose_the_timer
-from tests.producer.parts import core_of, engine_of
+from tests.producer.parts import client_of, runner_of
 
 BATCH = 500
 OFF_THE_FAST_PATH = {"h": b"v"}  # see test_fast_path.py for what is on it
 PLACES = (
-    "core.py", "record_accumulator.py", "buffer_pool.py", "producer_batch.py", "delivery.py", "send_many.py",
+    "producer/client.py", "record_accumulator.py", "buffer_pool.py", "producer_batch.py", "delivery.py", "send_many.py",
     "fast_path.py", "sender_thread.py", "connection.py", "stream.py", "idempotence.py",
-    "engine.py", "loop_thread.py",
+    "thread_runner.py", "loop_thread.py",
 )  # fmt: skip
 
 
@@ -110,14 +110,14 @@ def test_record_left_to_the_loop_completes_once_after_any_interrupt(
     """The thread that sends it may not write it: the connection has no timer that would find a late answer."""
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
         producer.send(topic, b"first", partition=0).result(60)
-        core = core_of(producer)
-        [connection] = core.loop.connections.values()
+        client = client_of(producer)
+        [connection] = client.loop.connections.values()
 
         for number in count():
-            engine_of(producer).thread.run(lose_the_timer, connection)
+            runner_of(producer).thread.run(lose_the_timer, connection)
             more = interrupted(number, lambda: WORKS["a new batch"](producer, topic))
             producer.flush(60)
-            metrics, queue = producer.metrics(), core.topics[topic].queues[0]
+            metrics, queue = producer.metrics(), client.topics[topic].queues[0]
             assert (metrics["requests_in_flight"], metrics["buffer_bytes_used"]) == (0, 0), f"moment {number}"
             assert queue.on_wire == 0 and not queue.outstanding, f"moment {number}"
             if not more:

@@ -100,7 +100,7 @@ def test_forked_child_is_refused_and_the_parent_continues(cluster, topic):
 INTERRUPTED = """
 import os, signal, sys, threading, time
 from pyclient import Producer, errors
-from tests.producer.parts import core_of
+from tests.producer.parts import client_of
 
 def interrupt(seconds=0.3):
     threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -128,16 +128,16 @@ nowhere.close(0)
 producer = Producer(sys.argv[1], batch_size=1024, buffer_memory=2048, linger_ms=0)
 topic = sys.argv[2]
 producer.send(topic, b"first", partition=0).result(60)
-core, off_the_lane = core_of(producer), {"partition": 0, "headers": {"h": b""}}
-drain, core.sender.drain = core.sender.drain, lambda *_: None  # brokers take nothing
-future = producer.send(topic, b"x" * 800, **off_the_lane)
+client, off_fast_path = client_of(producer), {"partition": 0, "headers": {"h": b""}}
+drain, client.sender.drain = client.sender.drain, lambda *_: None  # brokers take nothing
+future = producer.send(topic, b"x" * 800, **off_fast_path)
 interrupted(future.result)
 interrupted(producer.flush)
-producer.send(topic, b"x" * 800, **off_the_lane)
-interrupted(lambda: producer.send(topic, b"y" * 800, **off_the_lane))
+producer.send(topic, b"x" * 800, **off_fast_path)
+interrupted(lambda: producer.send(topic, b"y" * 800, **off_fast_path))
 interrupted(producer.close)
-core.sender.drain = drain
-core.loop.wake()
+client.sender.drain = drain
+client.loop.wake()
 producer.close()
 assert future.result(0).offset == 1
 assert producer.health()["buffer_bytes_used"] == 0

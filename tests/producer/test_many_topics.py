@@ -16,7 +16,7 @@ def test_first_records_to_many_topics_need_few_metadata_requests(make, cluster, 
         futures = [client.send(name, name.encode()) for name in names]
         assert [client.result(future).offset for future in futures] == [0] * COUNT
         assert len(requests.query("Metadata")) < COUNT / 4
-    assert set(names) <= client.core.cluster.topics
+    assert set(names) <= client.producer_client.cluster.topics
 
 
 def test_topics_missing_in_the_list_of_all_topics_are_created(make, topic):

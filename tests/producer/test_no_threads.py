@@ -16,8 +16,10 @@ from tests.waiting import PATIENCE
 
 @pytest.fixture
 def started(monkeypatch):
-    """The threads that this one starts, from before there is a producer until the test ends; the broker's are started
-    by the broker's own."""
+    """Return the list of threads that this one starts, from before there is a producer until the test ends.
+
+    The broker's are started by the broker's own.
+    """
     mine, threads, start = threading.current_thread(), [], threading.Thread.start
 
     def note(thread):
@@ -39,8 +41,8 @@ def started(monkeypatch):
 async def use(servers, topic, network, called):
     """Use all methods of a producer, and make it reconnect."""
     loop, mine = asyncio.get_running_loop(), threading.current_thread()
-    verdicts = []
-    network.request = lambda api: verdicts.pop() if api == PRODUCE and verdicts else PASS
+    outcomes = []
+    network.request = lambda api: outcomes.pop() if api == PRODUCE and outcomes else PASS
     loop.run_in_executor = lambda *_: pytest.fail("something waits for an executor")
     async with AsyncProducer(servers, compression_type="lz4", retry_backoff_ms=1, reconnect_backoff_ms=1) as producer:
         for round_ in range(2):
@@ -53,8 +55,8 @@ async def use(servers, topic, network, called):
             await producer.flush(PATIENCE)
             await producer.purge()
             if not round_:
-                verdicts.append(CUT)
-    assert not verdicts
+                outcomes.append(CUT)
+    assert not outcomes
     del loop.run_in_executor  # asyncio.run's own end uses it
 
 

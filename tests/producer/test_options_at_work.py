@@ -20,7 +20,7 @@ SLOW = 0  # the partition whose broker answers nothing
 # -- KIP-794: where records without a key go while one broker is slow
 
 
-def beside_a_slow_broker(make, cluster, topic, network, **options):
+def with_a_slow_broker(make, cluster, topic, network, **options):
     """Return a producer that has used all three partitions.
 
     Produce requests for the first one, which has its own leader, are held from now on, and two of its batches wait.
@@ -39,7 +39,7 @@ def beside_a_slow_broker(make, cluster, topic, network, **options):
 
     network.refuse = look
     network.request = lambda api: HOLD if api == PRODUCE and asking.slow else PASS
-    queue = client.core.topics[topic].queues[SLOW]
+    queue = client.producer_client.topics[topic].queues[SLOW]
     held = [client.send(topic, b"x" * 250, partition=SLOW)]
     until(lambda: queue.on_wire == 1, "nothing is on its way to the slow broker")
     held += [client.send(topic, b"x" * 250, partition=SLOW) for _ in range(2)]
@@ -48,7 +48,7 @@ def beside_a_slow_broker(make, cluster, topic, network, **options):
 
 def send_some(client, topic, count):
     """Send records that are a batch each, as fast as the quick broker takes them; return how many the slow one got."""
-    queues = client.core.topics[topic].queues
+    queues = client.producer_client.topics[topic].queues
     before, futures = len(queues[SLOW].waiting), []
     for _ in range(count):
         futures.append(client.send(topic, b"x" * 250))
@@ -59,7 +59,7 @@ def send_some(client, topic, count):
 @pytest.mark.parametrize(("adaptive", "least", "most"), [(True, 1, 45), (False, 60, 140)])
 def test_slow_broker_gets_fewer_records_unless_adaptivity_is_off(make, cluster, topic, network, adaptive, least, most):
     """The share of one of three partitions is 100 of 300; weighed by its queue, some 17."""
-    client, held = beside_a_slow_broker(
+    client, held = with_a_slow_broker(
         make, cluster, topic, network, partitioner_adaptive_partitioning_enable=adaptive
     )  # fmt: skip
     got, futures = send_some(client, topic, 300)
@@ -69,7 +69,7 @@ def test_slow_broker_gets_fewer_records_unless_adaptivity_is_off(make, cluster, 
 
 
 def test_stalled_broker_gets_no_records_after_the_availability_timeout(make, cluster, topic, network):
-    client, held = beside_a_slow_broker(
+    client, held = with_a_slow_broker(
         make, cluster, topic, network,
         partitioner_adaptive_partitioning_enable=False, partitioner_availability_timeout_ms=100,
     )  # fmt: skip
@@ -131,14 +131,14 @@ def test_the_backoff_grows_up_to_its_maximum(make, topic, network):
     initial, most = 0.02, 0.06  # seconds
     client = make(linger_ms=0, retry_backoff_ms=20, retry_backoff_max_ms=60)
     begin(client, topic)
-    queue, asked, left = client.core.topics[topic].queues[0], [], []
+    queue, asked, left = client.producer_client.topics[topic].queues[0], [], []
 
     def refuse(request):
         asked.append(None)
         return errors.NotEnoughReplicas.code
 
     def look():
-        with client.core.lock:
+        with client.producer_client.lock:
             left.extend(batch.retry_at - time.monotonic() for batch in queue.waiting)
 
     def seen():
@@ -174,8 +174,8 @@ def test_a_higher_level_makes_batches_smaller(make, topic, network, codec, low, 
 def test_topic_metadata_is_requested_until_it_is_idle_for_its_maximum(make, topic, idle_ms, kept):
     client = make(metadata_max_idle_ms=idle_ms)
     client.result(client.send(topic, b""))
-    client.core.accumulator.topics[topic].last_used -= 100.0
-    client.core.loop.idle_check_at = 0
-    client.core.loop.wake()
+    client.producer_client.accumulator.topics[topic].last_used -= 100.0
+    client.producer_client.loop.idle_check_at = 0
+    client.producer_client.loop.wake()
     client.result(client.send(f"{topic}-new", b""))
-    assert client.core.cluster.topics == {f"{topic}-new"} | ({topic} if kept else set())
+    assert client.producer_client.cluster.topics == {f"{topic}-new"} | ({topic} if kept else set())

@@ -15,7 +15,7 @@ LONG = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}  # nothing is sent 
 
 
 def watched(network):
-    """The Produce requests that are sent from now on, as they are."""
+    """Return a list to which each Produce request is added that is sent from now on."""
     seen = []
     network.refuse = lambda request: seen.append(request) or 0
     return seen
@@ -81,8 +81,8 @@ def test_batches_linger_for_linger_ms(make, topic, network):
 def test_requests_time_out_after_request_timeout_ms(make, topic, network):
     client = make(linger_ms=0, request_timeout_ms=400, retry_backoff_ms=1, reconnect_backoff_ms=1)
     begin(client, topic)
-    verdicts = [DROP]
-    network.response = lambda api: verdicts.pop() if api == PRODUCE and verdicts else PASS
+    outcomes = [DROP]
+    network.response = lambda api: outcomes.pop() if api == PRODUCE and outcomes else PASS
     started = time.monotonic()
     assert client.exception(client.send(topic, b"x", partition=0)) is None
     assert time.monotonic() - started >= 0.39

@@ -89,7 +89,7 @@ def test_plain_response_is_decoded_as_by_the_codec(
 
 
 def not_plain(version: int) -> dict[str, ProduceResponse]:
-    """Answers that say more than that the batch was written; each has the plain one's length or another."""
+    """Return answers that say more than that the batch was written; each has the plain one's length or another."""
     cases = {
         "error": response("t", 3, error_code=7),
         "another partition": response("t", 4),

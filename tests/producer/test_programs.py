@@ -39,12 +39,12 @@ def test_hanging_child_is_killed_and_its_parent_fails(monkeypatch: pytest.Monkey
 def test_a_program_that_hangs_is_killed_with_its_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lock, begun = tmp_path / "lock", tmp_path / "begun"
 
-    def in_vain(program: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
+    def time_out(program: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
         until(begun.exists)
         raise subprocess.TimeoutExpired(program.args, timeout)
 
     monkeypatch.setattr(programs, "CHILD_TIMEOUT", 60)  # longer than the test has patience
-    monkeypatch.setattr(subprocess.Popen, "communicate", in_vain)
+    monkeypatch.setattr(subprocess.Popen, "communicate", time_out)
     with pytest.raises(subprocess.TimeoutExpired):
         programs.run(
             """

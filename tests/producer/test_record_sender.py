@@ -70,7 +70,7 @@ def twin(request: pytest.FixtureRequest) -> Twin:
 
 @pytest.fixture(scope="module")
 def twins() -> tuple[Twin, Twin]:
-    """Both implementations, to compare them."""
+    """Return both implementations, to compare them."""
     return compiled(), Twin(_pure, pure_codec)
 
 

@@ -151,14 +151,14 @@ def test_an_unknown_topic_is_a_timeout_after_max_block_ms(make, cluster, topic, 
 def test_metadata_is_requested_only_for_topics_in_use(make, topic):
     client = make(max_block_ms=2000)
     begin(client, topic, partition=None)
-    assert client.core.cluster.topics == {topic}
+    assert client.producer_client.cluster.topics == {topic}
     retry_until_raised(lambda: client.send(f"{topic}-other", b"", partition=99), errors.UnknownTopicOrPartition)
-    assert client.core.cluster.topics == {topic}
-    client.core.accumulator.topics[topic].last_used = -10_000
-    client.core.loop.idle_check_at = 0
-    client.core.loop.wake()
+    assert client.producer_client.cluster.topics == {topic}
+    client.producer_client.accumulator.topics[topic].last_used = -10_000
+    client.producer_client.loop.idle_check_at = 0
+    client.producer_client.loop.wake()
     begin(client, f"{topic}-new", partition=None)
-    assert client.core.cluster.topics == {f"{topic}-new"}
+    assert client.producer_client.cluster.topics == {f"{topic}-new"}
     begin(client, topic, partition=None)
     assert client.result(client.send(topic, b"")).topic == topic
 
@@ -168,10 +168,10 @@ def test_forgotten_topic_takes_records_like_its_first_ones(make, topic, log):
     client = make(linger_ms=0)
     for number in range(3):
         assert client.result(client.send(topic, b"%d" % number, partition=0)).offset == number
-        client.core.accumulator.topics[topic].last_used = -10_000
-        client.core.loop.idle_check_at = 0
+        client.producer_client.accumulator.topics[topic].last_used = -10_000
+        client.producer_client.loop.idle_check_at = 0
         client.result(client.send(f"{topic}-new", b""))
-        assert topic not in client.core.accumulator.topics
+        assert topic not in client.producer_client.accumulator.topics
     assert [record.value for record in log()[0]] == [b"0", b"1", b"2"]
 
 

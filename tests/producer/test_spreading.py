@@ -10,7 +10,7 @@ from tests.producer.sender_fixture import SenderFixture
 
 @pytest.fixture
 def fixture():
-    """Four partitions of broker 1, each with one batch confirmed; one request may be under way on a connection."""
+    """Return four partitions of broker 1, each with one batch confirmed; a connection takes one request at a time."""
     fixture = SenderFixture((1, 1, 1, 1), max_connections=3, max_in_flight=1)
     for partition in range(4):
         fixture.batch(f"warm {partition}", partition=partition)
@@ -27,7 +27,7 @@ def fill(fixture, suffix=""):
 def test_partitions_take_turns_among_the_connections(fixture):
     fill(fixture)
     assert fixture.drain_all(2) == [[["p0", "p2"]], [["p1", "p3"]]]
-    assert [batch.queue.wire_link for batch in fixture.names if fixture.names[batch] in ("p0", "p3")] == [0, 1]
+    assert [batch.queue.wire_connection for batch in fixture.names if fixture.names[batch] in ("p0", "p3")] == [0, 1]
 
 
 def test_the_partitions_of_each_broker_take_turns_of_their_own():

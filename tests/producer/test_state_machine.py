@@ -103,7 +103,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self._step()
 
     def wait(self, seconds):
-        """Time passes."""
+        """Let time pass."""
         self.now += seconds
         self._step()
 
@@ -158,7 +158,7 @@ class ProducerMachine(RuleBasedStateMachine):
             wire.append((work, {id(b): bytes(b.seal(Compression.NONE, None)) for b in work.batches}))
 
     def _check_on_wire(self, partition):
-        """A partition's batches in flight are on one connection."""
+        """Assert that a partition's batches in flight are on one connection."""
         places = {
             place
             for place, works in self.wire.items()
@@ -210,14 +210,14 @@ class ProducerMachine(RuleBasedStateMachine):
         self._answer(work, copies, data, how)
 
     def answer(self, node, index=0):
-        """A broker handles the first request of a connection and responds."""
+        """Let a broker handle the first request of a connection and respond."""
         work, copies = self.wire[node, index].pop(0)
         self._notify(self.sender.answered(work, self._apply(node, work, copies), 0, self.now))
         self._step()
 
     @rule(node=st.integers(0, 1), connections=st.integers(1, CONNECTIONS))
     def connections_come_and_go(self, node, connections):
-        """Requests in flight on a connection that is no longer used are still answered."""
+        """Change the number of connections; requests in flight on unused ones are still answered."""
         self.connections[node] = connections
         self._step()
 
@@ -240,7 +240,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.break_connection(node, data.draw(st.integers(0, len(self.wire[node, index]))), index)
 
     def break_connection(self, node, reached, index=0):
-        """The broker receives so many of its requests now, and the others perhaps later."""
+        """Break a connection of which `reached` requests arrive now, and the others perhaps later."""
         works, self.wire[node, index] = self.wire[node, index], []
         for work, copies in works[:reached]:
             self._apply(node, work, copies)
@@ -257,7 +257,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.arrive_late(data.draw(st.integers(0, len(self.late) - 1)), count)
 
     def arrive_late(self, at, count):
-        """The broker receives the next requests of a connection that the producer has closed."""
+        """Let the broker receive the next requests of a connection that the producer has closed."""
         node, requests = self.late[at]
         for request in requests[:count]:
             for partition, batch in request:
@@ -267,10 +267,10 @@ class ProducerMachine(RuleBasedStateMachine):
         if not requests:
             del self.late[at]
 
-    @rule(partition=st.integers(0, PARTITIONS - 1), tell=st.booleans())
-    def a_leader_moves(self, partition, tell):
+    @rule(partition=st.integers(0, PARTITIONS - 1), refresh=st.booleans())
+    def a_leader_moves(self, partition, refresh):
         self.leaders[partition] = 1 - self.leaders[partition]
-        if tell:
+        if refresh:
             self._metadata()
 
     @rule(partition=st.integers(0, PARTITIONS - 1))
@@ -352,7 +352,7 @@ class OneInFlightMachine(ProducerMachine):
     """Without idempotence and with one request in flight the order of first appearance is kept.
 
     Except for records that were given up with an unknown outcome: the last request of a lost connection may be written
-    at any later time, and without sequence numbers no broker can tell that it comes too late.
+    at any later time, and without sequence numbers no broker can detect that it comes too late.
     """
 
     idempotent = False

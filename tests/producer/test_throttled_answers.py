@@ -67,7 +67,7 @@ def test_fast_path_after_a_throttled_response_waits(
 ) -> None:
     with closing(SyncClient(cluster.bootstrap_servers, linger_ms=0)) as client:
         fast_path = fast_path_of(client.producer)
-        while True:  # the sender may look around just then, and the record goes the usual way
+        while True:  # the sender may run just then, and the record goes the usual way
             open_fast_path(client.producer, topic)
             with cluster.faults.hold("Produce", topic=topic) as held:
                 last = client.send(topic, b"throttled", partition=0)

@@ -58,7 +58,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.state is S.IN_TRANSACTION)
     @rule(partition=st.integers(0, 2), fate=st.sampled_from(["written"] * 4 + ["lost", "late", "unanswered"]))
     def send(self, partition, fate):
-        """A batch of a partition: written, or given up with or without an effect now or later."""
+        """Send a batch that is written, or given up with or without an effect now or later."""
         self.manager.check_send()
         if not self.manager.may_send("t", partition):
             return
@@ -112,7 +112,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(call=st.sampled_from(["initialize", "begin", "commit", "abort", "check_send"]))
     def call_at_any_time(self, call):
-        """A call that does not fit raises, and changes nothing."""
+        """Make a call that does not fit; it raises, and changes nothing."""
         fits = {
             "initialize": {S.UNINITIALIZED, S.INITIALIZING, S.RESOLVING, S.OUTCOME_UNKNOWN},
             "begin": {S.READY},
@@ -134,12 +134,12 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def ask(self):
-        """The request that is due goes out; nothing waits or is in flight."""
+        """Send the request that is due; nothing waits or is in flight."""
         request = self.manager.next_request(self.now, quiet=True)
         if request is not None:
             assert self.request is None
             self.request = request
-        self.tell()
+        self.finish_call()
 
     @precondition(lambda self: self.request)
     @rule(fate=st.sampled_from(["answered"] * 4 + ["not sent", "lost", "unanswered", "late"]))
@@ -156,11 +156,11 @@ class TransactionMachine(RuleBasedStateMachine):
                 self.late.append(lambda: self.coordinator.handle(request.message, number))
             error = errors.ConnectionFailed("the connection broke")
             self.manager.lost(request, error, self.now, written=fate != "not sent")
-        self.tell()
+        self.finish_call()
 
     @rule()
     def let_it_work(self):
-        """Requests are answered until none is due."""
+        """Answer requests until none is due."""
         for _ in range(8):
             self.ask()
             if self.request is not None:
@@ -187,15 +187,15 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def wait(self):
-        """Time passes; markers of a prepared end are written or not."""
+        """Let time pass; markers of a prepared end are written or not."""
         self.now += 1.0
 
     @rule()
     def write_markers(self):
         self.coordinator.write_markers()
 
-    def tell(self):
-        """The call that waited returns, if it is done."""
+    def finish_call(self):
+        """Record the outcome of the waiting call, if it is done."""
         if self.asked == "offsets" and (self.pending.done or self.state is not S.IN_TRANSACTION):
             if self.pending.done:
                 self.sent.append("offsets")
@@ -218,18 +218,18 @@ class TransactionMachine(RuleBasedStateMachine):
         assert not self.coordinator.torn
 
     @invariant()
-    def what_the_user_was_told_is_so(self):
+    def reported_outcomes_hold(self):
         committed = set(self.coordinator.committed)
         assert not set(self.promised) - committed
         assert not {number for number, _ in committed} & self.denied
 
     def teardown(self):
-        """On a network that works again, every call ends, and the next transaction is possible."""
+        """Repair the network: every call ends, and the next transaction is possible."""
         for _ in range(60):
             if self.request is not None:
                 request, self.request = self.request, None
                 self.manager.answered(request, self.coordinator.handle(request.message, self.number), self.now)
-            self.tell()
+            self.finish_call()
             if self.state is S.READY or self.state is S.FATAL_ERROR:
                 break
             if self.state is S.OUTCOME_UNKNOWN:
@@ -240,7 +240,7 @@ class TransactionMachine(RuleBasedStateMachine):
             self.now += 1.0
             self.ask()
         self.no_transaction_is_torn()
-        self.what_the_user_was_told_is_so()
+        self.reported_outcomes_hold()
         assert self.state in (S.READY, S.FATAL_ERROR), self.manager
         if self.state is S.READY:
             assert self.is_fenced or self.manager.ids.epoch == self.coordinator.epoch

@@ -35,7 +35,7 @@ class Fixture:
         return self.manager.next_request(self.now, quiet=quiet)
 
     def work(self):
-        """Answer requests until none is due; their names with the highest version in which they may be sent."""
+        """Answer requests until none is due; return their names with the highest version in which they may be sent."""
         sent = []
         while (request := self.ask()) is not None:
             sent.append(f"{request.message.name} v{request.maximum}")

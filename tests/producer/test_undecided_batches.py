@@ -1,4 +1,4 @@
-"""Doubtful batches that a restarted broker refuses as out of order: the table of `idempotence.py`, by rows."""
+"""Batches with an unknown outcome, refused by a restarted broker as out of order: the table of `idempotence.py`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lost_together(*names, **options):
 
 
 def refuse(fixture, *names, code=OUT_OF_ORDER):
-    """The broker calls these out of order, one after the other, each under the number it always had."""
+    """Refuse these as out of order, one after the other, each under the number it always had."""
     for name in names:
         assert fixture.drain(seconds=1.0) == [[name]] and fixture.numbers(name)[0] == 0
         fixture.answer(name, code)

@@ -17,7 +17,7 @@ def waking(cluster: Any, topic: str) -> Any:
     """Return a producer whose batches linger, and a count of its loop's wake-ups."""
     client = SyncClient(cluster.bootstrap_servers, linger_ms=60_000, batch_size=100_000)
     wakes: list[None] = []
-    wake = client.core.loop.wake
+    wake = client.producer_client.loop.wake
     try:
         client.send(topic, b"first", partition=0)
         client.flush()
@@ -26,7 +26,7 @@ def waking(cluster: Any, topic: str) -> Any:
             wakes.append(None)
             wake()
 
-        client.core.loop.wake = counted
+        client.producer_client.loop.wake = counted
         yield client, wakes
     finally:
         client.end()
@@ -50,7 +50,7 @@ def test_full_batch_of_the_former_sticky_partition_is_sent_at_once(waking: Any, 
         client.send(topic, b"begins a batch", partition=partition)
     sent = [client.send(topic, bytes(10_000))]
     while sent[-1].partition == sent[0].partition:
-        until(lambda: not client.core.loop.scheduled)  # it has done what it was woken for
+        until(lambda: not client.producer_client.loop.scheduled)  # it has done what it was woken for
         sent.append(client.send(topic, bytes(10_000)))
     assert client.result(sent[-2], 20).offset >= 1
     client.flush()

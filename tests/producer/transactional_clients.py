@@ -1,4 +1,4 @@
-"""Transactional producers of both kinds behind the same calls, and what readers see of their transactions."""
+"""Transactional producers of both kinds with the same calls, and what readers see of their transactions."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Transactional:
 
 @pytest.fixture(scope="module", params=["4.3", "3.9"])
 def release(request: pytest.FixtureRequest) -> Iterator[tuple[str, EmbeddedCluster]]:
-    """A release of Kafka, and a broker like it: transaction.version 2 or 0."""
+    """Yield a release of Kafka, and a broker like it: transaction.version 2 or 0."""
     with EmbeddedCluster(as_version=request.param) as cluster:
         yield request.param, cluster
 

@@ -28,7 +28,7 @@ FIELDS = ("topic", "partition", "position", "base_offset", "next_offset", "count
 
 
 def batch(base: int, count: int, compression: Compression = Compression.NONE) -> bytes:
-    """`count` records from offset `base` on, in leader epoch 5."""
+    """Return a batch of `count` records from offset `base` on, in leader epoch 5."""
     made = bytearray(
         build_batch([(None, b"v" * number) for number in range(count)], compression=compression, timestamp_ms=1)
     )

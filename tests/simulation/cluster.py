@@ -163,13 +163,13 @@ class Cluster:
         return self.nodes[max(active)[1]] if active else None
 
     def leader_of(self, topic: str, partition: int) -> Node | None:
-        """The leader of a partition as the node with the newest metadata knows it."""
+        """Return the leader of a partition as the node with the newest metadata knows it."""
         found = self.image()
         state = None if found is None or topic not in found.topics else found.topics[topic].partitions.get(partition)
         return None if state is None else self.nodes.get(state.leader)
 
     def image(self) -> Any:
-        """The newest metadata of a running node."""
+        """Return the newest metadata of a running node."""
         brokers = [(broker.metadata_offset, node.node_id) for node, broker in self.running()]
         broker = self.nodes[max(brokers)[1]].running if brokers else None
         return None if broker is None else broker.image

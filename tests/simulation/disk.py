@@ -1,4 +1,4 @@
-"""A node's disk in memory, behind the log's file system interface: it outlives the node, and may forget what was not
+"""A node's disk in memory with the log's file system interface: it outlives the node, and may forget what was not
 synced."""
 
 from __future__ import annotations

@@ -316,7 +316,7 @@ class Nemesis:
         copier.on_rebalance = lambda: world.after(self.rng.choice((0.0, 0.005, 0.05)), kill)
 
     def nothing(self) -> None:
-        """A time without a new fault."""
+        """Let time pass without a new fault."""
 
 
 def _is_unfenced(broker: BrokerNode) -> bool:

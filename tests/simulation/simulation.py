@@ -89,7 +89,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Scenario:
-    """The events of a run besides the random faults."""
+    """The events of a run in addition to the random faults."""
 
     faults: int = _FAULTS
     kill_in_rebalances: bool = False

@@ -51,7 +51,7 @@ def test_isolated_leader_acknowledges_nothing_and_the_others_go_on(group: int) -
 
 @pytest.fixture(scope="module")
 def history() -> History:
-    """The history of a run without violations."""
+    """Return the history of a run without violations."""
     return simulate(0, faults=1, long_isolation=True).history
 
 

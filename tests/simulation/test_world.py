@@ -46,7 +46,7 @@ def test_discarded_process_leaves_no_coroutine_that_its_cleanup_began() -> None:
     begun: list[Any] = []
 
     async def late() -> None:
-        """Never run."""
+        """Do nothing; this never runs."""
 
     async def wait() -> None:
         try:

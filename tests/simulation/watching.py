@@ -76,14 +76,16 @@ class Watcher:
         partition, log = hosted.partition, hosted.log
         assert log is not None
         if partition.leads:
-            leader = self._leaders.setdefault((str(hosted.at), partition.leader_epoch), node.node_id)
+            leader = self._leaders.setdefault((str(hosted.topic_partition), partition.leader_epoch), node.node_id)
             if leader != node.node_id:
-                self._violated(f"{hosted.at}: epoch {partition.leader_epoch} is led by {leader} and {node.node_id}")
+                self._violated(
+                    f"{hosted.topic_partition}: epoch {partition.leader_epoch} is led by {leader} and {node.node_id}"
+                )
         self._history.add(
             ReplicaState(
                 node=node.node_id,
                 life=node.life,
-                place=Place(*hosted.at),
+                place=Place(*hosted.topic_partition),
                 at=self._cluster.world.now,
                 leader=partition.leader,
                 leader_epoch=partition.leader_epoch,
@@ -171,7 +173,7 @@ def _batches(node_id: int, hosted: HostedPartition) -> Iterator[Batch]:
             below = header.next_offset <= log.high_watermark
             yield Batch(
                 node_id,
-                Place(*hosted.at),
+                Place(*hosted.topic_partition),
                 header.base_offset,
                 header.next_offset - 1,
                 zlib.crc32(whole),

@@ -19,7 +19,7 @@ from tests.spark.conftest import create
 
 @pytest.fixture
 def seconds(kafka_cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
-    """A topic of two partitions with a record for each second: from 1000 to 1009, and from 1000 to 1004."""
+    """Return a topic of two partitions with a record for each second: from 1000 to 1009, and from 1000 to 1004."""
     topic = create(kafka_cluster.bootstrap_servers, f"seconds-{abs(hash(request.node.nodeid))}", 2)
     with Producer(kafka_cluster.bootstrap_servers) as producer:
         for partition, count in ((0, 10), (1, 5)):

@@ -32,7 +32,7 @@ def servers(kafka_cluster: EmbeddedCluster) -> str:
 
 @pytest.fixture
 def ten(servers: str, kafka_topic: str) -> str:
-    """A topic with ten records."""
+    """Return a topic with ten records."""
     fill(servers, kafka_topic, 10)
     return kafka_topic
 
@@ -40,9 +40,9 @@ def ten(servers: str, kafka_topic: str) -> str:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count missing records as lost after a moment."""
-    monkeypatch.setattr("pyclient.spark.stream._LOSS_SECONDS", 0.1)
-    monkeypatch.setattr("pyclient.spark.reading._CHECK_SECONDS", 0.1)
-    monkeypatch.setattr("pyclient.spark.reading._ANSWER", 0.5)
+    monkeypatch.setattr("pyclient.spark.stream.LOSS_SECONDS", 0.1)
+    monkeypatch.setattr("pyclient.spark.reading.CHECK_SECONDS", 0.1)
+    monkeypatch.setattr("pyclient.spark.reading.ANSWER_SECONDS", 0.5)
 
 
 def fill(servers: str, topic: str, count: int) -> None:

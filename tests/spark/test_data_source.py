@@ -24,7 +24,7 @@ def servers(kafka_cluster: EmbeddedCluster) -> str:
 
 @pytest.fixture
 def numbers(servers: str, request: pytest.FixtureRequest) -> str:
-    """A topic whose partitions 0 and 1 have 100 records each: values are numbers, timestamps seconds from 1000."""
+    """Return a topic with 100 records in each of two partitions: values are numbers, timestamps seconds from 1000."""
     topic = create(servers, f"numbers-{abs(hash(request.node.nodeid))}", 2)
     with Producer(servers) as producer:
         for partition in (0, 1):

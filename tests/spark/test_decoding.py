@@ -195,7 +195,7 @@ def test_the_first_malformed_value_is_named_or_null(name: FormatName, damaged: b
 @pytest.mark.parametrize("permissive", [False, True])
 def test_missing_package_raises_its_own_error(permissive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     made = decoder("avro", permissive=permissive)
-    monkeypatch.setattr(decoding, "_avro_reader", lambda _schema: import_module("no_such_package"))
+    monkeypatch.setattr(decoding, "avro_reader", lambda _schema: import_module("no_such_package"))
     with pytest.raises(ModuleNotFoundError):
         decoded(made, [in_avro({"id": 1, "name": "a"})])
 
@@ -205,7 +205,7 @@ def test_lack_of_memory_is_raised_instead_of_a_null(monkeypatch: pytest.MonkeyPa
         raise MemoryError
 
     made = decoder("avro", permissive=True)
-    monkeypatch.setattr(decoding, "_avro_reader", lambda _schema: read)
+    monkeypatch.setattr(decoding, "avro_reader", lambda _schema: read)
     with pytest.raises(MemoryError):
         decoded(made, [in_avro({"id": 1, "name": "a"}), None])
 

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from pyclient.cli.demo.report import Report
-from pyclient.cli.demo.spark import _compare
+from pyclient.cli.demo.spark import compare
 from tests.spark.conftest import needs_java
 
 COMMAND = [sys.executable, "-c", "from pyclient.cli import main; main()", "demo", "--input"]
@@ -26,7 +26,7 @@ WIDE = {"COLUMNS": "200"}  # so that no row of the table is broken
 @pytest.mark.parametrize("found", [{"a": 2}, {"a": 2, "b": 2}, {"a": 2, "b": 1, "c": 1}])
 def test_counts_of_spark_that_differ_from_the_files_are_detected(found: dict[str, int]) -> None:
     report = Report(Console(file=StringIO()))
-    _compare(report, "spark batch", "identifiers", Counter(found), Counter(a=2, b=1), 1.0)
+    compare(report, "spark batch", "identifiers", Counter(found), Counter(a=2, b=1), 1.0)
     [failure] = report.failures
     assert "1 identifiers have another count than in the files" in failure
 

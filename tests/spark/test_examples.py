@@ -12,8 +12,8 @@ import pytest
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.reading import read_all
-from tests.spark.beside import CONNECT, ROOT, connect_server, run_beside
 from tests.spark.conftest import needs_java
+from tests.spark.processes import CONNECT, ROOT, connect_server, run_with_packages
 
 pytestmark = [*needs_java, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -21,19 +21,19 @@ EXAMPLES = ROOT / "examples"
 
 
 def test_stateful_counts_go_on_from_the_checkpoint() -> None:
-    printed = run_beside(CONNECT, sys.executable, str(EXAMPLES / "spark_stateful.py"))
+    printed = run_with_packages(CONNECT, sys.executable, str(EXAMPLES / "spark_stateful.py"))
     assert printed.splitlines()[-1] == "[('ann', 2), ('ann', 3), ('bob', 1)]"
 
 
 @pytest.fixture(scope="module")
 def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Spark Connect server."""
+    """Yield the address of a Spark Connect server."""
     with connect_server(tmp_path_factory.mktemp("connect")) as address:
         yield address
 
 
 def test_spark_connect_reads_and_writes(connect: str) -> None:
-    printed = run_beside(CONNECT, sys.executable, str(EXAMPLES / "spark_connect.py"), connect)
+    printed = run_with_packages(CONNECT, sys.executable, str(EXAMPLES / "spark_connect.py"), connect)
     assert printed.splitlines()[-1] == "[('ann', 2), ('bob', 1)]"
 
 
@@ -49,6 +49,6 @@ def test_a_declarative_pipeline_writes_to_a_sink(kafka_cluster: EmbeddedCluster,
     with Producer(servers) as producer:
         producer.send_many("orders", [b"apples", b"pears"])
     command = Path(pyspark.__file__).parent / "bin" / "spark-pipelines"
-    run_beside(CONNECT, str(command), "--remote", connect, "run", "--spec", str(tmp_path / "spark-pipeline.yml"))
+    run_with_packages(CONNECT, str(command), "--remote", connect, "run", "--spec", str(tmp_path / "spark-pipeline.yml"))
     found = [record.value or b"" for record in read_all(servers, "shouted", 1)]
     assert sorted(found) == [b"APPLES", b"PEARS"]

@@ -11,8 +11,8 @@ import pytest
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.reading import read_all
-from tests.spark.beside import run_beside, workers_on_two_hosts
 from tests.spark.conftest import create, needs_java
+from tests.spark.processes import run_with_packages, workers_on_two_hosts
 
 pytestmark = [*needs_java, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -22,7 +22,7 @@ SPECULATION = Path(__file__).with_name("program_of_speculation.py")
 
 @pytest.fixture
 def servers() -> Iterator[str]:
-    """A cluster of its own for each test, as the programs name the topics."""
+    """Yield the address of a cluster of its own for each test, as the programs name the topics."""
     with EmbeddedCluster() as cluster:
         yield cluster.bootstrap_servers
 
@@ -38,7 +38,7 @@ def prepare(servers: str, *topics: str) -> None:
 
 def test_two_executors_copy_a_topic(servers: str, tmp_path: Path) -> None:
     prepare(servers, "by-batch", "by-write", "by-stream")
-    printed = run_beside((), sys.executable, str(PROGRAM), servers, str(tmp_path / "checkpoint"))
+    printed = run_with_packages((), sys.executable, str(PROGRAM), servers, str(tmp_path / "checkpoint"))
     assert printed.splitlines()[-1] == "2 executors"
     for topic in ("by-batch", "by-write", "by-stream"):
         found = read_all(servers, topic, 4, isolation_level="read_committed")
@@ -49,7 +49,7 @@ def test_copies_of_hanging_tasks_lose_and_repeat_nothing(servers: str, tmp_path:
     """Speculative execution: two attempts at a task are at work at the same time, and the later one ends first."""
     prepare(servers, "at-least-once", "by-batch", "by-stream")
     with workers_on_two_hosts(tmp_path) as master:
-        printed = run_beside((), sys.executable, str(SPECULATION), master, servers, str(tmp_path))
+        printed = run_with_packages((), sys.executable, str(SPECULATION), master, servers, str(tmp_path))
     assert printed.splitlines()[-1] == "3 copies"
     for topic in ("by-batch", "by-stream"):
         found = read_all(servers, topic, 4, isolation_level="read_committed")

@@ -61,7 +61,7 @@ def test_a_lower_limit_of_time_moves_the_start() -> None:
 
     def first_at(times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         asked.update(times)
-        return {at: 4 if at.topic == "t" else 9 for at in times}
+        return {partition: 4 if partition.topic == "t" else 9 for partition in times}
 
     time = datetime(2026, 1, 2, tzinfo=UTC)
     left = pruned(WHOLE, [datasource.GreaterThanOrEqual(("timestamp",), time)], first_at)

@@ -13,11 +13,11 @@ import pytest
 
 from pyclient import Admin, NewTopic, OffsetAndMetadata, Producer, TopicPartition
 from pyclient.broker_embedded import EmbeddedCluster
-from tests.spark.beside import ROOT
 from tests.spark.conftest import needs_java
 from tests.spark.dying_daemon import POINTS, point_of, request_of
 from tests.spark.kill_points import MODES, check, check_kills
 from tests.spark.killed_copy import COORDINATORS, PARTITIONS, Brokers, Plan
+from tests.spark.processes import ROOT
 
 
 def test_the_check_sees_lost_and_repeated_rows() -> None:

@@ -22,7 +22,7 @@ from pyclient.spark.offsets import (
 
 partitions = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "d"]), st.integers(0, 5))
 ranges = st.builds(
-    lambda at, start, size: OffsetRange(at.topic, at.partition, start, start + size),
+    lambda partition, start, size: OffsetRange(partition.topic, partition.partition, start, start + size),
     partitions,
     st.integers(0, 1000),
     st.integers(0, 1000),
@@ -90,18 +90,22 @@ def test_min_partitions_splits_in_proportion_to_size() -> None:
 def test_a_limited_batch_advances_and_stays_inside_the_log(
     places: dict[TopicPartition, tuple[int, int]], limit: int
 ) -> None:
-    start = {at: first for at, (first, _) in places.items()}
-    end = {at: first + size for at, (first, size) in places.items()}
+    start = {partition: first for partition, (first, _) in places.items()}
+    end = {partition: first + size for partition, (first, size) in places.items()}
     until = limited(start, end, limit)
     assert until.keys() == end.keys()
-    assert all(start[at] <= until[at] <= end[at] for at in end)
+    assert all(start[partition] <= until[partition] <= end[partition] for partition in end)
     waiting = sum(lag_of(start, end).values())
-    taken = sum(until[at] - start[at] for at in end)
+    taken = sum(until[partition] - start[partition] for partition in end)
     assert taken <= limit + len(places)  # small partitions get one offset more
     assert taken >= min(1, waiting)
     if waiting <= limit:
         assert until == end
-    assert all(until[at] > start[at] for at in end if end[at] > start[at] and limit <= waiting < 10)
+    assert all(
+        until[partition] > start[partition]
+        for partition in end
+        if end[partition] > start[partition] and limit <= waiting < 10
+    )
 
 
 def test_a_limit_is_split_in_proportion() -> None:
@@ -111,5 +115,5 @@ def test_a_limit_is_split_in_proportion() -> None:
 
 
 def test_lag_is_by_partition() -> None:
-    at, new = TopicPartition("t", 0), TopicPartition("t", 1)
-    assert lag_of({at: 7}, {at: 10, new: 4}) == {at: 3, new: 4}
+    partition, new = TopicPartition("t", 0), TopicPartition("t", 1)
+    assert lag_of({partition: 7}, {partition: 10, new: 4}) == {partition: 3, new: 4}

@@ -10,8 +10,8 @@ import pytest
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.reading import read_all
-from tests.spark.beside import run_beside
 from tests.spark.conftest import create, needs_java
+from tests.spark.processes import run_with_packages
 
 pytestmark = [*needs_java, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -28,7 +28,7 @@ def test_an_older_release_writes_and_reads(
     create(servers, topic, 2)
     packages = (f"pyspark=={release}", f"py4j=={bridge}")
     data = stored_numbers(tmp_path / "broker")
-    printed = run_beside(packages, sys.executable, str(PROGRAM), servers, topic, str(tmp_path), data)
+    printed = run_with_packages(packages, sys.executable, str(PROGRAM), servers, topic, str(tmp_path), data)
     assert f"stored 45\npyspark {release}" in printed
     numbers, ten = range(200), range(10)
     expected = [*numbers, *sorted([3000 + number for number in ten] * 3)]  # twice at least once, once exactly once

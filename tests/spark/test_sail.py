@@ -10,7 +10,7 @@ import pytest
 from pyclient import Producer
 from pyclient.broker_embedded import EmbeddedCluster
 from tests.reading import read_all
-from tests.spark.beside import CONNECT, run_beside
+from tests.spark.processes import CONNECT, run_with_packages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -23,7 +23,7 @@ def test_sail_reads_and_writes_batches_and_streams() -> None:
         servers = cluster.bootstrap_servers
         with Producer(servers) as producer:
             producer.send_many("orders", [b"apples", b"pears", b"plums"], keys=[b"ann", b"bob", b"ann"])
-        printed = run_beside(PACKAGES, sys.executable, "-W", "ignore", str(PROGRAM), servers)
+        printed = run_with_packages(PACKAGES, sys.executable, "-W", "ignore", str(PROGRAM), servers)
         assert printed.splitlines()[-1] == "[('ann', 2), ('bob', 1)]"
         for topic in ("read-again", "streamed", "by-write", "by-rows"):
             assert [record.value for record in read_all(servers, topic, 1)] == [b"apples", b"pears", b"plums"], topic

@@ -27,7 +27,7 @@ def plans_of(spark: Any) -> list[str]:
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
-    """A cluster that asks for a password."""
+    """Yield a cluster that asks for a password."""
     with EmbeddedCluster(security="SASL_PLAINTEXT", users={"alice": SECRET}) as made:
         yield made
 

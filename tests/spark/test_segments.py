@@ -52,7 +52,11 @@ def by_consumer(cluster: EmbeddedCluster, level: IsolationLevel = "read_uncommit
         partitions = [TopicPartition("t", number) for number in range(2)]
         starts, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     reader = RangeReader(servers, NAMES, 30.0, True)
-    batches = [batch for at in partitions for batch in reader.read(OffsetRange(*at, starts[at], ends[at]))]
+    batches = [
+        batch
+        for partition in partitions
+        for batch in reader.read(OffsetRange(*partition, starts[partition], ends[partition]))
+    ]
     return pa.Table.from_batches(batches).combine_chunks()
 
 

@@ -53,15 +53,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 
 @pytest.fixture
 def quick_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A partition counts as lost after a moment."""
-    monkeypatch.setattr("pyclient.spark.stream._LOSS_SECONDS", 0.1)
+    """Let a partition count as lost after a moment."""
+    monkeypatch.setattr("pyclient.spark.stream.LOSS_SECONDS", 0.1)
 
 
 def test_topic_that_appears_late_is_not_lost(
     kafka_cluster: EmbeddedCluster, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the broker that is asked does not have the newest metadata."""
-    monkeypatch.setattr("pyclient.spark.stream._LOSS_SECONDS", 60.0)  # a busy machine may create it after 5 s
+    monkeypatch.setattr("pyclient.spark.stream.LOSS_SECONDS", 60.0)  # a busy machine may create it after 5 s
     other = f"{filled}-late"
 
     def create() -> None:

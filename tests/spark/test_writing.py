@@ -28,7 +28,7 @@ def servers(kafka_cluster: EmbeddedCluster) -> str:
 
 @pytest.fixture
 def nowhere() -> Iterator[str]:
-    """An address at which nothing listens."""
+    """Yield an address at which nothing listens."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{held.getsockname()[1]}"
@@ -40,14 +40,14 @@ def rows(*values: str, partition: int = 0) -> pa.RecordBatch:
 
 
 def end_of(servers: str, topic: str) -> int:
-    at = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     with Consumer(bootstrap_servers=servers) as consumer:
-        return consumer.end_offsets([at])[at]
+        return consumer.end_offsets([partition])[partition]
 
 
 @pytest.fixture
 def spark_connect_frame() -> Any:
-    """The part of a Spark Connect DataFrame that `write` uses; its server has written three rows."""
+    """Return the part of a Spark Connect DataFrame that `write` uses; its server has written three rows."""
 
     class DataFrame:
         __module__ = "pyspark.sql.connect.dataframe"

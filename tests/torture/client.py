@@ -94,7 +94,7 @@ class Client:
     # Changes
 
     def create_topic(self, name: str, partitions: int, **configs: str) -> int:
-        """Create a topic; the error code."""
+        """Create a topic. Return the error code."""
         promise = self.oracle.topics[name] = TopicPromise(partitions)
         wanted = CreatableTopic(
             name=name,
@@ -109,7 +109,7 @@ class Client:
         return int(made.error_code)
 
     def delete_topic(self, name: str) -> int:
-        """Delete a topic; the error code."""
+        """Delete a topic. Return the error code."""
         promise = self.oracle.topics[name]
         promise.deletion_begun = True
         [answer] = self.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5).responses
@@ -117,7 +117,7 @@ class Client:
         return int(answer.error_code)
 
     def produce(self, partition: TopicPartition, values: list[bytes], timestamp_ms: int, **options: Any) -> int:
-        """Append one batch; the error code."""
+        """Append one batch. Return the error code."""
         promise = self.oracle.partitions[partition]
         promise.sent.update(values)
         key = options.pop("key", None)
@@ -131,7 +131,7 @@ class Client:
         return int(answer.error_code)
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
-        """Move the start of a log; the error code."""
+        """Move the start of a log. Return the error code."""
         promise = self.oracle.partitions[partition]
         promise.start_offset = max(promise.start_offset, offset)
         wanted = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
@@ -143,7 +143,7 @@ class Client:
         return int(self.call(FindCoordinatorRequest(key=group, key_type=0), 2).error_code)
 
     def commit(self, group: str, partition: TopicPartition, offset: int) -> int:
-        """Commit an offset; the error code."""
+        """Commit an offset. Return the error code."""
         key = group, partition
 
         self._find_coordinator(group)
@@ -165,7 +165,7 @@ class Client:
         return {topic.name for topic in self.call(MetadataRequest(topics=None), 9).topics}
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int, int]:
-        """(error, first offset, end offset)."""
+        """Return (error, first offset, end offset)."""
         found = []
         for timestamp in (-2, -1):
             wanted = ListOffsetsPartition(partition_index=partition.partition, timestamp=timestamp)
@@ -184,7 +184,7 @@ class Client:
         return 0, found[0], found[1]
 
     def read(self, partition: TopicPartition, start: int, end: int) -> tuple[int, dict[int, bytes]]:
-        """(error, value by offset) of what is there from `start` to `end`; an error ends it."""
+        """Return (error, value by offset) of what is there from `start` to `end`; an error ends the reading."""
         values: dict[int, bytes] = {}
         offset = start
         while offset < end:
@@ -212,7 +212,7 @@ class Client:
         return 0, values
 
     def committed(self, group: str, partition: TopicPartition) -> tuple[int, int]:
-        """(error, committed offset)."""
+        """Return (error, committed offset)."""
         topic = OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.partition])
 
         def ask() -> tuple[int, Any]:

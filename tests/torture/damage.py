@@ -55,7 +55,7 @@ def scribble(content: bytes, rng: random.Random) -> tuple[bytes, int]:
 
 
 def add(content: bytes, rng: random.Random) -> tuple[bytes, int]:
-    """There are more bytes."""
+    """Append zeros or random bytes."""
     extra = rng.randint(1, 700)
     return content + (bytes(extra) if rng.random() < 0.5 else rng.randbytes(extra)), len(content)
 
@@ -178,7 +178,7 @@ class DamageRun:
     def _judge_lost_topics(
         self, client: Client, copy: str, before: dict[str, bytes], path: Path, content: bytes, position: int
     ) -> None:
-        """The metadata log may have lost its end, if it looks like a crash; every log is there then, set aside."""
+        """Allow a lost end of the metadata log, if it looks like a crash; every log must be there then, set aside."""
         last = [at for at, _ in iter_batches(content)][-1]
         if position > 0 and path.exists() and position < last and len(content) - position < len(content) - last:
             raise PromiseBroken(f"the metadata log lost more than its last batch, topics are {client.topics()}")
@@ -189,7 +189,7 @@ class DamageRun:
 
 
 def cases(seed: int) -> Generator[Callable[[], object], None, None]:
-    """Without end: a new directory every now and then, and damage to copies of it."""
+    """Yield cases without end: a new directory every now and then, and damage to copies of it."""
     rng = random.Random(seed)
     while True:
         run = DamageRun(rng.randrange(1 << 30))

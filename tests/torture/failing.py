@@ -170,7 +170,7 @@ class FailingFile(RealFile):
 
 
 def run_load(node: Node, oracle: Oracle, rng: random.Random, *, cleans: bool) -> None:
-    """Random work on a node, and what a node does from time to time."""
+    """Do random work on a node, and what a node does from time to time."""
     client = Client(node.bootstrap, oracle, rng)
     load = Load(oracle, rng)
     try:
@@ -188,7 +188,7 @@ def run_load(node: Node, oracle: Oracle, rng: random.Random, *, cleans: bool) ->
 
 
 def _tolerate(node: Node, work: Any) -> None:
-    """Work that may fail, with an error that was foreseen."""
+    """Do work that may fail with an error that was foreseen."""
     with contextlib.suppress(OSError, KafkaError):
         node.on_loop(work)
 
@@ -230,7 +230,7 @@ def one_case(seed: int, kind: str, fails_at: int) -> int:
 
 
 def cases(seed: int) -> Generator[Callable[[], object], None, None]:
-    """Without end: of each load every call fails once, in random order, with a random kind of failure."""
+    """Yield cases without end: of each load every call fails once, in random order, with a random kind of failure."""
     rng = random.Random(seed)
     while True:
         load = rng.randrange(1 << 30)

@@ -40,7 +40,7 @@ class KillRun:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def case(self, seed: int) -> None:
-        """One life: what was promised before is there; new promises are made until it is killed."""
+        """Start the broker, check what was promised before, and make new promises until it is killed."""
         rng = random.Random(seed)
         try:
             self.cluster.start()
@@ -69,7 +69,7 @@ class KillRun:
             killer.join()
 
     def _tear(self, rng: random.Random) -> None:
-        """The beginning of a batch, or zeros, at the end of a log, as a write that was under way leaves it."""
+        """Append the beginning of a batch, or zeros, to a log, as a write that was under way leaves it."""
         logs = [path for path in Path(self.directory).rglob("*.log") if path.stat().st_size]
         active = {path.parent: path for path in sorted(logs)}
         path = rng.choice(sorted(active.values()))
@@ -80,7 +80,7 @@ class KillRun:
 
 
 def cases(seed: int) -> Generator[Callable[[], object], None, None]:
-    """Without end: some kills of a broker, then another directory."""
+    """Yield cases without end: some kills of a broker, then another directory."""
     rng = random.Random(seed)
     while True:
         run = KillRun(rng.randrange(1 << 30))

@@ -18,7 +18,7 @@ _MOST_BROKEN: Final = 20  # after so many there is enough to look at
 
 
 def torture(way: str, seed: int, seconds: float) -> tuple[int, list[str]]:
-    """Run cases for a time; how many, and what each that broke a promise says."""
+    """Run cases for a time. Return how many, and what each that broke a promise says."""
     broken: list[str] = []
     count = 0
     cases = WAYS[way](seed)

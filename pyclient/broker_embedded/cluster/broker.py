@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from pyclient.broker_embedded.cluster.runners import ProcessRunner, ThreadRunner
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.cluster.hosting import NewHttpServer
     from pyclient.broker_embedded.cluster.runners import Runner
     from pyclient.broker_embedded.config.broker_config import BrokerConfig
+
+log = logging.getLogger("pyclient.broker_embedded")
 
 
 class Broker:
@@ -117,6 +120,8 @@ class Broker:
             )  # the node was ended by HTTP: its host still has the faults and the clock
             return
         self._late.clear()
+        if self.crashed:
+            self.runner.kill()  # closes what is left of it
         if self._processes:
             self._runner = ProcessRunner(self.config, self._control_port, self.links())
         else:
@@ -212,9 +217,11 @@ class Broker:
 
     def _end(self) -> None:
         self._guard()
-        if self.reachable:
-            for call in self.on_end:
+        try:
+            for call in self.on_end if self.reachable else ():
                 call()
+        except ClientError as error:
+            log.warning("%r ends without an answer, its next start may forget faults and the time: %s", self, error)
         self.runner.resume()
         self._paused = False
         self._late.clear()

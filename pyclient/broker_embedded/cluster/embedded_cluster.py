@@ -12,7 +12,7 @@ from pyclient.broker_embedded.cluster.cluster_controls import ClusterControlServ
 from pyclient.broker_embedded.cluster.clusters import ServerWithClusters
 from pyclient.broker_embedded.cluster.control_port import listen_for_controls
 from pyclient.broker_embedded.cluster.controllers_file import read_controllers
-from pyclient.broker_embedded.cluster.layout import Layout, NodePlan, put_aside
+from pyclient.broker_embedded.cluster.layout import Layout, NodePlan, rename_removed
 from pyclient.broker_embedded.cluster.members import Members, close_in_finalizer, in_parallel
 from pyclient.broker_embedded.cluster.node_configs import NodeConfigs
 from pyclient.broker_embedded.cluster.runners import START_SECONDS
@@ -312,7 +312,7 @@ class EmbeddedCluster:
         broker.stop()
         self._forget(broker)
         self._moves.unregister(node, timeout)
-        put_aside(broker.data_dir, node)
+        rename_removed(broker.data_dir, node)
 
     def add_controller(self, timeout: float = 60.0) -> Broker:
         """Start a node that is only a controller, and make it a voter when it has the metadata. Return it.

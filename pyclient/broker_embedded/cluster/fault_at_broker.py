@@ -25,11 +25,11 @@ class FaultAtBroker:
     @property
     def held(self) -> int:
         """Return how many requests it holds now."""
-        return int(self._look()["held"])
+        return int(self._refresh()["held"])
 
     def count(self) -> tuple[int, bool]:
         """Return how many requests have met it, and whether no further one will; both of the same moment."""
-        over = bool(self._look()["over"]) or self.cancelled
+        over = bool(self._refresh()["over"]) or self.cancelled
         return self._hits_before + int(self._state["hits"]), over
 
     def wait(self, n: int, timeout: float) -> int:
@@ -58,7 +58,7 @@ class FaultAtBroker:
 
     def before_end(self) -> None:
         """Note the hits before the broker ends or pauses."""
-        self._look()
+        self._refresh()
 
     def after_start(self) -> None:
         """Continue the fault at the restarted broker."""
@@ -94,7 +94,7 @@ class FaultAtBroker:
     def _path(self) -> str:
         return f"/faults/{self._state['id']}"
 
-    def _look(self) -> dict[str, Any]:
+    def _refresh(self) -> dict[str, Any]:
         if self._is_known:
             self._state = self.broker.call("GET", self._path)
         return self._state

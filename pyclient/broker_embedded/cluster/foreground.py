@@ -169,7 +169,7 @@ async def _serve(
         from pyclient.broker_embedded.cluster.clusters import ServerWithClusters  # few brokers serve HTTP
 
         servers.append(await serve_http(host, control, ServerWithClusters))
-    GarbageCollections().take_charge()
+    GarbageCollections().install()
     if with_parent:
         loop.add_reader(sys.stdin.fileno(), _on_stdin, loop, stopping)
     on_ready(host.address)
@@ -208,7 +208,7 @@ class GarbageCollections:
         self._clock = clock
         self._began = 0.0
 
-    def take_charge(self) -> None:
+    def install(self) -> None:
         """Freeze the objects of the start-up, and adjust the collector of this process."""
         gc.freeze()
         young, middle, _full = gc.get_threshold()

@@ -27,9 +27,9 @@ _END_SECONDS: Final = 5.0
 def call(broker: BrokerConfig, request: Request[R], timeout: float = 30.0) -> R:
     """Send a request to a broker as its fellow nodes would, and return the response.
 
-    The connection is to the listener between brokers, with the options of TLS and the login of the nodes, who are super
-    users if there is an authorizer. Raise `ConfigError` if the nodes have no login, `ConnectionFailed`, `KafkaTimeout`
-    after `timeout` seconds, `UnsupportedVersion` for an API that the broker does not offer.
+    The connection is to the listener between brokers, with the options of TLS and the login of the nodes, which are
+    super users if there is an authorizer. Raise `ConfigError` if the nodes have no login, `ConnectionFailed`,
+    `KafkaTimeout` after `timeout` seconds, `UnsupportedVersion` for an API that the broker does not offer.
     """
     listener = broker.listeners.between_brokers
     host, port = listener.advertised or (listener.host, listener.port)

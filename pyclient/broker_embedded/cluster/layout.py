@@ -223,8 +223,8 @@ class Layout:
         return next(iter(ids), None)
 
 
-def put_aside(directory: str, node_id: int) -> None:
-    """Rename the directory of a broker that has left for good: the cluster's next start takes it for no node's."""
+def rename_removed(directory: str, node_id: int) -> None:
+    """Rename the directory of a broker that was removed: the cluster's next start ignores it."""
     first = os.path.join(os.path.dirname(directory), f"removed-{node_id}")
     target, number = first, 2
     while os.path.exists(target):

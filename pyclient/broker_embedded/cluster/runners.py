@@ -264,6 +264,8 @@ class ProcessRunner:
         return os.pread(self._stderr.fileno(), size - start, start).decode(errors="replace").strip()
 
     def _end(self, number: signal.Signals) -> None:
+        if self.crashed and hasattr(self, "_watcher"):
+            self._watcher.join(STOP_SECONDS)  # it reports the crash
         self._ending = True
         self._channel.close()
         if self.alive:

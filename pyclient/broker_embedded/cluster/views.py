@@ -107,7 +107,7 @@ class Views:
         """
         wanted = set(ids)
 
-        def look() -> dict[str, Any]:
+        def read_state() -> dict[str, Any]:
             answers = {
                 node_id: answer
                 for node_id, answer in self.each("GET", "/broker").items()
@@ -130,7 +130,7 @@ class Views:
                 ],
             }
 
-        until(look, lambda seen: not any(seen.values()), timeout)
+        until(read_state, lambda seen: not any(seen.values()), timeout)
 
     def group(self, group_id: str) -> dict[str, Any]:
         """Return a group; one that does not exist is Dead."""
@@ -165,12 +165,12 @@ def _is_down(broker: Broker, error: ClientError) -> bool:
     return not broker.reachable or isinstance(error, WrongState | ProcessEnded)
 
 
-def until(look: Callable[[], dict[str, Any]], fits: Callable[[dict[str, Any]], bool], timeout: float) -> dict[str, Any]:
-    """Return what `look` returns, as soon as it fits. Raise `KafkaTimeout`, with the last look, after `timeout`."""
+def until(read: Callable[[], dict[str, Any]], fits: Callable[[dict[str, Any]], bool], timeout: float) -> dict[str, Any]:
+    """Return what `read` returns, as soon as it fits. Raise `KafkaTimeout`, with the last result, after `timeout`."""
     from pyclient.broker_embedded.controls.views import brief
 
     end = time.monotonic() + checked_timeout(timeout)
-    while not fits(seen := look()):
+    while not fits(seen := read()):
         if time.monotonic() >= end:
             raise KafkaTimeout(f"timed out after {timeout:g} s, when the state was {brief(seen)}")
         time.sleep(POLL_SECONDS)  # there is no event for what several brokers say together

@@ -67,8 +67,10 @@ class ListenerConfig:
     @property
     def is_open(self) -> bool:
         """Return True if another machine can connect to it without authenticating itself."""
-        anyone = not self.uses_sasl and (not self.uses_tls or self.options["ssl.client.auth"] != "required")
-        return anyone and _LOOPBACK.fullmatch(self.host) is None
+        accepts_unauthenticated = not self.uses_sasl and (
+            not self.uses_tls or self.options["ssl.client.auth"] != "required"
+        )
+        return accepts_unauthenticated and _LOOPBACK.fullmatch(self.host) is None
 
     @property
     def protocol_number(self) -> int:

@@ -1,4 +1,4 @@
-"""A broker's life in its cluster: registration, heartbeats, controlled shutdown.
+"""A broker's lifecycle in its cluster: registration, heartbeats, controlled shutdown.
 
 `BrokerLifecycle` is pure: it says what to send to the controller and when, and takes the answer or the failure.
 `LifecycleLoop` sends.

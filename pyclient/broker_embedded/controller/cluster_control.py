@@ -147,8 +147,8 @@ class ClusterControl:
     def register(self, request: BrokerRegistrationRequest, now: float, end_offset: int) -> Registered:
         """Register a broker. Raise `BrokerError` if it is refused.
 
-        The same incarnation keeps its epoch and state. Another one ends the broker's earlier life: it leaves ISRs and
-        leaderships, and is not eligible as a leader unless it was shut down cleanly.
+        The same incarnation keeps its epoch and state. Another one replaces the broker's earlier incarnation: that
+        leaves ISRs and leaderships, and is not eligible as a leader unless it was shut down cleanly.
         """
         self._check_registration(request, now)
         broker = request.broker_id
@@ -157,8 +157,8 @@ class ClusterControl:
         again = existing is not None and existing.incarnation == request.incarnation_id
         if existing is not None and not again:
             clean = request.previous_broker_epoch == existing.epoch
-            end_of_life = self.replication.broker_removed if clean else self.replication.unclean_shutdown
-            records += end_of_life(broker)
+            end_incarnation = self.replication.broker_removed if clean else self.replication.unclean_shutdown
+            records += end_incarnation(broker)
         elif existing is None:  # replicas of a broker that was unregistered and comes back
             records += self.replication.unclean_shutdown(broker)
         epoch = existing.epoch if existing is not None and again else end_offset
@@ -256,7 +256,7 @@ class ClusterControl:
     def register_controller(self, request: ControllerRegistrationRequest) -> list[Any]:
         """Return the record that registers a controller (KIP-919), none if it is registered already as this process.
 
-        Raise `UnsupportedVersion` below metadata.version 3.7-IV0, `InvalidRegistration` for a request without sense.
+        Raise `UnsupportedVersion` below metadata.version 3.7-IV0, `InvalidRegistration` for an invalid request.
         """
         node = request.controller_id
         if self.image.features.get(METADATA_VERSION, 0) < CONTROLLERS_SINCE:

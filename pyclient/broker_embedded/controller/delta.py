@@ -123,19 +123,19 @@ class MetadataDelta:
             if record.topic_name in ("", topic.name)
         }
         self.image.apply(record)
-        for at, partition in before.items():
-            if self.image.partition(*at) is not partition:
-                self._changed(at, partition)
+        for topic_partition, partition in before.items():
+            if self.image.partition(*topic_partition) is not partition:
+                self._changed(topic_partition, partition)
 
-    def _changed(self, at: TopicPartition, before: PartitionImage | None) -> None:
+    def _changed(self, topic_partition: TopicPartition, before: PartitionImage | None) -> None:
         """Note a partition that was `before`, unless an earlier record of the delta has changed it already."""
-        if at in self.partitions:
-            before = self.partitions[at][0]
-        after = self.image.partition(*at)
+        if topic_partition in self.partitions:
+            before = self.partitions[topic_partition][0]
+        after = self.image.partition(*topic_partition)
         if before is None and after is None:
-            self.partitions.pop(at, None)
+            self.partitions.pop(topic_partition, None)
         else:
-            self.partitions[at] = before, after
+            self.partitions[topic_partition] = before, after
 
 
 def _differ(before: Mapping[Any, Any], now: Mapping[Any, Any], key: Any) -> bool:

@@ -1,7 +1,7 @@
 """Read and check the metadata log from its files; refuse damage that a crash cannot explain.
 
 A crash leaves at most an incomplete last batch, which was never acknowledged and is dropped. Any other damage would
-lose the topics after it, so nothing is changed until an administrator runs `cut_metadata_log`.
+lose the topics after it, so nothing is changed until an administrator runs `truncate_metadata_log`.
 """
 
 from __future__ import annotations
@@ -188,17 +188,17 @@ def _is_batch(data: bytes | bytearray, position: int) -> bool:
     return True
 
 
-class CutMetadata(NamedTuple):
-    """The result of `cut_metadata_log`; `kept` are the files with the removed bytes."""
+class MetadataTruncation(NamedTuple):
+    """The result of `truncate_metadata_log`; `kept` are the files with the removed bytes."""
 
     damage: DamagedMetadataLog
-    cut_bytes: int
+    removed_bytes: int
     kept: list[str]
 
 
-def cut_metadata_log(
+def truncate_metadata_log(
     fs: FileSystem, data_dir: str, take: Callable[[bytes, BatchHeader], object], start: int = 0
-) -> CutMetadata | None:
+) -> MetadataTruncation | None:
     """Truncate a damaged metadata log before the damage; return None if there is no damage that a crash cannot explain.
 
     The removed bytes are kept in files with the suffix `.cut-at-<byte>` in the same directory. The next start recovers
@@ -219,19 +219,19 @@ def cut_metadata_log(
         except DamagedMetadataLog as damage:
             fs.remove(clean_mark)
             fs.sync_directory(data_dir)
-            return _cut(fs, directory, damage)
+            return _truncate(fs, directory, damage)
         return None
     finally:
         lock.release()
 
 
-def _cut(fs: FileSystem, directory: str, damage: DamagedMetadataLog) -> CutMetadata:
+def _truncate(fs: FileSystem, directory: str, damage: DamagedMetadataLog) -> MetadataTruncation:
     file = fs.file(damage.path)
     rest = fs.read(damage.path)
-    cut = b"" if rest is None else rest[damage.position :]
+    removed = b"" if rest is None else rest[damage.position :]
     kept = [f"{damage.path}.cut-at-{damage.position}"]
-    fs.replace(kept[0], cut)
-    lost = len(cut)
+    fs.replace(kept[0], removed)
+    lost = len(removed)
     first = int(os.path.basename(damage.path)[:20])
     for name, size in sorted(fs.list_files(directory).items(), reverse=True):
         if DATA_FILE.fullmatch(name) and name.endswith(".log") and int(name[:20]) > first:
@@ -243,4 +243,4 @@ def _cut(fs: FileSystem, directory: str, damage: DamagedMetadataLog) -> CutMetad
     file.sync()
     file.close()
     fs.sync_directory(directory)
-    return CutMetadata(damage, lost, kept)
+    return MetadataTruncation(damage, lost, kept)

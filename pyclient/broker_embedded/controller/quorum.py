@@ -148,7 +148,7 @@ class Quorum:
         return role.progress if isinstance(role, Leader) else {}
 
     def start(self) -> None:
-        """Take up the role that the remembered election gives."""
+        """Enter the role that the remembered election gives."""
         self._generator = SnapshotGenerator(
             self._env,
             self.log,
@@ -227,7 +227,7 @@ class Quorum:
 
     def _carry_out(self, *, flush: bool = True) -> None:
         if self._busy:
-            return  # the call below it carries out these effects, too
+            return  # The running call of this function carries out these effects, too.
         self._busy = True
         try:
             while not self._closed:

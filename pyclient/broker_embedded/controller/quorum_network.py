@@ -92,7 +92,7 @@ class QuorumNetwork:
         """Send a request; its outcome is reported later."""
         address = self._addresses.of(node_id)
         if address is None:
-            self._away(node_id, request)
+            self._fail_later(node_id, request)
             return
         wait = request.max_wait if isinstance(request, raft.Fetch | raft.UpdateVoter) else 0.0
         sent = self.channels.to(node_id, *address).send(self._converter.request(request), self._timeout + wait)
@@ -114,7 +114,7 @@ class QuorumNetwork:
         elif isinstance(error, errors.ConnectionFailed):
             if isinstance(request, raft.Fetch):
                 self._replies.failed(node_id, request, lost=True)
-            self._away(node_id, request)
+            self._fail_later(node_id, request)
             return
         self._replies.failed(node_id, request, lost=False)
 
@@ -127,6 +127,6 @@ class QuorumNetwork:
             )
             log.error("node %d cannot take part in the metadata quorum: %s", self._env.node_id, self.refusal)
 
-    def _away(self, node_id: int, request: raft.Request) -> None:
-        """Report a failure a moment later: a node that is away is asked a few times a second, no more."""
+    def _fail_later(self, node_id: int, request: raft.Request) -> None:
+        """Report a failure a moment later: an unreachable node is asked a few times a second, no more."""
         self._env.schedule(_UNREACHABLE_SECONDS, partial(self._replies.failed, node_id, request, lost=False))

@@ -142,7 +142,7 @@ class ReplicationControl:
 
     def leads_any(self, broker: int) -> bool:
         """Return True if a broker leads a partition."""
-        return any(at.partition.leader == broker for at in self._partitions())
+        return any(located.partition.leader == broker for located in self._partitions())
 
     @property
     def elr_enabled(self) -> bool:
@@ -277,11 +277,11 @@ class ReplicationControl:
             return broker not in out and (broker == brokers.added or self.is_active(broker))
 
         records = []
-        for at in self._partitions():
-            if not affected(at.partition):
+        for located in self._partitions():
+            if not affected(located.partition):
                 continue
-            change = self._change(at, alive)
-            change.isr = [replica for replica in at.partition.isr if replica not in out]
+            change = self._change(located, alive)
+            change.isr = [replica for replica in located.partition.isr if replica not in out]
             if brokers.unclean != _NONE:
                 change.unclean_shutdown = (brokers.unclean,)
             record = change.record()
@@ -296,12 +296,12 @@ class ReplicationControl:
 
         Raise `ElectionNotNeeded`, or the reason why no replica can be elected.
         """
-        at = self._find(name, index)
-        preferred, leader = at.partition.preferred, at.partition.leader
+        located = self._find(name, index)
+        preferred, leader = located.partition.preferred, located.partition.leader
         needed = leader != preferred if election is Election.PREFERRED else leader == NO_LEADER
         if not needed:
             raise errors.ElectionNotNeeded(f"broker {leader} already leads {name}-{index}")
-        change = self._change(at, election=election)
+        change = self._change(located, election=election)
         record = change.record()
         if record is not None:
             return record
@@ -313,13 +313,17 @@ class ReplicationControl:
 
     def balance_leaders(self, limit: int) -> list[PartitionChangeRecord]:
         """Return at most `limit` changes that give partitions their preferred leaders."""
-        return self._elections(Election.PREFERRED, lambda at: at.partition.leader != at.partition.preferred, limit)
+        return self._elections(
+            Election.PREFERRED, lambda located: located.partition.leader != located.partition.preferred, limit
+        )
 
     def elect_unclean(self, limit: int) -> list[PartitionChangeRecord]:
         """Return at most `limit` unclean elections of partitions without leader whose topics allow them."""
         return self._elections(
             Election.UNCLEAN,
-            lambda at: at.partition.leader == NO_LEADER and self.options.unclean_leader_election(at.topic.name),
+            lambda located: (
+                located.partition.leader == NO_LEADER and self.options.unclean_leader_election(located.topic.name)
+            ),
             limit,
         )
 
@@ -327,11 +331,11 @@ class ReplicationControl:
         self, election: Election, wanted: Callable[[LocatedPartition], bool], limit: int
     ) -> list[PartitionChangeRecord]:
         records: list[PartitionChangeRecord] = []
-        for at in self._partitions():
+        for located in self._partitions():
             if len(records) >= limit:
                 break
-            if wanted(at):
-                record = self._change(at, election=election).record()
+            if wanted(located):
+                record = self._change(located, election=election).record()
                 if record is not None:
                     records.append(record)
         return records
@@ -345,9 +349,9 @@ class ReplicationControl:
 
         Raise `BrokerError` if it is refused.
         """
-        at = self._find(name, index)
+        located = self._find(name, index)
         check_assignment([target], self.image.brokers)
-        partition = at.partition
+        partition = located.partition
         now = len([replica for replica in partition.replicas if replica not in partition.adding])
         if not may_resize and len(target) != now:
             raise errors.InvalidReplicationFactor(
@@ -355,7 +359,7 @@ class ReplicationControl:
                 "and the request does not allow another number"
             )
         planned = reassignment.plan(partition.replicas, target)
-        change = self._change(at)
+        change = self._change(located)
         change.election = Election.ONLINE
         change.replicas = planned.replicas
         change.removing = planned.removing or partition.removing
@@ -364,16 +368,16 @@ class ReplicationControl:
 
     def cancel_reassignment(self, name: str, index: int) -> PartitionChangeRecord | None:
         """Return the change that cancels a reassignment. Raise `NoReassignmentInProgress` if there is none."""
-        at = self._find(name, index)
-        if not at.partition.reassigning:
+        located = self._find(name, index)
+        if not located.partition.reassigning:
             raise errors.NoReassignmentInProgress(f"{name}-{index} is not being reassigned")
-        back = reassignment.reverted(at.partition)
+        back = reassignment.reverted(located.partition)
         if back.unclean and not self.options.unclean_leader_election(name):
             raise errors.InvalidReplicaAssignment(
                 f"the reassignment of {name}-{index} cannot be cancelled: only added replicas are in sync, so that it "
                 "would require an unclean leader election"
             )
-        change = self._change(at)
+        change = self._change(located)
         change.isr, change.replicas = back.isr, back.replicas
         change.removing = change.adding = ()
         return change.record()
@@ -383,9 +387,9 @@ class ReplicationControl:
     def assign_directory(self, broker: int, topic_id: UUID, index: int, directory: UUID) -> list[PartitionChangeRecord]:
         """Return the changes when a broker reports the log directory of its replica.
 
-        A replica in a directory that is not online also leaves the ISR. One that is lost may be about to be cut: its
-        earlier fetches, which the leader may not have read yet, must not bring it back. Raise `BrokerError` if it is
-        refused.
+        A replica in a directory that is not online also leaves the ISR. One that is lost may be about to be truncated:
+        its earlier fetches, which the leader may not have read yet, must not bring it back. Raise `BrokerError` if it
+        is refused.
         """
         topic = self.image.topics_by_id.get(topic_id)
         if topic is None:
@@ -427,20 +431,20 @@ class ReplicationControl:
         return LocatedPartition(topic, partition)
 
     def _change(
-        self, at: LocatedPartition, alive: Callable[[int], bool] | None = None, election: Election | None = None
+        self, located: LocatedPartition, alive: Callable[[int], bool] | None = None, election: Election | None = None
     ) -> PartitionChange:
         """Return a change of a partition with the election that its topic allows, unless another is given."""
         accepts = self.is_active if alive is None else alive
-        partition = at.partition
+        partition = located.partition
 
         def acceptable(broker: int) -> bool:
             return accepts(broker) and self.has_online_directory(broker, partition.directory_of(broker))
 
-        rules = ElectionRules(acceptable, self.min_isr(at.topic), self.elr_enabled, self._level, self.directory)
-        change = PartitionChange(at.topic.topic_id, partition, rules)
+        rules = ElectionRules(acceptable, self.min_isr(located.topic), self.elr_enabled, self._level, self.directory)
+        change = PartitionChange(located.topic.topic_id, partition, rules)
         if election is not None:
             change.election = election
-        elif self.options.unclean_leader_election(at.topic.name):
+        elif self.options.unclean_leader_election(located.topic.name):
             change.election = Election.UNCLEAN
         return change
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_MARGIN: Final = 15.0  # seconds in addition to the wait in the node
+ANSWER_SECONDS: Final = 15.0
+"""Seconds for an answer, in addition to the wait in the node."""
 _LOOK_SECONDS: Final = 0.5  # between two checks that the process still runs
 _PIECE: Final = 64 << 10
 _MAX_CALL: Final = 16 << 20  # bytes
@@ -57,7 +58,7 @@ class ThreadChannel:
 
     def call(self, method: str, path: str, values: Mapping[str, Any], timeout: float) -> Any:
         """Call the controls on the node's loop."""
-        return self._thread.run(self._controls.handle, method, path, values, timeout=timeout + _MARGIN)
+        return self._thread.run(self._controls.handle, method, path, values, timeout=timeout + ANSWER_SECONDS)
 
 
 class ProcessEnded(ClientError):
@@ -86,7 +87,7 @@ class SocketChannel:
 
     def call(self, method: str, path: str, values: Mapping[str, Any], timeout: float) -> Any:
         """Call the controls on a new connection. Raise `ProcessEnded` if the process has ended."""
-        end = time.monotonic() + timeout + _MARGIN
+        end = time.monotonic() + timeout + ANSWER_SECONDS
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(_LOOK_SECONDS)

@@ -48,18 +48,18 @@ async def wait_topic(controls: ControlState, name: str, values: Values) -> Any:
 
 
 async def _until(
-    look: Callable[[], Awaitable[dict[str, Any]]], fits: Callable[[dict[str, Any]], bool], values: Values
+    read: Callable[[], Awaitable[dict[str, Any]]], fits: Callable[[dict[str, Any]], bool], values: Values
 ) -> Any:
-    """Poll `look` until its result fits."""
+    """Poll `read` until its result fits."""
     seen: dict[str, Any] = {}
 
-    async def looking() -> dict[str, Any]:
+    async def poll_until_fits() -> dict[str, Any]:
         nonlocal seen
-        while not fits(seen := await look()):  # noqa: ASYNC110 - there is no event for every change
+        while not fits(seen := await read()):  # noqa: ASYNC110 - there is no event for every change
             await asyncio.sleep(views.POLL_SECONDS)
         return seen
 
-    return await within(looking(), values, lambda: f"it is {views.brief(seen)}")
+    return await within(poll_until_fits(), values, lambda: f"it is {views.brief(seen)}")
 
 
 _GROUP_STATE: Final = {"state": "a state, or several with commas between them", "members": "how many members"}

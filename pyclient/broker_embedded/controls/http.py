@@ -36,7 +36,7 @@ _MAX_HEAD: Final = 16 << 10
 _MAX_BODY: Final = 1 << 20
 _IDLE_SECONDS: Final = 300
 _MAX_CONNECTIONS: Final = 256
-_SLICE: Final = 0.005  # seconds that encoding a large answer may keep the loop
+SLICE_SECONDS: Final = 0.005  # seconds that encoding a large answer may keep the loop
 _METHODS: Final = frozenset({"GET", "POST", "DELETE"})
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
@@ -234,11 +234,11 @@ def _problem(error: Exception) -> dict[str, Any]:
 async def encoded(answer: Any) -> bytes:
     """Return the answer as JSON. A large one is encoded in slices, between which the loop serves others."""
     parts: list[str] = []
-    end = perf_counter() + _SLICE
+    end = perf_counter() + SLICE_SECONDS
     for part in json.JSONEncoder(indent=2).iterencode(answer):
         parts.append(part)
         if perf_counter() > end:
             await asyncio.sleep(0)
-            end = perf_counter() + _SLICE
+            end = perf_counter() + SLICE_SECONDS
     parts.append("\n")
     return "".join(parts).encode()

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-_SLICE: Final = 0.0005  # seconds of checking before requests are served
-_PAUSE: Final = 0.001
+SLICE_SECONDS: Final = 0.0005  # seconds of checking before requests are served
+PAUSE_SECONDS: Final = 0.001
 
 
 async def state(controls: ControlState, _name: str, _values: Values) -> Any:
@@ -64,7 +64,7 @@ def _unfenced(node: BrokerNode) -> list[BrokerImage]:
 
 
 def _running_epoch(node: BrokerNode) -> int | None:
-    """Return the epoch of the node's present life as a broker; None until it is unfenced."""
+    """Return the epoch of the node's current registration as a broker; None until it is unfenced."""
     membership = node.membership
     if membership is None:
         return next((each.epoch for each in _unfenced(node) if each.node_id == node.node_id), None)
@@ -199,7 +199,7 @@ async def verify(controls: ControlState, _name: str, values: Values) -> Any:
     for topic in sorted(node.image.topics) if wanted is None else [wanted]:
         for index in [each["partition"] for each in (await views.topic(node, topic))["partitions"]]:
             stored = node.partitions.existing(topic, index)
-            end = perf_counter() + _SLICE
+            end = perf_counter() + SLICE_SECONDS
             for damage in () if stored is None else stored.verify():
                 if damage is not None:
                     log.error("%s-%d: %s", topic, index, damage)
@@ -208,8 +208,8 @@ async def verify(controls: ControlState, _name: str, values: Values) -> Any:
                     if node.replicas is not None:
                         node.replicas.report_damage(topic, index, damage)
                 if perf_counter() > end:
-                    await asyncio.sleep(_PAUSE)
-                    end = perf_counter() + _SLICE
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    end = perf_counter() + SLICE_SECONDS
                     if controls.host.node is not node:
                         raise WrongState("the broker was stopped before everything was checked")
     return {"damaged": damaged}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def rebalance(group: ClassicGroup, now: float) -> list[Action]:
-    """Start a rebalance after a membership change, or complete the current one if all members have join_result."""
+    """Start a rebalance after a membership change, or complete the current one if all members have joined."""
     if group.state in (EMPTY, STABLE, COMPLETING):
         return prepare(group, now)
     return complete_if_all_joined(group, now)
@@ -40,7 +40,7 @@ def prepare(group: ClassicGroup, now: float) -> list[Action]:
 
 
 def complete_if_all_joined(group: ClassicGroup, now: float) -> list[Action]:
-    """Complete the join phase if all members have join_result; the initial delay of an empty group always elapses."""
+    """Complete the join phase if all members have joined; the initial delay of an empty group always elapses."""
     if group.state is not PREPARING or group.initial_remaining is not None or group.pending:
         return []
     if group.joining < len(group.members):

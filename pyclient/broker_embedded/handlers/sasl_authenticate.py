@@ -24,7 +24,7 @@ async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> S
     try:
         data, lifetime_ms = await session.next(bytes(request.auth_bytes))
     except BrokerError as error:
-        await session.hold_back()
+        await session.delay_refusal()
         context.connection.close_after_answer()
         return SaslAuthenticateResponse(error_code=error.code, error_message=message_of(error), auth_bytes=b"")
     return SaslAuthenticateResponse(error_code=0, error_message="", auth_bytes=data, session_lifetime_ms=lifetime_ms)

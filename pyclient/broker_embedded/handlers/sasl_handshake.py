@@ -26,7 +26,7 @@ async def handle(request: SaslHandshakeRequest, context: RequestContext) -> Sasl
         return SaslHandshakeResponse(error_code=IllegalSaslState.code, mechanisms=[])
     if session.handshake(request.mechanism, bare=context.version == 0):
         return SaslHandshakeResponse(error_code=0, mechanisms=session.mechanisms)
-    await session.hold_back()
+    await session.delay_refusal()
     if session.user is not None:
         raise CloseConnection(f"SASL {request.mechanism:.100} is not offered for a second authentication")
     context.connection.close_after_answer()

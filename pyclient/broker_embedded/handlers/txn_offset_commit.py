@@ -68,10 +68,10 @@ def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Incremen
 
 def _verify(request: TxnOffsetCommitRequest, context: RequestContext) -> Promise[int]:
     services = context.services
-    at = TopicPartition(OFFSETS_TOPIC, services.groups.groups.partition_of(request.group_id))
+    partition = TopicPartition(OFFSETS_TOPIC, services.groups.groups.partition_of(request.group_id))
     producer = request.producer_id, request.producer_epoch
     try:
-        log, _epoch = services.partitions.leader(*at)
+        log, _epoch = services.partitions.leader(*partition)
     except BrokerError as error:  # the producer has to look for the group's coordinator again
         raise NotCoordinator(f"group {request.group_id!r}: {error}") from error
     if log.producers.is_in_transaction(*producer):
@@ -86,9 +86,11 @@ def _verify(request: TxnOffsetCommitRequest, context: RequestContext) -> Promise
 
     def verified(codes: Mapping[TopicPartition, int]) -> None:
         ended = log.producers.guard(request.producer_id) != guard  # meanwhile
-        code.set(codes[at] or (TransactionAbortable.code if ended else 0))
+        code.set(codes[partition] or (TransactionAbortable.code if ended else 0))
 
-    verify(services, request.transactional_id, producer, [at], adds=adds, before_attempt=note_guard).then(verified)
+    verify(services, request.transactional_id, producer, [partition], adds=adds, before_attempt=note_guard).then(
+        verified
+    )
     return code
 
 

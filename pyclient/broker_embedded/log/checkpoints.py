@@ -46,7 +46,7 @@ def render_head(count: int) -> bytes:
 
 def render_lines(offsets: Iterable[tuple[TopicPartition, int]]) -> bytes:
     """Return lines of an offset checkpoint file."""
-    return "".join(f"{at.topic} {at.partition} {offset}\n" for at, offset in offsets).encode()
+    return "".join(f"{partition.topic} {partition.partition} {offset}\n" for partition, offset in offsets).encode()
 
 
 def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:

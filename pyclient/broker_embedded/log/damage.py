@@ -1,4 +1,4 @@
-"""Damage in the files of a log: batches are checked against their CRC; damaged ones are saved to a file and cut off."""
+"""Damage in the files of a log: batches are checked against their CRC; damaged ones are saved and truncated."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _check_epoch(log: UnifiedLog, header: BatchHeader) -> None:
         raise errors.CorruptRecord(f"a batch of leader epoch {header.leader_epoch}, it was written in epoch {known}")
 
 
-def keep_aside(damage: Damage, fs: FileSystem) -> IncrementalTask[str]:
+def save_copy(damage: Damage, fs: FileSystem) -> IncrementalTask[str]:
     """Copy the bytes from the damage on to a file in the segment's folder, in steps. Return its path.
 
     It replaces the file that earlier damage of the same segment left.

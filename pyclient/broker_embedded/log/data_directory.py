@@ -159,7 +159,9 @@ class DataDirectory:
         forgotten = self._forgotten[name]
         while forgotten:
             removed = next(iter(forgotten))
-            if forgotten[removed] >= number:  # this write may have begun before the removal; so for those behind it
+            if (
+                forgotten[removed] >= number
+            ):  # this write may have begun before the removal; also for the following ones
                 break
             del forgotten[removed]
 

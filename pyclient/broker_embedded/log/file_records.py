@@ -134,8 +134,8 @@ class BatchChecker:
         self._start = position  # of the buffer
 
     def next_batch(self) -> IncrementalTask[tuple[int, BatchHeader] | None]:
-        """Return (position, header) of the next batch, None at the end. Raise `DamagedSegment` if it is cut, changed or
-        misplaced."""
+        """Return (position, header) of the next batch, None at the end. Raise `DamagedSegment` if it is
+        truncated, changed or misplaced."""
         records, position = self._records, self._position
         if position >= records.size:
             return None
@@ -176,7 +176,7 @@ class BatchChecker:
 
 
 def whole_batches(records: FileRecords, position: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield the batches from `position` on. Raise `DamagedSegment` at one that is cut, changed or misplaced."""
+    """Yield the batches from `position` on. Raise `DamagedSegment` at one that is truncated, changed or misplaced."""
     checking = BatchChecker(records, position)
     while (found := run_here(checking.next_batch())) is not None:
         yield found

@@ -46,14 +46,14 @@ log = logging.getLogger("pyclient.broker_embedded")
 
 _INT_MAX: Final = 2**31 - 1
 _TORN_MOST: Final = 1 << 20
-"""Bytes that a write cut off by a crash leaves at most; more than that at the end of a log is damage."""
+"""Bytes that a write interrupted by a crash leaves at most; more than that at the end of a log is damage."""
 
 
 class LogCheckpoint(NamedTuple):
     """The checkpointed state of a log, as its opening uses it.
 
     `clean`: the log was closed cleanly and needs no check; otherwise batches from `recovery_point` on are checked, and
-    a torn tail is cut. Without a `high_watermark` the log is not replicated, and everything in it is committed.
+    a torn tail is truncated. Without a `high_watermark` the log is not replicated, and everything in it is committed.
     """
 
     clean: bool
@@ -288,7 +288,7 @@ class LogLoader:
                 yield None
         except DamagedSegment as error:
             misplaced = self._misplaced(segment, error)
-            yield from self._cut(segment, misplaced or error)
+            yield from self._truncate(segment, misplaced or error)
             if misplaced is not None:
                 segment.indexes.transactions.truncate(self._end_before_last)
                 self._is_last_dropped = True
@@ -335,7 +335,7 @@ class LogLoader:
     def _prepare(self, segment: LogSegment, start: int) -> IncrementalTask[int]:
         """Restore the indexes to their state at offset `start`. Return the position of the next batch.
 
-        A segment with an invalid header is cut first; the rest of it is still to be checked.
+        A segment with an invalid header is truncated first; the rest of it is still to be checked.
         """
         while True:
             try:
@@ -344,9 +344,9 @@ class LogLoader:
                 segment.indexes.transactions.truncate(start)
                 return position
             except DamagedSegment as error:
-                yield from self._cut(segment, error)
+                yield from self._truncate(segment, error)
 
-    def _cut(self, segment: LogSegment, damage: DamagedSegment) -> IncrementalTask[None]:
+    def _truncate(self, segment: LogSegment, damage: DamagedSegment) -> IncrementalTask[None]:
         lost = segment.size - damage.position
         # A process that is killed while it writes leaves the first pages of that write, which it did not answer yet.
         torn = damage.unfinished and segment is self.segments[-1] and lost <= _TORN_MOST

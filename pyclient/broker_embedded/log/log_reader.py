@@ -53,7 +53,7 @@ def find_slice(
     """Return the batches from the one that holds `offset` on, below offset `limit`, up to `max_bytes`.
 
     None if there are none. `min_one_batch`: the first one in any case, whatever its size. Without `whole_batches` the
-    last one, but never the first, is cut at `max_bytes`, as Kafka answers a Fetch.
+    last one, but never the first, is truncated at `max_bytes`, as Kafka answers a Fetch.
     """
     for segment in segments.since(offset) if offset < limit else ():
         if segment.base_offset >= limit:
@@ -68,8 +68,8 @@ def find_slice(
     end, whole = segment.records.size, limit >= end_offset
     if not whole:
         try:
-            cut = segment.indexes.locate(limit)
-            end, end_offset = segment.records.size if cut is None else cut.position, limit
+            at_limit = segment.indexes.locate(limit)
+            end, end_offset = segment.records.size if at_limit is None else at_limit.position, limit
         except DamagedSegment as error:  # the batches before the damage can be read
             if error.position < found.end:
                 raise

@@ -36,7 +36,7 @@ class LogSegment:
         self.records = FileRecords(fs.file(self._path(".log")), base_offset, size)
         self.indexes = SegmentIndexes(fs, self._stem, self.records, interval=index_interval, suffix=suffix)
         self.synced = False  # closed and on the disk
-        self._incomplete_write = False  # a partial write after the last batch could not be cut off yet
+        self._incomplete_write = False  # a partial write after the last batch could not be truncated yet
 
     def __repr__(self) -> str:
         return f"<LogSegment {self.records.file.path} size={self.records.size}>"

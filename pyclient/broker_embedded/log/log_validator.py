@@ -94,7 +94,8 @@ def read_single(batch: memoryview, where: str) -> BatchHeader:
         raise errors.CorruptMessage(f"{where}: {error}") from error
     if header.count < 1 or header.count != header.last_offset_delta + 1:
         raise errors.InvalidRecord(
-            f"{where}: a batch of {header.count} records that ends {header.last_offset_delta} behind its first"
+            f"{where}: a batch of {header.count} records with last offset delta {header.last_offset_delta}; it must "
+            "have at least 1 record, and a last offset delta of one less than the number of records"
         )
     return header
 

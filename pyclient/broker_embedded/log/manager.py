@@ -539,7 +539,7 @@ class LogManager:
             try:
                 opened.close(clean, sync=not together)
             except (errors.KafkaStorageError, OSError) as error:
-                log.error("a log cannot be closed in order: %s", error)
+                log.error("closing a log failed: %s", error)
                 directories.failed = True
         if together:
             try:

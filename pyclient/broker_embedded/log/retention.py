@@ -25,7 +25,7 @@ def expired(
 ) -> int:
     """Return how many of the oldest segments to delete; the last segment given is the active one.
 
-    LogSegments above the high watermark stay, and so does an empty active segment.
+    Segments above the high watermark stay, and so does an empty active segment.
     """
     surplus = sum(segment.size for segment in segments) - config.retention_bytes
     by_size = config.deletes and config.retention_bytes >= 0

@@ -203,8 +203,8 @@ class UnifiedLog:
 
         "client": one batch, checked against every rule; `checked` is the result of an earlier check, valid while the
         log's configs are the same. "coordinator": one batch of the broker's own, which may be a marker. "replica": any
-        number, with the leader's offsets and epochs; a cut one at the end is ignored. `transaction_version` is that of
-        the batch's transaction, 0 without one.
+        number, with the leader's offsets and epochs; an incomplete one at the end is ignored. `transaction_version` is
+        that of the batch's transaction, 0 without one.
         Raise the `BrokerError` for the client; nothing was written then. With `on_loop` also `TooLongForLoop`: the
         caller must check the batch on another thread.
         """
@@ -309,8 +309,8 @@ class UnifiedLog:
     ) -> FetchDataInfo:
         """Return the batches from the one that holds `offset` on, up to `max_bytes`; not copied unless `copied`.
 
-        They are of one segment, and the last one is cut at `max_bytes`, as in Kafka; never the first one, which is
-        returned whole with `min_one_batch`, and not at all without it. Raise `OffsetOutOfRange`.
+        They are of one segment, and the last one is truncated at `max_bytes`, as in Kafka; never the first one, which
+        is returned whole with `min_one_batch`, and not at all without it. Raise `OffsetOutOfRange`.
         """
         found = self._find(offset, max_bytes, min_one_batch, isolation, whole_batches=False)
         committed = isolation == "committed"
@@ -454,7 +454,7 @@ class UnifiedLog:
         self._run_commit_callbacks(over=True)
 
     def when_committed(self, offset: int, callback: Callable[[], object]) -> None:
-        """Call `callback` when the high watermark is above `offset`, or the log fails or is closed or cut before that.
+        """Call `callback` when the high watermark is above `offset`, or the log fails or is closed or truncated before.
 
         At once, if the log has failed or is closed.
         """
@@ -463,7 +463,7 @@ class UnifiedLog:
             self._run_commit_callbacks()
 
     def _run_commit_callbacks(self, *, over: bool = False) -> None:
-        """Run those whose offset is committed, or was cut off the log; with `over` all of them."""
+        """Run the callbacks whose offset is committed or was truncated; with `over` all of them."""
         if not self._commit_callbacks:
             return
         over = over or self.closed or self.failure is not None
@@ -592,6 +592,6 @@ class UnifiedLog:
                     local.write_all()
                 self.remove_dropped(local.deletion_time_ms())
         except OSError as error:
-            raise errors.KafkaStorageError(f"{self._name}: it cannot be closed in order: {error}") from error
+            raise errors.KafkaStorageError(f"{self._name}: closing it failed: {error}") from error
         finally:
             local.segments.close()

@@ -152,10 +152,10 @@ class ConnectionQuotas:
         self.addresses[connection.address] -= 1
         if not self.addresses[connection.address]:
             del self.addresses[connection.address]
-        self._look_for_room()
+        self._check_room()
         return True
 
-    def _look_for_room(self) -> None:
+    def _check_room(self) -> None:
         """Serve a held socket if there is room for it now; accept again if a file descriptor is free."""
         self._descriptors.connections_are(len(self.connections))
         for listener in self.listeners:
@@ -171,7 +171,7 @@ class ConnectionQuotas:
             for connection in sorted(connections, key=lambda each: each.last_active)[:surplus]:
                 log.info("closing %r: above max.connections", connection)
                 connection.close()
-        self._look_for_room()
+        self._check_room()
 
     def close(self) -> None:
         """Close the sockets that are not served yet."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyclient.broker_embedded")
 
 OTHERS: Final = 64
-"""FileDescriptors for everything but connections and log files: modules, checkpoints, directories."""
+"""Descriptors for everything but connections and log files: modules, checkpoints, directories."""
 
 _UNLIMITED: Final = 1 << 20
 _RESERVE: Final = 8

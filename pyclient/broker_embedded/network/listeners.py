@@ -54,7 +54,7 @@ class Listener:
         self._sock = sock
         self._on_connection = on_connection
         self._on_exhausted = on_exhausted
-        self._resting: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
         self._open = True
         self._paused = False
         self._held = False
@@ -70,7 +70,7 @@ class Listener:
     def resume(self) -> None:
         """Accept again, first the connections in the backlog."""
         self._paused = False
-        self._go_on()
+        self._resume_accepting()
 
     def hold(self) -> None:
         """Accept nothing until `release`: a limit is reached."""
@@ -82,7 +82,7 @@ class Listener:
         """Accept again after `hold`."""
         if self._held:
             self._held = False
-            self._go_on()
+            self._resume_accepting()
 
     def close(self) -> None:
         """Stop listening."""
@@ -104,28 +104,28 @@ class Listener:
                     raise
                 if self._on_exhausted():
                     continue
-                self._rest(error)
+                self._pause_accepting(error)
                 return
             self._is_short = False
             self._on_connection(sock)
 
-    def _rest(self, error: OSError) -> None:
+    def _pause_accepting(self, error: OSError) -> None:
         """Pause for 0.1 s without descriptors or memory: accepting again at once would spin."""
         if not self._is_short:
             self._is_short = True
             log.error("cannot accept connections for now: %s", error.strerror)
         self._loop.remove_reader(self._sock.fileno())
-        self._resting = self._loop.call_later(0.1, self.retry)
+        self._retry_timer = self._loop.call_later(0.1, self.retry)
 
     def retry(self) -> None:
         """Accept again after a lack of file descriptors: one has become free, or the pause is over."""
-        if self._resting is not None:
-            self._resting.cancel()
-            self._resting = None
-            self._go_on()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
+            self._resume_accepting()
 
-    def _go_on(self) -> None:
-        if self._open and not self._paused and not self._held and self._resting is None:
+    def _resume_accepting(self) -> None:
+        if self._open and not self._paused and not self._held and self._retry_timer is None:
             self._loop.add_reader(self._sock.fileno(), self._accept)
 
 

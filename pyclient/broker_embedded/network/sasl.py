@@ -404,7 +404,7 @@ class SaslSession:
             self._timer.cancel()
             self._timer = None
 
-    async def hold_back(self) -> None:
+    async def delay_refusal(self) -> None:
         """Wait before a refusal is answered, so that passwords cannot be tried fast. No request is served after it."""
         self._is_over = True
         self._guard()
@@ -463,7 +463,7 @@ class SaslSession:
             data, _ = await self.next(message)
         except errors.BrokerError as error:
             log.info("%s: closing the connection: %s", self._connection.stream.peername, error)
-            await self.hold_back()
+            await self.delay_refusal()
             self._connection.close()
             return
         self._connection.stream.send([len(data).to_bytes(4, "big"), data])

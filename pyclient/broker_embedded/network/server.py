@@ -38,7 +38,7 @@ PAUSE_ABOVE: Final = 4 << 20
 _API_VERSIONS: Final = 18
 _PRODUCE: Final = 0
 _LOGIN: Final = (17, 36)  # SaslHandshake and SaslAuthenticate
-_HANDSHAKE_SECONDS: Final = 30.0
+HANDSHAKE_SECONDS: Final = 30.0
 _LEAST_PROGRESS: Final = 1024  # bytes per second of an unfinished request
 
 
@@ -107,9 +107,7 @@ class BrokerConnection:
             pause_above=PAUSE_ABOVE,
         )
         self.stream.on_end = self._on_end
-        self._deadline = (
-            services.timers.schedule(_HANDSHAKE_SECONDS, self._look_at_handshake) if bound.contexts else None
-        )
+        self._deadline = services.timers.schedule(HANDSHAKE_SECONDS, self._check_handshake) if bound.contexts else None
         self.client_host = "/" + self.stream.peername.rsplit(":", 1)[0].strip("[]")
         self.sasl = bound.new_sasl_session(self) if bound.config.uses_sasl else None
 
@@ -161,7 +159,7 @@ class BrokerConnection:
 
         async def late() -> Response | None:
             if session is not None:
-                await session.hold_back()
+                await session.delay_refusal()
             self.close_after_answer()
             return failed_answer(name, request, header.api_version, self.services.image.topic_name, error)
 
@@ -179,7 +177,7 @@ class BrokerConnection:
             if not done.cancelled():
                 log.error("%s: closing the connection", self.stream.peername, exc_info=done.exception())
             self.stream.close()
-        self._go_on()
+        self._resume_reading()
 
     def stalled(self, now: float, seconds: float) -> bool:
         """Return True if an incomplete request grew by less than 1 KiB/s for `seconds`, as seen by repeated calls.
@@ -223,9 +221,9 @@ class BrokerConnection:
 
     def _unmute(self) -> None:
         self._muted = None
-        self._go_on()
+        self._resume_reading()
 
-    def _go_on(self) -> None:
+    def _resume_reading(self) -> None:
         """Read the next request, unless there is still a reason not to."""
         self.last_active = self.services.loop.time()
         if self._waiting is None and self._sliced is None and self._muted is None:
@@ -338,7 +336,7 @@ class BrokerConnection:
 
     def _slices_over(self) -> None:
         self._sliced = None
-        self._go_on()
+        self._resume_reading()
 
     def _serve_large(
         self, frame: memoryview, route: Route, header: framing.RequestHeader
@@ -520,7 +518,7 @@ class BrokerConnection:
             self._in_slices(self._end_large(answer, route, header, request))
         elif answer is not None:
             self._send(answer, route, header, request)
-        self._go_on()
+        self._resume_reading()
 
     def _fail(
         self, error: BaseException, route: Route, header: framing.RequestHeader, request: Request[Any] | None
@@ -552,7 +550,7 @@ class BrokerConnection:
         else:
             self._send(answer, route, header, None)
 
-    def _look_at_handshake(self) -> None:
+    def _check_handshake(self) -> None:
         """Close a connection whose TLS handshake takes too long."""
         self._deadline = None
         if not self.bound.is_ready(self.stream):

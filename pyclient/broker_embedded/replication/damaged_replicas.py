@@ -1,10 +1,10 @@
-"""Replicas with damaged segments: they leave the in-sync replicas, are cut before the damage, and fetched again.
+"""Replicas with damaged segments: they leave the ISR, are truncated before the damage, and fetched again.
 
 Kafka has no such repair. Everything goes by its requests, so that any controller and any other replicas take part:
 AssignReplicasToDirs with the id of a lost directory takes a replica out of the ISR and its leadership away, as if its
 disk had failed (KIP-858); with the id of its real directory it may lead again. Our controllers begin a new leader epoch
-when a directory is lost, so that no fetch from before the cut counts; with Kafka's one may bring the replica into the
-ISR, where it cannot lead until it has everything again.
+when a directory is lost, so that no fetch from before the truncation counts; with Kafka's one may bring the replica
+into the ISR, where it cannot lead until it has everything again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyclient import errors
 from pyclient.broker_embedded.controller.replication_control import LOST
-from pyclient.broker_embedded.log.damage import first_damage, keep_aside
+from pyclient.broker_embedded.log.damage import first_damage, save_copy
 from pyclient.broker_embedded.replication.directory_assignment import assign_directory
 
 if TYPE_CHECKING:
@@ -43,52 +43,55 @@ class Step(Enum):
 
     WAIT = "no other replica has the records: nothing can be done until the metadata change"
     LEAVE = "ask the controller to take it out of the in-sync replicas, and leadership away"
-    CUT = "remove everything from the damage on, then fetch it from the leader"
-    CATCH_UP = "it is in the in-sync replicas without all records: look again in a moment"
+    TRUNCATE = "remove everything from the damage on, then fetch it from the leader"
+    CATCH_UP = "it is in the in-sync replicas without all records: check again in a moment"
     RETURN = "it has all records again: report to the controller that it may lead"
     END = "it is repaired"
 
 
-def next_step(node_id: int, state: PartitionImage, *, is_cut: bool, has_all: bool) -> Step:
+def next_step(node_id: int, state: PartitionImage, *, is_truncated: bool, has_all: bool) -> Step:
     """Return the next step of the repair of a node's replica; `has_all` is True if it has all committed records.
 
-    A replica is cut only when it cannot be elected and no committed record counts on it: it is out of the ISR, and the
-    lost directory keeps it from the eligible leader replicas. The last one in sync that was not cut in this life of the
-    node has all records, damaged or not: it leads.
+    A replica is truncated only when it cannot be elected and no committed record counts on it: it is out of the ISR,
+    and the lost directory keeps it from the eligible leader replicas. The last one in sync that was not truncated
+    since the node started has all records, damaged or not: it leads.
     """
     is_lost, is_member = state.directory_of(node_id) == LOST, node_id in state.isr
     has_others = bool(set(state.isr) - {node_id})
-    if is_cut and (not is_lost or not is_member):
+    if is_truncated and (not is_lost or not is_member):
         return Step.WAIT if is_lost else Step.END
-    if is_cut and has_all:
+    if is_truncated and has_all:
         return Step.RETURN
-    if is_cut:  # a fetch from before the cut came late, to a leader that has no new epoch since then
+    if is_truncated:  # a fetch from before the truncation came late, to a leader that has no new epoch since then
         return Step.CATCH_UP if state.leader >= 0 else Step.LEAVE
     if is_lost and is_member and not has_others:
         return Step.RETURN
     if not is_lost or is_member:
         return Step.LEAVE if has_others else Step.WAIT
-    return Step.CUT if state.leader not in (-1, node_id) else Step.WAIT
+    return Step.TRUNCATE if state.leader not in (-1, node_id) else Step.WAIT
 
 
 class _Repair:
-    """The repair of one replica. `is_busy`: a step has begun and is not over. `end` is the log's end before the cut."""
+    """The repair of one replica.
 
-    __slots__ = ("end", "hosted", "is_busy", "is_cut", "opened")
+    `is_busy`: a step has begun and is not over. `end` is the log's end before the truncation.
+    """
+
+    __slots__ = ("end", "hosted", "is_busy", "is_truncated", "opened")
 
     def __init__(self, hosted: HostedPartition, opened: UnifiedLog) -> None:
         self.hosted = hosted
         self.opened = opened
         self.end = 0
-        self.is_cut = False
+        self.is_truncated = False
         self.is_busy = False
 
 
 class DamagedReplicas:
-    """The repairs on a node. While a replica is repaired, and until it is cut, it fetches nothing.
+    """The repairs on a node. While a replica is repaired, and until it is truncated, it fetches nothing.
 
-    `refetch` is called with a replica that has been cut. `is_in_sync` returns True for one that has fetched everything
-    that is committed since then. `run_in_background` runs steps between requests, by a name.
+    `refetch` is called with a replica that has been truncated. `is_in_sync` returns True for one that has fetched
+    everything that is committed since then. `run_in_background` runs steps between requests, by a name.
     """
 
     def __init__(
@@ -113,38 +116,39 @@ class DamagedReplicas:
         return f"<DamagedReplicas {list(self._repairs)}>"
 
     def may_fetch(self, hosted: HostedPartition) -> bool:
-        """Return False for a replica that is not cut yet, also if its repair is to be resumed after a restart.
+        """Return False for a replica that is not truncated yet, also if its repair is to be resumed after a restart.
 
-        By a fetch from its end it would join the in-sync replicas while it is cut.
+        By a fetch from its end it would join the in-sync replicas during the truncation.
         """
-        repair, state = self._repairs.get(hosted.at), self._env.image.partition(*hosted.at)
+        repair, state = self._repairs.get(hosted.topic_partition), self._env.image.partition(*hosted.topic_partition)
         if repair is None:
             return state is None or state.directory_of(self._env.node_id) != LOST
-        return repair.is_cut
+        return repair.is_truncated
 
     def found(self, hosted: HostedPartition, error: Exception) -> bool:
         """Begin the repair of a replica. Return True if another one is in sync, so that it can be repaired."""
-        opened, state = hosted.log, self._env.image.partition(*hosted.at)
+        opened, state = hosted.log, self._env.image.partition(*hosted.topic_partition)
         if opened is None or state is None or state.directory_of(self._env.node_id) is None:
             return False
-        if hosted.at not in self._repairs:
-            log.error("%s: this replica is damaged or cannot be used: %s", hosted.at, error)
-            self._repairs[hosted.at] = _Repair(hosted, opened)
-            self.look(hosted, state)
+        if hosted.topic_partition not in self._repairs:
+            log.error("%s: this replica is damaged or cannot be used: %s", hosted.topic_partition, error)
+            self._repairs[hosted.topic_partition] = _Repair(hosted, opened)
+            self.check(hosted, state)
         return bool(set(state.isr) - {self._env.node_id})
 
-    def look(self, hosted: HostedPartition, state: PartitionImage) -> None:
+    def check(self, hosted: HostedPartition, state: PartitionImage) -> None:
         """Take the next step, if the metadata of a partition call for one."""
-        repair = self._repairs.get(hosted.at)
+        repair = self._repairs.get(hosted.topic_partition)
         if repair is None and hosted.log is not None and state.directory_of(self._env.node_id) == LOST:
-            log.warning("%s: the repair of this replica is resumed", hosted.at)  # the node was restarted meanwhile
-            repair = self._repairs[hosted.at] = _Repair(hosted, hosted.log)
+            # the node was restarted meanwhile
+            log.warning("%s: the repair of this replica is resumed", hosted.topic_partition)
+            repair = self._repairs[hosted.topic_partition] = _Repair(hosted, hosted.log)
         if repair is not None and not repair.is_busy and not self._closed:
             self._take(repair, self._next(repair, state))
 
     def forget(self, hosted: HostedPartition) -> None:
         """End the repair: the replica is no longer on this node."""
-        self._repairs.pop(hosted.at, None)
+        self._repairs.pop(hosted.topic_partition, None)
 
     def close(self) -> None:
         """Take no more steps."""
@@ -152,56 +156,58 @@ class DamagedReplicas:
         self._repairs.clear()
 
     def _next(self, repair: _Repair, state: PartitionImage) -> Step:
-        # Nothing beyond the former end was committed without fetches since the cut. But that end may have been in
-        # records which were never committed, and never come back: then the leader's answer shows that all is here.
+        # Nothing beyond the former end was committed without fetches since the truncation. But that end may have been
+        # in records which were never committed, and never come back: then the leader's answer shows that all is here.
         has_all = repair.opened.end_offset >= repair.end or self._is_in_sync(repair.hosted)
-        return next_step(self._env.node_id, state, is_cut=repair.is_cut, has_all=has_all)
+        return next_step(self._env.node_id, state, is_truncated=repair.is_truncated, has_all=has_all)
 
     def _take(self, repair: _Repair, step: Step) -> None:
         hosted = repair.hosted
         if step is Step.LEAVE:
             self._assign(repair, LOST)
-        elif step is Step.CUT and repair.opened.failure is None:  # else the next start of the node goes on
+        elif step is Step.TRUNCATE and repair.opened.failure is None:  # else the next start of the node goes on
             repair.is_busy = True
-            self._run_in_background(f"repair of {hosted.at}", self._cut(repair))
+            self._run_in_background(f"repair of {hosted.topic_partition}", self._truncate(repair))
         elif step is Step.CATCH_UP:
             repair.is_busy = True
             self._go_on(repair)
         elif step is Step.RETURN:
-            self._assign(repair, self._logs.directories.homes[hosted.at].directory_id)
+            self._assign(repair, self._logs.directories.homes[hosted.topic_partition].directory_id)
         elif step is Step.END:
-            log.info("%s: this replica is repaired up to %d, and fetches on", hosted.at, repair.opened.end_offset)
-            del self._repairs[hosted.at]
+            text = "%s: this replica is repaired up to %d, and fetches on"
+            log.info(text, hosted.topic_partition, repair.opened.end_offset)
+            del self._repairs[hosted.topic_partition]
 
     def _assign(self, repair: _Repair, directory: UUID) -> None:
         repair.is_busy = True
-        sent = assign_directory(self._env, self._to_controller, repair.hosted.at, directory)
+        sent = assign_directory(self._env, self._to_controller, repair.hosted.topic_partition, directory)
 
         def answered(done: Future[None]) -> None:
             if done.cancelled():
                 return
             error = done.exception()
             if error is None:
-                repair.is_busy = False  # the metadata with the change call `look`
+                repair.is_busy = False  # `check` follows with the change of the metadata
             else:
-                log.warning("%s: the controller did not take the state of this replica: %s", repair.hosted.at, error)
+                text = "%s: the controller did not take the state of this replica: %s"
+                log.warning(text, repair.hosted.topic_partition, error)
             self._go_on(repair)
 
         sent.add_done_callback(answered)
 
-    def _cut(self, repair: _Repair) -> IncrementalTask[None]:
+    def _truncate(self, repair: _Repair) -> IncrementalTask[None]:
         hosted, opened, env = repair.hosted, repair.opened, self._env
         try:
             repair.end = max(repair.end, opened.end_offset)
             damage = yield from first_damage(opened)
             if damage is not None:
-                kept = yield from keep_aside(damage, env.fs)
-                state = env.image.partition(*hosted.at)
-                if opened.closed or state is None or self._next(repair, state) is not Step.CUT:
+                kept = yield from save_copy(damage, env.fs)
+                state = env.image.partition(*hosted.topic_partition)
+                if opened.closed or state is None or self._next(repair, state) is not Step.TRUNCATE:
                     return
                 log.error(
                     "%s: %s; it ends at %d now and is fetched again from broker %d; the damaged bytes are in %s",
-                    hosted.at,
+                    hosted.topic_partition,
                     damage.error,
                     damage.offset,
                     state.leader,
@@ -209,22 +215,24 @@ class DamagedReplicas:
                 )
                 opened.truncate_to(damage.offset)
                 self._logs.flush_checkpoints()  # the recovery point may be beyond the new end
-            repair.is_cut = True
-            if self._repairs.get(hosted.at) is repair:
+            repair.is_truncated = True
+            if self._repairs.get(hosted.topic_partition) is repair:
                 self._refetch(hosted)
         except (OSError, errors.KafkaError) as error:
-            log.error("%s: the damaged replica cannot be cut, it is tried again: %s", hosted.at, error)
+            log.error(
+                "%s: the damaged replica cannot be truncated, it is tried again: %s", hosted.topic_partition, error
+            )
         finally:
             self._go_on(repair)
 
     def _go_on(self, repair: _Repair) -> None:
-        """Look again in a moment, if no change of the metadata was a reason to do so before."""
+        """Check again in a moment, unless a change of the metadata causes a check before."""
 
         def again() -> None:
             repair.is_busy = False
-            state = self._env.image.partition(*repair.hosted.at)
-            if state is not None and self._repairs.get(repair.hosted.at) is repair:
-                self.look(repair.hosted, state)
+            state = self._env.image.partition(*repair.hosted.topic_partition)
+            if state is not None and self._repairs.get(repair.hosted.topic_partition) is repair:
+                self.check(repair.hosted, state)
 
         if not self._closed:
             self._env.schedule(_AGAIN, again)

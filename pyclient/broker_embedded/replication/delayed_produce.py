@@ -38,17 +38,19 @@ class Appended(NamedTuple):
     def complete(self) -> None:
         """Set the error of the answer, unless the batch is committed and enough replicas are in sync."""
         opened, partition = self.hosted.log, self.hosted.partition
-        at = self.hosted.at
+        topic_partition = self.hosted.topic_partition
         if not self._leads:
-            self._fail(errors.NotLeaderOrFollower(f"broker {partition.leader} leads {at} now"))
+            self._fail(errors.NotLeaderOrFollower(f"broker {partition.leader} leads {topic_partition} now"))
         elif opened is None or opened.failure is not None:
-            self._fail(errors.KafkaStorageError(f"{at} is offline: {None if opened is None else opened.failure}"))
+            failure = None if opened is None else opened.failure
+            self._fail(errors.KafkaStorageError(f"{topic_partition} is offline: {failure}"))
         elif opened.high_watermark <= self.last_offset:
-            self._fail(errors.RequestTimedOut(f"{at}: the replicas in sync did not get the batch in time"))
+            self._fail(errors.RequestTimedOut(f"{topic_partition}: the replicas in sync did not get the batch in time"))
         elif not partition.has_enough_replicas:
             self._fail(
                 errors.NotEnoughReplicasAfterAppend(
-                    f"{at}: {len(partition.maximal_isr)} replicas are in sync, {partition.effective_min_isr} required"
+                    f"{topic_partition}: {len(partition.maximal_isr)} replicas are in sync, "
+                    f"{partition.effective_min_isr} required"
                 )
             )
 
@@ -67,11 +69,11 @@ def when_replicated(
     timers: Timers,
     on_decided: Callable[[Future[ProduceResponse]], object],
 ) -> ProduceResponse | Future[ProduceResponse]:
-    """Return the response; a future of it while a batch is not decided, which is done after `timeout_ms` at last.
+    """Return the response, or a future of it that is done when all batches are decided, within `timeout_ms`.
 
     Each batch is decided once, by itself. What happens to its partition while others are waited for changes nothing,
     and only those that are undecided after `timeout_ms` have timed out. `on_decided` is called with the future as soon
-    as that is done: an answer that waits for the next iteration of the loop is late by what that does first.
+    as that is done: a callback of the future would run after everything else in the next iteration of the loop.
     """
     undecided = dict(enumerate(appended))
 

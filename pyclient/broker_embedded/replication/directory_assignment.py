@@ -26,15 +26,15 @@ _TIMEOUT: Final = 30.0
 
 
 def assign_directory(
-    env: NodeEnvironment, to_controller: ControllerChannel, at: TopicPartition, directory: UUID
+    env: NodeEnvironment, to_controller: ControllerChannel, topic_partition: TopicPartition, directory: UUID
 ) -> Future[None]:
     """Return a future that is done when the controller has noted the directory, and fails if it did not."""
     noted: Future[None] = env.loop.create_future()
-    topic = env.image.topics.get(at.topic)
+    topic = env.image.topics.get(topic_partition.topic)
     if topic is None:
-        noted.set_exception(errors.UnknownTopicOrPartition(f"there is no topic {at.topic}"))
+        noted.set_exception(errors.UnknownTopicOrPartition(f"there is no topic {topic_partition.topic}"))
         return noted
-    partition = AssignReplicasToDirsRequestPartitionData(partition_index=at.partition)
+    partition = AssignReplicasToDirsRequestPartitionData(partition_index=topic_partition.partition)
     topics = [AssignReplicasToDirsRequestTopicData(topic_id=topic.topic_id, partitions=[partition])]
     request = AssignReplicasToDirsRequest(
         broker_id=env.node_id,
@@ -49,7 +49,7 @@ def assign_directory(
         error = done.exception()
         if error is None:
             code = _code(done.result())
-            error = from_code(code, f"the directory of {at} on broker {env.node_id}") if code else None
+            error = from_code(code, f"the directory of {topic_partition} on broker {env.node_id}") if code else None
         if error is None:
             noted.set_result(None)
         else:

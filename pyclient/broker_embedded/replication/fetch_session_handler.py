@@ -63,5 +63,5 @@ class FetchSessionHandler:
         return True
 
     def failed(self) -> None:
-        """Take note that a request got no response: the next one asks for a new session in place of this one."""
+        """Record that a request got no response: the next one asks for a new session in place of this one."""
         self._epoch = _NEW_SESSION

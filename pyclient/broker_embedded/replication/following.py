@@ -72,7 +72,7 @@ Step = Append | Truncate | FindOffsets | Wait | Fenced | Ignore
 class Following:
     """A partition that is fetched from its leader."""
 
-    at: TopicPartition
+    topic_partition: TopicPartition
     topic_id: UUID
     leader_epoch: int
     not_before: float = -inf
@@ -122,7 +122,7 @@ def decide(following: Following, asked: FetchPartition, answer: PartitionData, l
 
 
 def _without_later_epochs(asked: FetchPartition, log: EpochsOfLog) -> Truncate:
-    """Return where to cut a log with batches of a later epoch than the leader's, which the leader does not know.
+    """Return where to truncate a log with batches of a later epoch than the leader's, which the leader does not know.
 
     The leader epoch of a batch is outside of its checksum: there is damage that only the comparison with the leader
     shows. A new election cannot be the cause: the leader has answered in the epoch of the request.
@@ -134,9 +134,9 @@ def _without_later_epochs(asked: FetchPartition, log: EpochsOfLog) -> Truncate:
 
 
 def truncation_offset(diverging: EpochEndOffset, log: EpochsOfLog) -> int:
-    """Return where to cut a log whose leader's ends at `diverging.end_offset` in `diverging.epoch`.
+    """Return where to truncate a log whose leader's ends at `diverging.end_offset` in `diverging.epoch`.
 
-    A log without that epoch is cut at the end of its largest smaller one; the next answer may say to cut more.
+    A log without that epoch is truncated to the end of its largest smaller one; the next answer may ask for more.
     """
     end = log.end_offset
     epoch, own_end = log.end_offset_for_epoch(diverging.epoch)

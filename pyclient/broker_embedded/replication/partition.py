@@ -182,7 +182,7 @@ class Partition:
 
         False also for a state older than the known one, which changes nothing.
         """
-        if not self._is_news(state):
+        if not self._is_newer(state):
             return False
         was_leader, is_new_epoch = self.leads, state.leader_epoch > self.leader_epoch
         self._take(state)
@@ -203,7 +203,7 @@ class Partition:
 
     def follow(self, state: PartitionImage) -> bool:
         """Follow the leader in `state`, which may be -1. Return True if the leader or its epoch is a new one."""
-        if not self._is_news(state):
+        if not self._is_newer(state):
             return False
         is_new = state.leader_epoch > self.leader_epoch or state.leader != self.leader
         self._take(state)
@@ -211,7 +211,7 @@ class Partition:
         self.epoch_start = UNKNOWN
         return is_new
 
-    def _is_news(self, state: PartitionImage) -> bool:
+    def _is_newer(self, state: PartitionImage) -> bool:
         known = self.leader_epoch, self.partition_epoch
         return (state.leader_epoch, state.partition_epoch) > known and state.leader_epoch >= self.leader_epoch
 
@@ -224,7 +224,7 @@ class Partition:
     # Fetches of followers
 
     def check_follower(self, fetch: FollowerFetch, epoch: int) -> None:
-        """Raise the error for a fetch by a replica that is not assigned, or of an earlier life of its broker.
+        """Raise the error for a fetch by a replica that is not assigned, or has an earlier epoch of its broker.
 
         `epoch` is the leader epoch in the fetch, -1 if it has none.
         """
@@ -294,14 +294,14 @@ class Partition:
         return UNKNOWN if follower is None else follower.broker_epoch
 
     def _is_eligible(self, node: int) -> bool:
-        """Return True if a follower may join: its broker is live, and it fetches in its broker's present life."""
+        """Return True if a follower may join: its broker is live, and its fetches have the broker's epoch, or none."""
         broker, follower = self._broker_of(node), self.followers.get(node)
         if broker is None or follower is None or broker.fenced or broker.in_controlled_shutdown:
             return False
         return follower.broker_epoch in (UNKNOWN, broker.epoch)
 
     def accepted(self, change: IsrChange, isr: frozenset[int], leader_epoch: int, partition_epoch: int) -> bool:
-        """Take the state that the controller answered. Return True if it was news."""
+        """Apply the state that the controller answered. Return True if it changed the state."""
         if self.pending is not change or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
         self.isr, self.partition_epoch, self.pending = isr, partition_epoch, None

@@ -85,23 +85,23 @@ class Partitions:
 
     def size(self, topic: str, index: int) -> int:
         """Return the bytes of the log's batches; of a log that is not open yet, those of its files."""
-        at = TopicPartition(topic, index)
-        if at in self._logs.unopened or at in self._logs.offline:
-            return self._logs.size_on_disk(at)
+        topic_partition = TopicPartition(topic, index)
+        if topic_partition in self._logs.unopened or topic_partition in self._logs.offline:
+            return self._logs.size_on_disk(topic_partition)
         log = self._logs.get(topic, index)
         return 0 if log is None else log.size
 
-    def topic_id(self, at: TopicPartition) -> UUID | None:
+    def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
         """Return the id of a partition's topic; None if there is no such partition, or no replica of it here."""
-        topic = self._image.topics.get(at.topic)
-        partition = None if topic is None else topic.partitions.get(at.partition)
+        topic = self._image.topics.get(topic_partition.topic)
+        partition = None if topic is None else topic.partitions.get(topic_partition.partition)
         if topic is None or partition is None:
             return None
         return topic.topic_id if self.alone or self._node_id in partition.replicas else None
 
-    def directory_id(self, at: TopicPartition) -> UUID | None:
+    def directory_id(self, topic_partition: TopicPartition) -> UUID | None:
         """Return the id of the log directory that the metadata assign to a partition; None if they assign none."""
-        partition = self._image.partition(*at)
+        partition = self._image.partition(*topic_partition)
         return None if partition is None else partition.directory_of(self._node_id)
 
     def reconcile_directories(self, removed: Collection[UUID]) -> None:
@@ -125,19 +125,19 @@ class Partitions:
             if topic is None or opened.topic == topic:
                 opened.config = self.configure(opened.topic)
 
-    def create(self, at: TopicPartition) -> UnifiedLog:
+    def create(self, topic_partition: TopicPartition) -> UnifiedLog:
         """Create the log of a partition that is new on this node."""
-        topic_id = self._image.topics[at.topic].topic_id
-        return self._logs.create(at.topic, topic_id, at.partition, self.configure(at.topic))
+        topic, index = topic_partition
+        return self._logs.create(topic, self._image.topics[topic].topic_id, index, self.configure(topic))
 
-    def _is_replicated(self, at: TopicPartition) -> bool:
+    def _is_replicated(self, topic_partition: TopicPartition) -> bool:
         """Return True if other nodes have or may have copies: a starting node reads its logs before the metadata."""
-        partition = self._image.partition(*at)
+        partition = self._image.partition(*topic_partition)
         return not self.alone and (partition is None or len(partition.replicas) > 1)
 
 
 def _check_epoch(topic: str, partition: PartitionImage, epoch: int) -> None:
-    at = f"{topic}-{partition.partition}: leader epoch {epoch}, the broker's is {partition.leader_epoch}"
+    text = f"{topic}-{partition.partition}: leader epoch {epoch}, the broker's is {partition.leader_epoch}"
     if epoch < partition.leader_epoch:
-        raise errors.FencedLeaderEpoch(at)
-    raise errors.UnknownLeaderEpoch(at)
+        raise errors.FencedLeaderEpoch(text)
+    raise errors.UnknownLeaderEpoch(text)

@@ -56,7 +56,7 @@ class WaitingConnection(Protocol):
 
 
 class DelayedFetch:
-    """One Fetch that waits; `grown` are the logs that were appended to since it was looked at."""
+    """One Fetch that waits; `grown` are the logs that were appended to since its last check."""
 
     __slots__ = ("attempt", "connection", "future", "grown", "is_brief", "last", "logs", "opened", "reading", "timer")
 

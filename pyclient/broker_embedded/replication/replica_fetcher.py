@@ -87,9 +87,9 @@ class ReplicaFetcher:
     def __len__(self) -> int:
         return len(self._followed)
 
-    def follow(self, at: TopicPartition, topic_id: UUID, leader_epoch: int, opened: UnifiedLog) -> None:
+    def follow(self, topic_partition: TopicPartition, topic_id: UUID, leader_epoch: int, opened: UnifiedLog) -> None:
         """Fetch a partition in a leader epoch."""
-        self._followed[topic_id, at.partition] = Following(at, topic_id, leader_epoch), opened
+        self._followed[topic_id, topic_partition.partition] = Following(topic_partition, topic_id, leader_epoch), opened
         if self._in_flight is None:
             self._send_soon()
         elif self._abandon_timer is None:
@@ -188,17 +188,17 @@ class ReplicaFetcher:
         """Return when a partition may be fetched. `throttled_until` is when the quota has room for throttled ones."""
         if opened.failure is not None or opened.closed:
             return inf
-        if following.is_in_sync or not self._is_throttled(following.at, opened):
+        if following.is_in_sync or not self._is_throttled(following.topic_partition, opened):
             return following.not_before
         return max(following.not_before, throttled_until)
 
-    def _is_throttled(self, at: TopicPartition, opened: UnifiedLog) -> bool:
+    def _is_throttled(self, topic_partition: TopicPartition, opened: UnifiedLog) -> bool:
         listed = opened.config.follower_replication_throttled_replicas
-        return is_listed(listed, at.partition, self._env.node_id)
+        return is_listed(listed, topic_partition.partition, self._env.node_id)
 
     def _asked(self, following: Following, opened: UnifiedLog) -> FetchPartition:
         return FetchPartition(
-            partition=following.at.partition,
+            partition=following.topic_partition.partition,
             current_leader_epoch=following.leader_epoch,
             fetch_offset=opened.end_offset,
             last_fetched_epoch=opened.leader_epoch,
@@ -234,7 +234,7 @@ class ReplicaFetcher:
     def _answered(self, done: Future[FetchResponse]) -> None:
         if done is not self._in_flight:
             if not done.cancelled():
-                done.exception()  # it was abandoned: its failure is no news
+                done.exception()  # it was abandoned on purpose: its failure is not logged
             return
         self._in_flight = None
         if self.closed:
@@ -280,12 +280,12 @@ class ReplicaFetcher:
         try:
             match decide(following, asked, answer, opened):
                 case Append(answer):
-                    self._append(following.at, opened, answer, asked.current_leader_epoch)
+                    self._append(following.topic_partition, opened, answer, asked.current_leader_epoch)
                     following.lag = answer.high_watermark - opened.end_offset
                     following.succeeded()
                 case Truncate(offset, reason):
                     text = "%s: truncating to %d: %s; the log ended at %d"
-                    log.warning(text, following.at, offset, reason, opened.end_offset)
+                    log.warning(text, following.topic_partition, offset, reason, opened.end_offset)
                     opened.truncate_to(offset)
                     return True
                 case FindOffsets():
@@ -293,7 +293,7 @@ class ReplicaFetcher:
                     self._find_offsets(following, opened)
                 case Wait(code):
                     kind = errors.for_code(code).__name__
-                    log.info("%s: fetching from broker %d waits: %s", following.at, self.leader, kind)
+                    log.info("%s: fetching from broker %d waits: %s", following.topic_partition, self.leader, kind)
                     following.failed(now, longest)
                 case Fenced():
                     following.fenced()
@@ -301,13 +301,13 @@ class ReplicaFetcher:
                     pass
         except Exception as error:  # the other partitions are fetched
             text = "%s: a fetch from broker %d failed: %s"
-            log.error(text, following.at, self.leader, error, exc_info=traceback_of(error))
+            log.error(text, following.topic_partition, self.leader, error, exc_info=traceback_of(error))
             following.failed(now, longest)
         return False
 
-    def _append(self, at: TopicPartition, opened: UnifiedLog, answer: PartitionData, epoch: int) -> None:
+    def _append(self, topic_partition: TopicPartition, opened: UnifiedLog, answer: PartitionData, epoch: int) -> None:
         if answer.records:
-            if self._is_throttled(at, opened):
+            if self._is_throttled(topic_partition, opened):
                 self._quota.record(len(answer.records), self._env.clock.monotonic())
             now_ms = self._env.clock.time_ms()
             opened.append(answer.records, leader_epoch=epoch, now_ms=now_ms, origin="replica")
@@ -342,15 +342,17 @@ class ReplicaFetcher:
 
     def _list_offsets(self, following: Following, timestamp: int) -> ListOffsetsRequest:
         partition = ListOffsetsPartition(
-            partition_index=following.at.partition, current_leader_epoch=following.leader_epoch, timestamp=timestamp
+            partition_index=following.topic_partition.partition,
+            current_leader_epoch=following.leader_epoch,
+            timestamp=timestamp,
         )
-        topic = ListOffsetsTopic(name=following.at.topic, partitions=[partition])
+        topic = ListOffsetsTopic(name=following.topic_partition.topic, partitions=[partition])
         return ListOffsetsRequest(replica_id=self._env.node_id, topics=[topic])
 
     def _restart(
         self, following: Following, opened: UnifiedLog, end: int, *, leader_start: int, leader_end: int
     ) -> None:
-        current = self._followed.get((following.topic_id, following.at.partition))
+        current = self._followed.get((following.topic_id, following.topic_partition.partition))
         if self.closed or current is None or current[0] is not following or opened.end_offset != end:
             return
         offset, is_emptied = restart_offset(leader_start=leader_start, leader_end=leader_end, end=end)
@@ -358,7 +360,7 @@ class ReplicaFetcher:
             return  # nothing is out of range now: the next fetch follows after a pause
         log.warning(
             "%s: the log ends at %d, the leader's is %d..%d: %s at %d",
-            following.at,
+            following.topic_partition,
             end,
             leader_start,
             leader_end,
@@ -373,7 +375,7 @@ class ReplicaFetcher:
             opened.advance_start(min(leader_start, opened.end_offset))
             self._logs.flush_checkpoints()
         except (OSError, errors.KafkaError) as error:
-            log.error("%s: the log cannot be truncated: %s", following.at, error)
+            log.error("%s: the log cannot be truncated: %s", following.topic_partition, error)
             return
         following.succeeded()
         self._send_soon()
@@ -399,17 +401,19 @@ class ReplicaFetcherManager:
     def __repr__(self) -> str:
         return f"<ReplicaFetcherManager {list(self._fetchers.values())}>"
 
-    def follow(self, at: TopicPartition, topic_id: UUID, leader: int, leader_epoch: int, opened: UnifiedLog) -> None:
+    def follow(
+        self, topic_partition: TopicPartition, topic_id: UUID, leader: int, leader_epoch: int, opened: UnifiedLog
+    ) -> None:
         """Fetch a partition from its leader, and no longer from an earlier one."""
-        key = topic_id, at.partition
+        key = topic_id, topic_partition.partition
         if self._leaders.get(key, leader) != leader:
-            self.forget(topic_id, at.partition)
+            self.forget(topic_id, topic_partition.partition)
         self._leaders[key] = leader
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
             fetcher = self._fetchers[leader] = ReplicaFetcher(self._env, self._logs, leader, self._connect, self.quota)
             fetcher.is_frozen = self._is_frozen
-        fetcher.follow(at, topic_id, leader_epoch, opened)
+        fetcher.follow(topic_partition, topic_id, leader_epoch, opened)
 
     def forget(self, topic_id: UUID, index: int) -> None:
         """Fetch a partition no more."""

@@ -45,10 +45,10 @@ _CHECKS: Final = 2  # checks for slow followers in `replica.lag.time.max.ms`
 class HostedPartition:
     """A replicated partition on this node with its log, None until that is open."""
 
-    __slots__ = ("after_fetch", "at", "is_end_checked", "log", "partition", "topic_id", "woken")
+    __slots__ = ("after_fetch", "is_end_checked", "log", "partition", "topic_id", "topic_partition", "woken")
 
-    def __init__(self, at: TopicPartition, topic_id: UUID, partition: Partition) -> None:
-        self.at = at
+    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, partition: Partition) -> None:
+        self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.partition = partition
         self.log: UnifiedLog | None = None
@@ -60,7 +60,7 @@ class HostedPartition:
         """The callback at the log's appends."""
 
     def __repr__(self) -> str:
-        return f"<HostedPartition {self.at} {self.partition!r} {self.log!r}>"
+        return f"<HostedPartition {self.topic_partition} {self.partition!r} {self.log!r}>"
 
 
 class LocalLogs(NamedTuple):
@@ -143,10 +143,10 @@ class ReplicaManager:
     # Metadata
 
     def start(self) -> None:
-        """Take up the partitions of the metadata, once these have the registration of this life of the node.
+        """Lead and follow the partitions of the metadata, once these have the registration of this incarnation.
 
-        Before it the node may be named as the leader of its former life, whose last records it may have lost. With the
-        registration, after an unclean end, the controller has made another replica the leader.
+        Before it they may name the node as the leader in its previous incarnation, whose last records it may have lost.
+        With the registration, after an unclean end, the controller has made another replica the leader.
         """
         if self._started:
             return
@@ -157,8 +157,8 @@ class ReplicaManager:
 
     def topics_deleted(self, delta: MetadataDelta) -> None:
         """Give up the replicas of deleted topics, whose logs the caller deletes."""
-        for at in delta.partitions:
-            hosted = self._hosted.get(at)
+        for topic_partition in delta.partitions:
+            hosted = self._hosted.get(topic_partition)
             if hosted is not None and hosted.topic_id in delta.deleted_topics:
                 self._stop(hosted)
 
@@ -168,10 +168,10 @@ class ReplicaManager:
         `topics_deleted` comes first: a partition of a deleted topic may have a successor of the same name.
         """
         deleted = set(delta.deleted_topics.values())
-        for at, (earlier, after) in delta.partitions.items():
-            before = None if at.topic in deleted else earlier
+        for topic_partition, (earlier, after) in delta.partitions.items():
+            before = None if topic_partition.topic in deleted else earlier
             if self._started or (after is not None and self._env.node_id not in after.replicas):
-                self._changed(at, before, after)
+                self._changed(topic_partition, before, after)
         if any(kind == BROKER_RESOURCE for kind, _name in delta.configs):
             self._options_changed()
         for kind, name in delta.configs:
@@ -182,9 +182,11 @@ class ReplicaManager:
         for node_id in delta.brokers:
             self.fetchers.broker_changed(node_id)
 
-    def _changed(self, at: TopicPartition, before: PartitionImage | None, state: PartitionImage | None) -> None:
-        topic = self._env.image.topics.get(at.topic)
-        hosted = self._hosted.get(at)
+    def _changed(
+        self, topic_partition: TopicPartition, before: PartitionImage | None, state: PartitionImage | None
+    ) -> None:
+        topic = self._env.image.topics.get(topic_partition.topic)
+        hosted = self._hosted.get(topic_partition)
         if hosted is not None and (topic is None or state is None or hosted.topic_id != topic.topic_id):
             self._stop(hosted)
             hosted = None
@@ -194,52 +196,58 @@ class ReplicaManager:
             if hosted is not None:
                 self._stop(hosted)
             if before is not None and self._env.node_id in before.replicas:
-                self._callbacks.leadership_changed(at, None)
-                self._logs.delete_partition(at, topic.topic_id)
+                self._callbacks.leadership_changed(topic_partition, None)
+                self._logs.delete_partition(topic_partition, topic.topic_id)
             return
         if len(state.replicas) == 1:
-            self._alone(at, hosted, before, state)
+            self._alone(topic_partition, hosted, before, state)
             return
         if hosted is None:
             lag = self._env.config.seconds("replica.lag.time.max.ms")
             partition = Partition(self._env.node_id, self._env.image.brokers.get, most_lag=lag)
-            hosted = self._hosted[at] = HostedPartition(at, topic.topic_id, partition)
+            hosted = self._hosted[topic_partition] = HostedPartition(topic_partition, topic.topic_id, partition)
         self._take(hosted, state)
 
     def _alone(
-        self, at: TopicPartition, hosted: HostedPartition | None, before: PartitionImage | None, state: PartitionImage
+        self,
+        topic_partition: TopicPartition,
+        hosted: HostedPartition | None,
+        before: PartitionImage | None,
+        state: PartitionImage,
     ) -> None:
         """Take a partition whose only replica is here: it needs no high watermark of its own."""
         if hosted is not None:
             self._stop(hosted)
         for opened in self._logs.opened if before is None or hosted is not None else ():
-            if (opened.topic, opened.partition) == at and opened.replicated:
+            if (opened.topic, opened.partition) == topic_partition and opened.replicated:
                 opened.checks_reads = False
                 opened.set_replicated(False)
         if before is None or (before.leader, before.leader_epoch) != (state.leader, state.leader_epoch):
-            self._callbacks.leadership_changed(at, state.leader_epoch if state.leader == self._env.node_id else None)
+            epoch = state.leader_epoch if state.leader == self._env.node_id else None
+            self._callbacks.leadership_changed(topic_partition, epoch)
 
     def _take(self, hosted: HostedPartition, state: PartitionImage) -> None:
         opened = self._opened(hosted)
         if opened is None:
-            return  # it comes again when the log is open
+            return  # `_log_opened` applies the state when the log is open
         partition = hosted.partition
         partition.min_isr = opened.config.min_insync_replicas
         if state.leader == self._env.node_id:
             self._lead(hosted, opened, state)
         else:
             self._follow(hosted, opened, state)
-        self._damaged.look(hosted, state)
+        self._damaged.check(hosted, state)
 
     def _lead(self, hosted: HostedPartition, opened: UnifiedLog, state: PartitionImage) -> None:
         partition = hosted.partition
-        self.fetchers.forget(hosted.topic_id, hosted.at.partition)
+        self.fetchers.forget(hosted.topic_id, hosted.topic_partition.partition)
         hosted.is_end_checked = True
         known = opened.high_watermark
         if partition.lead(state, end=opened.end_offset, high_watermark=known, now=self._now):
-            log.info("%s: leader in epoch %d, from offset %d on", hosted.at, state.leader_epoch, opened.end_offset)
+            text = "%s: leader in epoch %d, from offset %d on"
+            log.info(text, hosted.topic_partition, state.leader_epoch, opened.end_offset)
             opened.begin_epoch(state.leader_epoch)
-            self._callbacks.leadership_changed(hosted.at, state.leader_epoch)
+            self._callbacks.leadership_changed(hosted.topic_partition, state.leader_epoch)
         self.advance(hosted)
 
     def _follow(self, hosted: HostedPartition, opened: UnifiedLog, state: PartitionImage) -> None:
@@ -251,15 +259,15 @@ class ReplicaManager:
             for callback in list(hosted.after_fetch):
                 callback()
         if was_leader or not was_known:
-            self._callbacks.leadership_changed(hosted.at, None)
+            self._callbacks.leadership_changed(hosted.topic_partition, None)
         if not is_new:
             return
         self._purgatory.wake(opened)  # fetches of this log find out that another node leads
         if state.leader < 0 or not self._damaged.may_fetch(hosted):
-            self.fetchers.forget(hosted.topic_id, hosted.at.partition)
+            self.fetchers.forget(hosted.topic_id, hosted.topic_partition.partition)
         else:
             self._check_end(hosted, opened)
-            self.fetchers.follow(hosted.at, hosted.topic_id, state.leader, state.leader_epoch, opened)
+            self.fetchers.follow(hosted.topic_partition, hosted.topic_id, state.leader, state.leader_epoch, opened)
 
     def _check_end(self, hosted: HostedPartition, opened: UnifiedLog) -> None:
         """Drop the last batch of a log that was opened if there is a gap before it: the leader has the right one."""
@@ -269,24 +277,25 @@ class ReplicaManager:
         try:
             end = end_before_gap(opened)
             if end is not None:
-                log.error("%s: the last batch does not follow offset %d, it is fetched again", hosted.at, end)
+                text = "%s: the last batch does not follow offset %d, it is fetched again"
+                log.error(text, hosted.topic_partition, end)
                 opened.truncate_to(end)
                 self._logs.flush_checkpoints()
         except (OSError, errors.KafkaError) as error:
-            self.report_damage(*hosted.at, error)
+            self.report_damage(*hosted.topic_partition, error)
 
     def _opened(self, hosted: HostedPartition) -> UnifiedLog | None:
         """Return the log, None if it is not open yet or cannot be opened."""
         if hosted.log is not None:
             return hosted.log
-        logs, at = self._logs, hosted.at
-        if at in logs.unopened and not logs.recovery_queue.request(at):
-            logs.recovery_queue.on_completion(at, lambda: self._log_opened(hosted))
+        logs, topic_partition = self._logs, hosted.topic_partition
+        if topic_partition in logs.unopened and not logs.recovery_queue.request(topic_partition):
+            logs.recovery_queue.on_completion(topic_partition, lambda: self._log_opened(hosted))
             return None
         try:
-            opened = logs.find(*at) or self._partitions.create(at)
+            opened = logs.find(*topic_partition) or self._partitions.create(topic_partition)
         except errors.BrokerError as error:
-            log.error("%s has no replica on this node: %s", at, error)
+            log.error("%s has no replica on this node: %s", topic_partition, error)
             return None
         opened.set_replicated(True)
         opened.checks_reads = True
@@ -297,14 +306,14 @@ class ReplicaManager:
         return opened
 
     def _log_opened(self, hosted: HostedPartition) -> None:
-        state = self._env.image.partition(*hosted.at)
-        if self._hosted.get(hosted.at) is hosted and state is not None:
+        state = self._env.image.partition(*hosted.topic_partition)
+        if self._hosted.get(hosted.topic_partition) is hosted and state is not None:
             self._take(hosted, state)
 
     def _stop(self, hosted: HostedPartition) -> None:
-        del self._hosted[hosted.at]
+        del self._hosted[hosted.topic_partition]
         self._damaged.forget(hosted)
-        self.fetchers.forget(hosted.topic_id, hosted.at.partition)
+        self.fetchers.forget(hosted.topic_id, hosted.topic_partition.partition)
         opened = hosted.log
         if opened is not None and hosted.woken is not None:
             opened.on_append.remove(hosted.woken)
@@ -319,11 +328,11 @@ class ReplicaManager:
         Of that one only this replica leaves the in-sync replicas: the node goes on with what can be used.
         """
         directories = self._logs.directories
-        home = directories.homes.get(hosted.at)
-        if self._hosted.get(hosted.at) is not hosted or home not in directories.online:
+        home = directories.homes.get(hosted.topic_partition)
+        if self._hosted.get(hosted.topic_partition) is not hosted or home not in directories.online:
             return
         if home is directories.online[0] or not self._callbacks.fail_directory(home, reason):
-            self.report_damage(*hosted.at, errors.KafkaStorageError(reason))
+            self.report_damage(*hosted.topic_partition, errors.KafkaStorageError(reason))
 
     def report_damage(self, topic: str, index: int, error: Exception) -> bool:
         """Repair a replica that is damaged or cannot be written. Return True if another one leads then."""
@@ -342,22 +351,24 @@ class ReplicaManager:
                 continue
             damage = yield from first_damage(opened)
             if damage is not None:
-                self.report_damage(*hosted.at, damage.error)
+                self.report_damage(*hosted.topic_partition, damage.error)
 
     def _fetch_on(self, hosted: HostedPartition) -> None:
-        """Fetch a replica that was cut from the leader."""
+        """Fetch the rest of a truncated replica from the leader."""
         partition, opened = hosted.partition, hosted.log
         if opened is not None and not partition.leads and partition.leader >= 0:
-            self.fetchers.follow(hosted.at, hosted.topic_id, partition.leader, partition.leader_epoch, opened)
+            self.fetchers.follow(
+                hosted.topic_partition, hosted.topic_id, partition.leader, partition.leader_epoch, opened
+            )
 
     def _has_caught_up(self, hosted: HostedPartition) -> bool:
         """Return True if this node has fetched everything that is committed, by the leader's last answer."""
-        return self.fetchers.is_in_sync(hosted.topic_id, hosted.at.partition)
+        return self.fetchers.is_in_sync(hosted.topic_id, hosted.topic_partition.partition)
 
     def _options_changed(self, topic: str | None = None) -> None:
-        """Take up changed options of a topic, or (None) of brokers, which are the defaults of all topics."""
+        """Apply changed options of a topic, or (None) of brokers, which are the defaults of all topics."""
         for hosted in self:
-            if topic in (None, hosted.at.topic) and hosted.log is not None:
+            if topic in (None, hosted.topic_partition.topic) and hosted.log is not None:
                 hosted.partition.min_isr = hosted.log.config.min_insync_replicas
                 self.advance(hosted)
 
@@ -375,14 +386,14 @@ class ReplicaManager:
             opened.advance_high_watermark(end)
 
     def follower_fetched(self, hosted: HostedPartition, fetch: FollowerFetch) -> None:
-        """Take note of the fetch of a follower, which may move the high watermark or bring the follower in sync."""
+        """Record the fetch of a follower, which may move the high watermark or bring the follower in sync."""
         opened = hosted.log
         assert opened is not None, "fetches are of open logs"
         partition = hosted.partition
         partition.fetched(fetch, end=opened.end_offset, now=self._now)
         change = partition.expand(fetch.replica, self._env.broker_epoch)
         if change is not None:
-            log.info("%s: replica %d has caught up", hosted.at, fetch.replica)
+            log.info("%s: replica %d has caught up", hosted.topic_partition, fetch.replica)
             self._propose(hosted, change)
         self.advance(hosted)
         for callback in list(hosted.after_fetch):
@@ -414,16 +425,17 @@ class ReplicaManager:
         def accepted(answer: AlterPartitionResponsePartitionData) -> None:
             isr = frozenset(answer.isr)
             if partition.accepted(change, isr, answer.leader_epoch, answer.partition_epoch):
-                log.info("%s: in sync are %s", hosted.at, sorted(isr))
+                log.info("%s: in sync are %s", hosted.topic_partition, sorted(isr))
                 self.advance(hosted)
 
         def refused(code: int) -> bool:
             if code != errors.UnknownServerError.code:
                 kind = errors.for_code(code).__name__
-                log.info("%s: the controller refused in-sync replicas %s: %s", hosted.at, sorted(change.members), kind)
+                text = "%s: the controller refused in-sync replicas %s: %s"
+                log.info(text, hosted.topic_partition, sorted(change.members), kind)
             return partition.refused(change, code)
 
-        self._proposals.submit(Proposal(hosted.topic_id, hosted.at.partition, change, refused, accepted))
+        self._proposals.submit(Proposal(hosted.topic_id, hosted.topic_partition.partition, change, refused, accepted))
 
     def _schedule_shrink(self) -> None:
         lag = self._env.config.seconds("replica.lag.time.max.ms")
@@ -438,6 +450,6 @@ class ReplicaManager:
             hosted.partition.most_lag = self._env.config.seconds("replica.lag.time.max.ms")
             change = hosted.partition.shrink(self._env.broker_epoch, end=hosted.log.end_offset, now=self._now)
             if change is not None:
-                log.info("%s: shrinking the in-sync replicas to %s", hosted.at, sorted(change.members))
+                log.info("%s: shrinking the in-sync replicas to %s", hosted.topic_partition, sorted(change.members))
                 self._propose(hosted, change)
             self.advance(hosted)

@@ -42,7 +42,7 @@ class BackgroundTasks:
             steps.close()
             return
         self._running[name] = steps
-        self._go_on(name, None, None)
+        self._continue(name, None, None)
 
     def close(self) -> None:
         """End the running tasks; one with a step on the disk thread ends when the step is collected."""
@@ -52,7 +52,7 @@ class BackgroundTasks:
                 steps.close()
                 del self._running[name]
 
-    def _go_on(self, name: str, answer: Any, failure: Exception | None) -> None:
+    def _continue(self, name: str, answer: Any, failure: Exception | None) -> None:
         self._busy.discard(name)
         steps = self._running.get(name)
         if steps is None:
@@ -76,10 +76,10 @@ class BackgroundTasks:
             log.exception("%s failed; it is tried again later", name)
         else:
             if step is None:
-                self._loop.call_later(_PAUSE, self._go_on, name, None, None)
+                self._loop.call_later(_PAUSE, self._continue, name, None, None)
             else:
                 self._busy.add(name)
-                self._disk_thread.submit(step.work, partial(self._go_on, name))
+                self._disk_thread.submit(step.work, partial(self._continue, name))
 
     def _wake(self) -> None:
         with suppress(RuntimeError):  # the loop is closed: there is no task to continue

@@ -27,7 +27,7 @@ _PARTIAL_CHECKS: Final = 4  # checks per internal.partial.frame.timeout.ms
 
 
 class PeriodicTasks:
-    """The node's periodic tasks. They run on the node's loop, so long ones are cut into steps."""
+    """The node's periodic tasks. They run on the node's loop, so long ones are split into steps."""
 
     def __init__(self, services: BrokerServices, is_paused: Callable[[], bool]) -> None:
         self._services = services
@@ -41,8 +41,8 @@ class PeriodicTasks:
             queue.request_all()
         relocation = services.relocation
         relocation.wake = lambda: self._background.run("moving logs", relocation.steps())
-        for at, target in services.logs.interrupted_moves:
-            relocation.begin(at, target)
+        for partition, target in services.logs.interrupted_moves:
+            relocation.begin(partition, target)
         services.logs.interrupted_moves.clear()
         config = services.configs.current
         self._every("retention", config.seconds("log.retention.check.interval.ms"), self.apply_retention)

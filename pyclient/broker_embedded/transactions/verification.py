@@ -126,7 +126,7 @@ class VerifiedWrites:
     def __init__(self, guards: Mapping[TopicPartition, int], codes: Mapping[TopicPartition, int], version: int) -> None:
         self.version = version
         self._guards = guards
-        self._refused = {at: _error(at, code, version) for at, code in codes.items() if code}
+        self._refused = {partition: _error(partition, code, version) for partition, code in codes.items() if code}
 
     @property
     def transaction_version(self) -> int:
@@ -135,15 +135,15 @@ class VerifiedWrites:
 
     def check(self, log: UnifiedLog, batch: Buffer) -> None:
         """Raise the `BrokerError` for a batch that may not be appended now."""
-        at = TopicPartition(log.topic, log.partition)
-        refused = self._refused.get(at)
+        partition = TopicPartition(log.topic, log.partition)
+        refused = self._refused.get(partition)
         if refused is not None:
             raise refused
         producer_id, epoch = producer_of(batch)
         if log.producers.is_in_transaction(producer_id, epoch):
             return
-        if self._guards.get(at) != log.producers.guard(producer_id):  # it ended meanwhile
-            raise _error(at, TransactionAbortable.code, self.version)
+        if self._guards.get(partition) != log.producers.guard(producer_id):  # it ended meanwhile
+            raise _error(partition, TransactionAbortable.code, self.version)
 
 
 def verify_writes(
@@ -157,14 +157,14 @@ def verify_writes(
     if len(producers) > 1:
         raise TransactionalIdAuthorizationFailed(f"transactional id {transactional_id!r}: batches of several producers")
     logs: dict[TopicPartition, UnifiedLog] = {}
-    for at in batches:
+    for partition in batches:
         (producer,) = producers
         try:
-            log, _epoch = services.partitions.leader(*at)
+            log, _epoch = services.partitions.leader(*partition)
         except BrokerError:  # the append fails, too, and reports it
             continue
         if not log.producers.is_in_transaction(*producer):
-            logs[at] = log
+            logs[partition] = log
     if not logs:
         return Promise.of(VerifiedWrites({}, {}, version))
     (producer,) = producers
@@ -172,20 +172,20 @@ def verify_writes(
     guards: dict[TopicPartition, int] = {}
 
     def note_guards() -> None:
-        guards.update((at, log.producers.guard(producer[0])) for at, log in logs.items())
+        guards.update((partition, log.producers.guard(producer[0])) for partition, log in logs.items())
 
     codes = verify(services, transactional_id, producer, logs, adds=version >= ADDS_SINCE, before_attempt=note_guards)
     codes.then(lambda found: verified.set(VerifiedWrites(guards, found, version)))
     return verified
 
 
-def _error(at: TopicPartition, code: int, version: int) -> BrokerError:
+def _error(partition: TopicPartition, code: int, version: int) -> BrokerError:
     """Return the error of a write for the producer, which may know fewer errors than coordinators have."""
-    what = f"{at}: the write is not part of the producer's open transaction"
+    what = f"{partition}: the write is not part of the producer's open transaction"
     if code == ProducerFenced.code:
-        return InvalidProducerEpoch(f"{at}: a newer producer has the transactional id")
+        return InvalidProducerEpoch(f"{partition}: a newer producer has the transactional id")
     if code == TransactionAbortable.code and version < _ABORTABLE_SINCE:
         return InvalidTxnState(what)
     if code in _COORDINATOR or (code == ConcurrentTransactions.code and version < ADDS_SINCE):
-        return NotEnoughReplicas(f"{at}: the transaction's coordinator cannot verify the write now: try again")
+        return NotEnoughReplicas(f"{partition}: the transaction's coordinator cannot verify the write now: try again")
     return from_code(code, what)

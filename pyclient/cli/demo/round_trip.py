@@ -132,7 +132,7 @@ def consume_lines(
     report.step("consume", records=sum(tally.seen), payload_bytes=sum(tally.payload), seconds=seconds, note=note)
     stored = _records_stored(bootstrap_servers, topic)
     report.check(stored == expected.lines, f"the topic holds {stored:,} records, {expected.lines:,} lines were sent")
-    _compare(report, tally, expected)
+    compare(report, tally, expected)
 
 
 def _records_stored(bootstrap_servers: str, topic: str) -> int:
@@ -164,7 +164,7 @@ def _watch(
                 return
 
 
-def _compare(report: Report, tally: Tally, expected: DirectCount) -> None:
+def compare(report: Report, tally: Tally, expected: DirectCount) -> None:
     seen = sum(tally.seen)
     report.check(seen == expected.lines, f"{seen:,} records were read, {expected.lines:,} lines were sent")
     for what, places in (

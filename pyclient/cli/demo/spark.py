@@ -54,14 +54,14 @@ def count_with_spark(
         with report.console.status("Spark counts identifiers"):
             _count_identifiers(spark, bootstrap_servers, lines, identifiers)
         seconds = perf_counter() - started
-        _compare(
+        compare(
             report, "spark batch", "identifiers", _last(bootstrap_servers, identifiers), expected.identifiers, seconds
         )
         started = perf_counter()
         with report.console.status("Spark counts lines in a stream"):
             _count_lines(spark, bootstrap_servers, lines, packages, expected.lines)
         seconds = perf_counter() - started
-        _compare(report, "spark stream", "packages", _last(bootstrap_servers, packages), expected.by_package(), seconds)
+        compare(report, "spark stream", "packages", _last(bootstrap_servers, packages), expected.by_package(), seconds)
 
 
 @contextmanager
@@ -142,9 +142,7 @@ def _last(bootstrap_servers: str, topic: str) -> Counter[str]:
     return counts
 
 
-def _compare(
-    report: Report, step: str, what: str, counts: Counter[str], expected: Counter[str], seconds: float
-) -> None:
+def compare(report: Report, step: str, what: str, counts: Counter[str], expected: Counter[str], seconds: float) -> None:
     different = [name for name in counts.keys() | expected.keys() if counts[name] != expected[name]]
     report.check(not different, f"{len(different):,} {what} have another count than in the files: {different[:5]}")
     note = f"{len(counts):,} {what}, {counts.total():,} counted, as in the files" if not different else "counts differ"

@@ -33,7 +33,7 @@ STRICTER: Final = {
     "a frame to skip": "as a byte more",
     "the header again": "confluent-kafka refuses it",
     "a wrong checksum of the content": "confluent-kafka refuses it, Java's clients do not look",
-    "a batch and a": "bytes behind the batch are dropped by Kafka",
+    "a batch and a": "bytes after the batch are dropped by Kafka",
 }
 """Batches that Kafka stores and this broker refuses with INVALID_RECORD: part of the case's name, and reason."""
 
@@ -47,14 +47,14 @@ def is_stricter(name: str) -> bool:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    """A broker with Kafka's defaults to which all cases were sent."""
+    """Yield a broker with Kafka's defaults to which all cases were sent."""
     with EmbeddedCluster(profile="kafka") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def answers(cluster: EmbeddedCluster) -> dict[str, Answer]:
-    """The broker's answers."""
+    """Return the broker's answers."""
     return dict(replay(cluster.bootstrap_servers, CASES))
 
 
@@ -94,12 +94,12 @@ def test_refusal_has_reason(answers: dict[str, Answer]) -> None:
 @pytest.mark.parametrize("topic", TOPICS)
 def test_accepted_batches_are_readable(cluster: EmbeddedCluster, answers: dict[str, Answer], topic: str) -> None:
     taken = {answers[case.name].stored for case in CASES if case.topic == topic}
-    at = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     read: list[Any] = []
     with Consumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
-        consumer.assign([at])
-        end = consumer.end_offsets([at])[at]
-        while consumer.position(at) < end:
+        consumer.assign([partition])
+        end = consumer.end_offsets([partition])[partition]
+        while consumer.position(partition) < end:
             read += consumer.poll(timeout=10)
     assert [each.offset for each in read] == list(range(end))
     assert (end > 0) == (taken != {None})

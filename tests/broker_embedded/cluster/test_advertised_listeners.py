@@ -25,7 +25,7 @@ def advertised(name: str, node: int) -> tuple[str, int]:
     scope="module", params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["threads", "processes"]
 )
 def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
-    """Three brokers with three listeners; those for clients only advertise other addresses than they have."""
+    """Yield three brokers with three listeners; those for clients only advertise other addresses than they have."""
     config = {
         "listeners": ",".join(f"{name}://127.0.0.1:0" for name in NAMES),
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in (*NAMES, "CONTROLLER")),

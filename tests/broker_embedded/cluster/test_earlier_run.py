@@ -27,7 +27,7 @@ def port() -> int:
 
 @pytest.fixture
 def cluster(tmp_path: Path, port: int) -> Iterator[EmbeddedCluster]:
-    """A cluster that has not started, on the data and ports of an earlier one."""
+    """Yield a cluster that has not started, on the data and ports of an earlier one."""
     EmbeddedCluster(2, data_dir=tmp_path, port=port).start().close()
     made = EmbeddedCluster(2, data_dir=tmp_path, port=port)
     yield made

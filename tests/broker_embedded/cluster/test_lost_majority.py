@@ -18,7 +18,7 @@ ONE_PARTITION = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.p
 
 
 class Clients:
-    """A topic with four partitions on three brokers, and the controllers beside them."""
+    """Clients of a topic with four partitions on three brokers, in a cluster with separate controllers."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self.cluster = cluster

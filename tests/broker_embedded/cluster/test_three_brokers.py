@@ -33,7 +33,7 @@ PATIENT = {"broker.session.timeout.ms": 60_000}
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[EmbeddedCluster]:
-    """Three brokers for all tests of the file."""
+    """Yield three brokers for all tests of the file."""
     config = {**FAST, "broker.session.timeout.ms": 6000}  # some tests wait until it is over, others for none to end
     with EmbeddedCluster(3, config=config, control_port=0) as cluster:
         yield cluster
@@ -41,7 +41,7 @@ def three() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def topic(three: EmbeddedCluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A topic with one partition on all brokers."""
+    """Yield a topic with one partition on all brokers."""
     name = f"t{abs(hash(request.node.nodeid))}"
     create(three, name)
     yield name

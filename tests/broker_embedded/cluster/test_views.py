@@ -76,7 +76,7 @@ def test_parallel_calls_raise_the_first_error_with_notes_of_the_others() -> None
 
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[list[Broker]]:
-    """Two brokers that know nothing of each other."""
+    """Yield two brokers that know nothing of each other."""
     made = [
         Broker(
             BrokerConfig.build({"node.id": node_id}, data_dir=str(tmp_path / str(node_id))),

@@ -1,4 +1,4 @@
-"""A broker's life: it registers, catches up, is unfenced, beats, shuts down; and with a real `ClusterControl`."""
+"""The lifecycle of a broker, from registration to shutdown, alone and with a real `ClusterControl`."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_heartbeat_that_timed_out_is_repeated_soon() -> None:
 def test_broker_that_the_controller_forgot_registers_again() -> None:
     broker = running()
     assert broker.request(2.0, 7) is not None
-    broker.failed(errors.StaleBrokerEpoch("who?"), 2.0)
+    broker.failed(errors.StaleBrokerEpoch("not registered"), 2.0)
     assert (broker.state, broker.epoch) == (BrokerState.STARTING, -1)
     registered(broker, broker.due, epoch=50)
     assert not beat(broker, broker.due).want_fence
@@ -167,7 +167,7 @@ def test_removed_broker_has_nothing_to_hand_over() -> None:
 @settings(max_examples=50)
 @given(lost=st.lists(st.booleans(), max_size=30), stop_at=st.integers(0, 20))
 def test_any_lost_answers_end_in_the_wanted_state(lost: list[bool], stop_at: int) -> None:
-    """A broker and a controller whose answers get lost: it runs in the end, and stops when it should."""
+    """Lose answers between a broker and its controller: the broker runs in the end, and stops when it should."""
     model = ClusterModel()
     model.start(2)
     model.create([1, 2])

@@ -111,7 +111,7 @@ def test_old_levels_have_no_directories() -> None:
 # ---- heartbeats
 
 
-def test_heartbeat_of_an_earlier_life_is_refused(model: ClusterModel) -> None:
+def test_heartbeat_of_an_earlier_incarnation_is_refused(model: ClusterModel) -> None:
     with pytest.raises(errors.StaleBrokerEpoch, match="not registered"):
         model.cluster.check_epoch(1, 5)
     model.register(1)
@@ -224,7 +224,7 @@ def test_new_controller_begins_without_a_stalled_log(model: ClusterModel) -> Non
     assert model.cluster.next_check() == model.now + TIMEOUT
 
 
-def test_broker_that_a_new_controller_cannot_reach(model: ClusterModel) -> None:
+def test_unreachable_broker_is_stale_for_a_new_controller(model: ClusterModel) -> None:
     model.start(1, 2)
     model.cluster.activate(model.now)
     model.beat(2)
@@ -233,7 +233,7 @@ def test_broker_that_a_new_controller_cannot_reach(model: ClusterModel) -> None:
     assert model.cluster.stale_broker(model.now + 0.05) is None
     assert model.cluster.stale_broker(model.now + 0.2) == 1
     model.fence(1)
-    assert model.cluster.stale_broker(model.now + 0.2) is None, "broker 2 has spoken"
+    assert model.cluster.stale_broker(model.now + 0.2) is None, "broker 2 has sent a heartbeat"
 
 
 def test_broker_may_ask_to_be_fenced(model: ClusterModel) -> None:

@@ -35,7 +35,7 @@ def test_complete_when_all_of_the_target_is_in_sync(isr: list[int], expected: ob
     assert completed([3, 4, 1, 2], [3, 4], [1, 2], isr) == expected
 
 
-def test_nothing_to_complete_without_reassignment() -> None:
+def test_partition_without_reassignment_has_nothing_to_complete() -> None:
     assert completed([1, 2], [], [], [1, 2]) is None
 
 

@@ -36,7 +36,7 @@ def test_leader_shrinks_and_expands_its_isr(model: ClusterModel, version: int) -
     assert model.partition.leader_epoch == 0
 
 
-def test_isr_as_it_is_changes_nothing(model: ClusterModel) -> None:
+def test_unchanged_isr_changes_nothing(model: ClusterModel) -> None:
     answer = model.alter([1, 2, 3])
     assert answer.record is None
     assert (answer.data.error_code, answer.data.partition_epoch) == (0, 0)
@@ -82,7 +82,7 @@ def _anything() -> Any:
     return AlterPartitionRequestPartitionData(partition_index=0, leader_epoch=0, partition_epoch=0)
 
 
-def test_members_that_cannot_be_in_sync(model: ClusterModel) -> None:
+def test_ineligible_replicas_do_not_join_the_isr(model: ClusterModel) -> None:
     model.fence(3)
     assert model.partition.isr == [1, 2]
     assert model.alter([1, 2, 3]).data.error_code == errors.IneligibleReplica.code
@@ -329,7 +329,7 @@ def test_order_of_replicas_changes_at_once(model: ClusterModel) -> None:
     assert model.replication.reassign("t", 0, [3, 2, 1], may_resize=False) is None
 
 
-def test_cancelled_reassignment(model: ClusterModel) -> None:
+def test_cancelled_reassignment_restores_the_replicas(model: ClusterModel) -> None:
     with pytest.raises(errors.NoReassignmentInProgress):
         model.replication.cancel_reassignment("t", 0)
     model.start(4, 5)
@@ -373,7 +373,7 @@ def test_new_target_replaces_the_old_one(model: ClusterModel) -> None:
     ("target", "message"),
     [([], "has no replica"), ([1, 1], "names a broker twice"), ([1, 9], "broker 9, which is not registered")],
 )
-def test_impossible_target(model: ClusterModel, target: list[int], message: str) -> None:
+def test_impossible_target_is_refused(model: ClusterModel, target: list[int], message: str) -> None:
     with pytest.raises(errors.InvalidReplicaAssignment, match=message):
         reassign(model, target)
 
@@ -403,7 +403,7 @@ def test_replica_in_a_lost_directory_leaves_the_isr(model: ClusterModel) -> None
 
 
 def test_fetches_from_before_a_directory_was_lost_do_not_count(model: ClusterModel) -> None:
-    """The replica may have been cut since it sent them: the leader has a new epoch, and refuses them."""
+    """The replica may have been truncated since: the leader has a new epoch, and refuses them."""
     epoch = model.partition.leader_epoch
     model.append(model.replication.assign_directory(3, TOPIC, 0, LOST))
     assert (model.partition.leader, model.partition.isr, model.partition.leader_epoch) == (1, [1, 2], epoch + 1)
@@ -429,7 +429,7 @@ def test_directory_that_is_lost_outside_of_the_isr_begins_an_epoch_too(model: Cl
         (4, TOPIC, 0, errors.NotLeaderOrFollower),
     ],
 )
-def test_directory_of_an_unknown_replica(
+def test_directory_of_an_unknown_replica_is_refused(
     model: ClusterModel, broker: int, topic: UUID, index: int, error: type[errors.BrokerError]
 ) -> None:
     with pytest.raises(error):

@@ -106,7 +106,7 @@ def test_sessions_get_the_time_back_in_which_nothing_ran(model: ClusterModel, ca
     assert fenced(model) == [1, 2]
 
 
-def test_a_broker_that_speaks_after_the_stall_stays(model: ClusterModel, calls: Calls) -> None:
+def test_broker_with_a_heartbeat_after_the_stall_stays(model: ClusterModel, calls: Calls) -> None:
     began = calls.now
     calls.run_at(began + 10 * TIMEOUT)
     model.now = calls.now

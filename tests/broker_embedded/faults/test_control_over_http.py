@@ -59,7 +59,7 @@ def test_a_final_error_reaches_the_other_client_s_user(cluster: EmbeddedCluster,
     assert caught.value.args[0].code() == KafkaError.NOT_CONTROLLER
 
 
-def test_a_held_request_is_let_go(cluster: EmbeddedCluster, control: Http) -> None:
+def test_a_held_request_is_released(cluster: EmbeddedCluster, control: Http) -> None:
     producer = confluent(cluster.bootstrap_servers)
     assert deliver(producer, "held") == [(None, 0)]
     _, fault = control.ask("POST", "/faults", {"kind": "hold", "api": "Produce"})

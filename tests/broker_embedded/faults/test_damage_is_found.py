@@ -65,13 +65,13 @@ def test_flipped_bit_is_reported_with_its_file_and_position(
 
 
 def test_a_check_goes_on_between_requests_and_ends_with_its_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "_SLICE", 0.0)  # a pause after every batch
+    monkeypatch.setattr(node, "SLICE_SECONDS", 0.0)  # a pause after every batch
     with EmbeddedCluster(config={"num.partitions": 2}, control_port=0) as cluster:
         assert cluster.control_url is not None
         control = Http(cluster.control_url)
         fill(cluster)
         assert control.ask("POST", "/verify", {"topic": "orders"}) == (200, {"damaged": []})
-        monkeypatch.setattr(node, "_PAUSE", 1.0)
+        monkeypatch.setattr(node, "PAUSE_SECONDS", 1.0)
         with ThreadPoolExecutor(1) as pool:
             checked = pool.submit(control.ask, "POST", "/verify")
             assert control.ask("GET", "/topics")[0] == 200

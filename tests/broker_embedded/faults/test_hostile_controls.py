@@ -99,7 +99,7 @@ def test_cluster_ends_while_a_request_waits(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_large_answer_is_encoded_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_controls, "_SLICE", 0.0)
+    monkeypatch.setattr(http_controls, "SLICE_SECONDS", 0.0)
     answer = {"requests": [{"name": str(number)} for number in range(100)]}
     steps = 0
 

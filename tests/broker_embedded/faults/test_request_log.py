@@ -1,4 +1,4 @@
-"""The request log: what was asked, by whom, about what, how long it took and what was wrong; off unless wanted."""
+"""The request log has the API, client, topics, duration and error of each request; it is off by default."""
 
 from __future__ import annotations
 

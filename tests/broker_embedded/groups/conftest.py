@@ -87,7 +87,7 @@ class Script:
         return self.answers.get(reply)
 
     def sync(self, reply, member_id, generation, instance=None, protocol_type=None, protocol_name=None, **assignments):
-        """SyncGroup; the leader's assignments as keywords, `id_1=b"..."` for `id-1`."""
+        """Send SyncGroup; the leader's assignments as keywords, `id_1=b"..."` for `id-1`."""
         self.step(
             Sync(
                 reply=reply,
@@ -107,7 +107,7 @@ class Script:
         return self.answers.pop(reply).error
 
     def leave(self, *members) -> list[int]:
-        """LeaveGroup of member ids or (member id, instance id) pairs; return the error code of each."""
+        """Send LeaveGroup of member ids or (member id, instance id) pairs; return the error code of each."""
         reply = object()
         identities = tuple(MemberIdentity(*((m,) if isinstance(m, str) else m)) for m in members)
         self.step(Leave(reply=reply, members=identities))
@@ -152,19 +152,19 @@ class Script:
 
 @pytest.fixture
 def script() -> Script:
-    """An empty group that does not wait for more members."""
+    """Return an empty group that does not wait for more members."""
     return Script()
 
 
 @pytest.fixture
 def delayed() -> Script:
-    """An empty group with Kafka's initial delay of 3 s."""
+    """Return an empty group with Kafka's initial delay of 3 s."""
     return Script(initial_delay_ms=3000)
 
 
 @pytest.fixture
 def small() -> Script:
-    """An empty group of at most two members."""
+    """Return an empty group of at most two members."""
     return Script(max_size=2)
 
 
@@ -250,7 +250,7 @@ class Node:
 
 @pytest.fixture
 def node() -> Node:
-    """A coordinator over three empty partitions."""
+    """Return a coordinator over three empty partitions."""
     return Node()
 
 

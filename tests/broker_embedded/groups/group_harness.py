@@ -167,7 +167,7 @@ class GroupHarness:
         return self.ask(client, "describe", DescribeGroupsRequest(groups=[self.group], **more), version)
 
     def list(self, client: str) -> Any:
-        """ListGroups in every version, this scenario's group only."""
+        """Send ListGroups in every version, this scenario's group only."""
         for version in range(5):
             for states in ((), ("Stable",), ("empty", "dead")) if version == 4 else ((),):
                 answer = self.connection(client).ask(ListGroupsRequest(states_filter=[*states]), version)

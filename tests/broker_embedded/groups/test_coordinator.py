@@ -123,11 +123,11 @@ def test_empty_group_id_and_unknown_member_create_no_group(node):
     async def main():
         nameless, unknown = errors.InvalidGroupId.code, errors.UnknownMemberId.code
         assert (await join(node, group="")).error == nameless
-        assert (await join(node, "who", group="g")).error == unknown
+        assert (await join(node, "unknown", group="g")).error == unknown
         assert (await node.groups.sync("", Sync(member_id="", generation=1, assignments={}))).error == nameless
         assert (await node.groups.sync("g", Sync(member_id="", generation=1, assignments={}))).error == unknown
-        assert heartbeat(node, "who") == unknown
-        identity = MemberIdentity("who")
+        assert heartbeat(node, "unknown") == unknown
+        identity = MemberIdentity("unknown")
         assert node.groups.leave("g", Leave(members=(identity,))).members == ((identity, unknown),)
         assert node.groups.leave("", Leave(members=(identity,))).error == nameless
         assert len(node.groups.groups) == 0

@@ -16,7 +16,7 @@ RECORDED = json.loads(ANSWERS.read_text())
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """A broker with Kafka's session timeout limits, which gives up silent members as late as Kafka."""
+    """Yield a broker with Kafka's session timeout limits, which gives up silent members as late as Kafka."""
     config = {"group.min.session.timeout.ms": "6000", "internal.group.session.cap.ms": "600000"}
     with EmbeddedCluster(config=config) as cluster:
         yield cluster.bootstrap_servers

@@ -71,7 +71,7 @@ def test_member_omitted_by_leader_gets_empty_assignment(script):
     script.join("a2", "id-1")
     script.join("b2", "id-2")
     script.sync("sc", "id-3", script.group.generation)
-    script.sync("sa", "id-1", script.group.generation, id_1=b"all", nobody=b"ignored")
+    script.sync("sa", "id-1", script.group.generation, id_1=b"all", absent=b"ignored")
     assert script.answers["sc"].assignment == b""
     assert script.stores[-1].snapshot.members[2].assignment == b""
 

@@ -129,7 +129,7 @@ def test_wait_for_absent_static_members_does_not_spin(script):
 
 def test_leave_removes_static_member_by_instance_id(script):
     two_static_members(script)
-    assert script.leave(("", "two"), ("", "nobody")) == [0, errors.UnknownMemberId.code]
+    assert script.leave(("", "two"), ("", "absent")) == [0, errors.UnknownMemberId.code]
     assert list(script.group.members) == ["id-1"]
 
 

@@ -106,8 +106,8 @@ def test_offsets_equal_a_model_and_survive_restarts(steps: list[Any]) -> None:
             _, producer_id, is_commit = step
             end(node, producer_id, commit=is_commit)
             writes = [
-                (at, offset, -1 if owner == producer_id else owner)
-                for at, offset, owner in writes
+                (partition, offset, -1 if owner == producer_id else owner)
+                for partition, offset, owner in writes
                 if is_commit or owner != producer_id
             ]
         elif step[0] == "delete":
@@ -117,10 +117,10 @@ def test_offsets_equal_a_model_and_survive_restarts(steps: list[Any]) -> None:
                 writes.append((step[1], None, -1))
         else:
             node.restart()
-        last = {at: offset for at, offset, owner in writes if owner == -1}
-        expected = {at: offset for at, offset in last.items() if offset is not None}
-        assert {at: offset for at, offset in offsets(node).items() if at in PARTITIONS} == expected
-        assert node.groups.offsets.unstable("g") == {at for at, _offset, owner in writes if owner >= 0}
+        last = {partition: offset for partition, offset, owner in writes if owner == -1}
+        expected = {partition: offset for partition, offset in last.items() if offset is not None}
+        assert {partition: offset for partition, offset in offsets(node).items() if partition in PARTITIONS} == expected
+        assert node.groups.offsets.unstable("g") == {partition for partition, _offset, owner in writes if owner >= 0}
 
 
 @pytest.mark.parametrize("commits", [True, False])

@@ -18,18 +18,18 @@ ANSWERS = Path(__file__).with_name("kafka_answers.json")
 
 def strangers(harness: GroupHarness) -> None:
     for version in range(5):
-        harness.heartbeat("a", "who", 1, version)
+        harness.heartbeat("a", "unknown", 1, version)
         harness.heartbeat("a", "", -1, version, group_id="")
     for version in range(6):
-        harness.sync("a", "who", 1, version)
+        harness.sync("a", "unknown", 1, version)
         harness.sync("a", "", 1, version, group_id="")
     for version in range(10):
-        harness.join("a", "who", version)
+        harness.join("a", "unknown", version)
         harness.join("a", "", version, group_id="")
     for version in range(3):
-        harness.leave_alone("a", "who", version)
+        harness.leave_alone("a", "unknown", version)
     for version in range(3, 6):
-        harness.leave("a", ("who", None), ("", "static"), ("both", "static"), ("", None), version=version)
+        harness.leave("a", ("unknown", None), ("", "static"), ("both", "static"), ("", None), version=version)
     for version in range(6):
         harness.describe("a", version)
     harness.describe("a", 5, include_authorized_operations=True)
@@ -55,7 +55,7 @@ def bad_joins(harness: GroupHarness) -> None:
 
 
 def one_member(harness: GroupHarness) -> None:
-    """One member joins, commits and leaves in every version."""
+    """Let one member join, commit and leave in every version."""
     for version in range(10):
         joined = harness.join("a", "", version)
         if version >= 4:
@@ -108,10 +108,10 @@ def rebalances(harness: GroupHarness) -> None:
     harness.wait_for("PreparingRebalance", 3)
     harness.join("a", ids["a"], wait=False)
     harness.join("b", ids["b"], wait=False)
-    joined = {who: harness.answer(who, "join") for who in "abc"}
+    joined = {member: harness.answer(member, "join") for member in "abc"}
     ids["c"], harness.generation = joined["c"].member_id, joined["a"].generation_id
     harness.share(ids, joined["a"].leader)
-    harness.leave("a", (ids["a"], None), ("who", None), (ids["b"], None))
+    harness.leave("a", (ids["a"], None), ("unknown", None), (ids["b"], None))
     harness.heartbeat("c", ids["c"], harness.generation)
     joined = harness.join("c", ids["c"])
     harness.sync("c", ids["c"], joined.generation_id)
@@ -125,8 +125,8 @@ def votes(harness: GroupHarness) -> None:
     harness.join("c", "", 3, "range", "sticky", wait=False)
     harness.wait_for("PreparingRebalance", 3)
     harness.join("a", first.member_id, 3, "sticky", "range", "mine", wait=False)
-    for who in "abc":
-        harness.answer(who, "join")
+    for member in "abc":
+        harness.answer(member, "join")
 
 
 def known_ids(harness: GroupHarness) -> None:
@@ -168,7 +168,7 @@ def static_members(harness: GroupHarness) -> None:
     ids["a"] = joined.member_id
     harness.join("b", "", 9, "sticky", group_instance_id="two")
     harness.join("b", "", 9, "range", "sticky", metadata=b"x", group_instance_id="two")
-    harness.leave("admin", ("", "two"), ("", "nobody"))
+    harness.leave("admin", ("", "two"), ("", "absent"))
     harness.heartbeat("a", ids["a"], harness.generation, group_instance_id="one")
     joined = harness.join("a", ids["a"], 9, group_instance_id="one")
     harness.join("a", "", 9, group_instance_id="one")
@@ -192,9 +192,9 @@ def offsets(harness: GroupHarness) -> None:
     for version in range(2, 10):
         harness.commit("a", version)
         harness.commit(
-            "a", version, group_id=f"{harness.group}-other", generation_id_or_member_epoch=0, member_id="who"
+            "a", version, group_id=f"{harness.group}-other", generation_id_or_member_epoch=0, member_id="unknown"
         )
-        harness.commit("a", version, metadata=None, member_id="whoever")
+        harness.commit("a", version, metadata=None, member_id="unknown")
         harness.commit("a", version, metadata="x" * 4097)
         harness.fetch("a", version)
         harness.fetch("a", version, every=True)
@@ -237,7 +237,7 @@ def garbage_subscriptions(harness: GroupHarness) -> None:
 def finding_coordinators(harness: GroupHarness) -> None:
     for version in range(4):
         harness.ask("a", "find", FindCoordinatorRequest(key=harness.group), version)
-        harness.ask("a", "find nobody", FindCoordinatorRequest(key=""), version)
+        harness.ask("a", "find no key", FindCoordinatorRequest(key=""), version)
     harness.ask("a", "find", FindCoordinatorRequest(coordinator_keys=[harness.group, "", "x"]), 4)
     harness.ask("a", "find none", FindCoordinatorRequest(coordinator_keys=[]), 4)
 

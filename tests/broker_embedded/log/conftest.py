@@ -220,7 +220,7 @@ class FaultyFile(RealFile):
         super().truncate(size)
 
     def sync(self) -> None:
-        self._faults.told_of_slow_work()
+        self._faults.report_slow_work()
         if self._faults.sync_fails:
             raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
         self._faults.synced[self.path] = Path(self.path).read_bytes()
@@ -244,23 +244,23 @@ class FaultyFileSystem(RealFileSystem):
         self.synced: dict[str, bytes] = {}
         self.synced_directories: list[str] = []
 
-    def told_of_slow_work(self) -> None:
-        """Something waits for the disk."""
+    def report_slow_work(self) -> None:
+        """Call `on_slow`: an operation waits for the disk."""
         if self.on_slow is not None:
             self.on_slow()
 
     def remove(self, path: str) -> None:
-        self.told_of_slow_work()
+        self.report_slow_work()
         super().remove(path)
 
     def sync_directory(self, path: str) -> None:
-        self.told_of_slow_work()
+        self.report_slow_work()
         if self.sync_fails:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         self.synced_directories.append(path)
 
     def sync_all(self, path: str) -> None:
-        self.told_of_slow_work()
+        self.report_slow_work()
         if self.sync_fails:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         for directory, _, names in os.walk(path):
@@ -291,7 +291,7 @@ class FaultyFileSystem(RealFileSystem):
 
 @pytest.fixture
 def fixture(tmp_path: Path) -> Iterator[LogFixture]:
-    """A log fixture in its own directory."""
+    """Yield a log fixture in its own directory."""
     made = LogFixture(tmp_path)
     yield made
     made.close()

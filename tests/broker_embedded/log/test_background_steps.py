@@ -223,8 +223,8 @@ def opened_manager(fixture: Any, *topics: str) -> Any:
     return fixture.start()
 
 
-def steps_of(openings: LogRecoveryQueue) -> Iterator[None]:
-    steps = openings.steps()
+def steps_of(queue: LogRecoveryQueue) -> Iterator[None]:
+    steps = queue.steps()
     answer = None
     while True:
         try:
@@ -258,7 +258,9 @@ def test_a_log_that_is_waited_for_is_opened_before_the_others(fixture: Any) -> N
     steps = steps_of(manager.recovery_queue)
     for _ in range(3):
         next(steps)
-    first, second, last = sorted(manager.unopened, key=lambda at: at not in manager.recovery_queue._in_progress)
+    first, second, last = sorted(
+        manager.unopened, key=lambda partition: partition not in manager.recovery_queue._in_progress
+    )
     notified: list[Any] = []
     assert not manager.recovery_queue.request(last)
     manager.recovery_queue.on_completion(last, lambda: notified.append(list(manager.unopened)))
@@ -273,35 +275,35 @@ def test_a_log_that_is_waited_for_is_opened_before_the_others(fixture: Any) -> N
 def test_direct_access_completes_the_opening_of_a_log(fixture: Any) -> None:
     manager = opened_manager(fixture, "a")
     notified: list[bool] = []
-    [at] = manager.unopened
-    assert not manager.recovery_queue.request(at)
-    manager.recovery_queue.on_completion(at, lambda: notified.append(at in manager.unopened))
+    [partition] = manager.unopened
+    assert not manager.recovery_queue.request(partition)
+    manager.recovery_queue.on_completion(partition, lambda: notified.append(partition in manager.unopened))
     steps = steps_of(manager.recovery_queue)
     for _ in range(10):
         next(steps)
-    log = manager.get(*at)
+    log = manager.get(*partition)
     assert log.end_offset == 20
     assert list(steps) == []
     assert notified == [False]
-    assert manager.get(*at) is log
+    assert manager.get(*partition) is log
     manager.close()
 
 
 def test_recovery_pauses_after_a_log_that_no_request_waits_for(fixture: Any) -> None:
     manager = opened_manager(fixture, "a", "b", "c", "d")
-    openings, rests = manager.recovery_queue, []
-    openings.pause = lambda: rests.append(len(manager.unopened))
-    openings.request_all()
-    for _ in steps_of(openings):
+    queue, rests = manager.recovery_queue, []
+    queue.pause = lambda: rests.append(len(manager.unopened))
+    queue.request_all()
+    for _ in steps_of(queue):
         pass
     assert (rests, len(manager.unopened)) == ([3], 3)
     wanted = list(manager.unopened)[-1]
-    assert not openings.request(wanted)
-    for _ in steps_of(openings):
+    assert not queue.request(wanted)
+    for _ in steps_of(queue):
         pass
     assert wanted not in manager.unopened
-    assert (rests, len(manager.unopened)) == ([3, 1], 1)  # behind the one that was wanted there is none
-    for _ in steps_of(openings):
+    assert (rests, len(manager.unopened)) == ([3, 1], 1)  # none follows the one that was requested
+    for _ in steps_of(queue):
         pass
     assert not manager.unopened
     manager.close()
@@ -312,15 +314,15 @@ def test_a_log_deleted_while_its_opening_waits_for_the_disk_is_no_error(
 ) -> None:
     manager = opened_manager(fixture, "a", "b")
     deleted, other = manager.unopened
-    openings = manager.recovery_queue
-    assert not openings.request(deleted)
+    queue = manager.recovery_queue
+    assert not queue.request(deleted)
     notified: list[bool] = []
-    openings.on_completion(deleted, lambda: notified.append(deleted in manager.unopened))
-    steps = openings.steps()
+    queue.on_completion(deleted, lambda: notified.append(deleted in manager.unopened))
+    steps = queue.steps()
     while (step := next(steps)) is None:
         pass
     manager.delete_topic(deleted.topic, fixture.topic_id)
-    assert not openings.request(other)
+    assert not queue.request(other)
     with contextlib.suppress(StopIteration):
         step = steps.throw(FileNotFoundError(step))  # what the work found, whose directory has another name now
         while True:

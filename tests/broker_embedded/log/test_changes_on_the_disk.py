@@ -69,13 +69,13 @@ def made(data_dir: str, held: str) -> Iterator[Broker]:
 
 @pytest.fixture
 def controller(data_dir: str) -> Iterator[Broker]:
-    """It is the metadata log that is slow."""
+    """Yield a node whose metadata log is slow."""
     yield from made(data_dir, "/__cluster_metadata-0/")
 
 
 @pytest.fixture
 def coordinator(data_dir: str, connect: Any) -> Iterator[Broker]:
-    """It is `__consumer_offsets` that is slow, with `flush.messages` 1. There is a topic `t`."""
+    """Yield a node whose `__consumer_offsets` is slow, with `flush.messages` 1, and a topic `t`."""
     for broker in made(data_dir, "/__consumer_offsets-"):
         client = connect(broker)
         assert client.call(FindCoordinatorRequest(key="group"), 2).error_code == 0

@@ -36,7 +36,7 @@ def test_the_last_value_of_each_key_stays_at_its_offset(fixture: Any, log: Any) 
     assert pairs(fixture, fixture.reopen(log)) == expected
 
 
-def test_a_batch_of_which_all_stays_is_not_touched(fixture: Any, log: Any) -> None:
+def test_batch_without_removed_records_is_not_changed(fixture: Any, log: Any) -> None:
     put(fixture, log, (b"a", b"1"), (b"b", b"1"), compression=Compression.ZSTD)
     before = log.read_bytes(0, 1 << 20)
     compact(fixture, log)
@@ -83,7 +83,7 @@ def test_a_tombstone_stays_for_delete_retention_from_the_first_cleaning_on(fixtu
     assert [record.timestamp_ms for record in fixture.records(log)] == [fixture.now + 1, fixture.now + 1]
 
 
-def test_the_active_segment_is_not_touched_and_a_young_one_neither(fixture: Any) -> None:
+def test_active_and_young_segments_are_not_cleaned(fixture: Any) -> None:
     fixture.configure(cleanup_policy=("compact",), min_compaction_lag_ms=10_000)
     log = fixture.open()
     put(fixture, log, (b"a", b"1"), (b"a", b"2"))
@@ -96,7 +96,7 @@ def test_the_active_segment_is_not_touched_and_a_young_one_neither(fixture: Any)
     assert pairs(fixture, log) == [(1, b"a", b"2"), (2, b"a", b"3")]
 
 
-def test_nothing_undecided_is_compacted(fixture: Any, log: Any) -> None:
+def test_undecided_records_are_not_compacted(fixture: Any, log: Any) -> None:
     put(fixture, log, (b"a", b"1"))
     log.roll()
     put(fixture, log, (b"a", b"2"), producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
@@ -107,7 +107,7 @@ def test_nothing_undecided_is_compacted(fixture: Any, log: Any) -> None:
     assert [row for row in pairs(fixture, log) if row[1] == b"a"] == [(1, b"a", b"2")]
 
 
-def test_a_log_is_taken_when_it_is_dirty_enough(fixture: Any) -> None:
+def test_log_is_cleaned_when_it_is_dirty_enough(fixture: Any) -> None:
     fixture.configure(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.5)
     log = fixture.open()
     for n in range(3):
@@ -123,7 +123,7 @@ def test_a_log_is_taken_when_it_is_dirty_enough(fixture: Any) -> None:
     assert run_here(compactor(fixture).due([log], fixture.now)) == 1
 
 
-def test_a_log_is_taken_when_something_has_waited_too_long(fixture: Any) -> None:
+def test_log_is_cleaned_after_max_compaction_lag(fixture: Any) -> None:
     fixture.configure(cleanup_policy=("compact",), min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000)
     log = fixture.open()
     put(fixture, log, (b"a", b"1"), (b"a", b"2"))
@@ -132,7 +132,7 @@ def test_a_log_is_taken_when_something_has_waited_too_long(fixture: Any) -> None
     assert run_here(compactor(fixture).due([log], fixture.now + 1002)) == 1
 
 
-def test_a_segment_of_a_compacted_topic_closes_when_it_has_waited_too_long(fixture: Any) -> None:
+def test_segment_of_compacted_topic_is_rolled_after_max_compaction_lag(fixture: Any) -> None:
     fixture.configure(cleanup_policy=("compact",), max_compaction_lag_ms=1000)
     log = fixture.open()
     for later in (0, 1000, 1001):
@@ -140,7 +140,7 @@ def test_a_segment_of_a_compacted_topic_closes_when_it_has_waited_too_long(fixtu
     assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
-def test_a_producer_goes_on_where_it_was_though_its_records_are_gone(fixture: Any, log: Any) -> None:
+def test_producer_continues_after_its_records_were_compacted(fixture: Any, log: Any) -> None:
     put(fixture, log, (b"a", b"1"), (b"a", b"2"), producer_id=7, producer_epoch=3, base_sequence=0)
     put(fixture, log, (b"a", b"3"))
     compact(fixture, log)
@@ -153,7 +153,7 @@ def test_a_producer_goes_on_where_it_was_though_its_records_are_gone(fixture: An
     put(fixture, log, (b"a", b"4"), base_sequence=2, **again)
 
 
-def test_the_end_of_the_cleaned_part_stays_though_it_is_empty(fixture: Any, log: Any) -> None:
+def test_empty_batch_marks_the_end_of_the_cleaned_part(fixture: Any, log: Any) -> None:
     fixture.configure(cleanup_policy=("compact",), delete_retention_ms=0)
     log.config = fixture.config
     put(fixture, log, (b"a", None))
@@ -185,7 +185,7 @@ def test_aborted_records_go_and_the_marker_stays_until_they_are_gone(fixture: An
     assert [header.base_offset for header in markers] == [5]  # its transaction still has data here
 
 
-def test_readers_know_of_an_abort_as_long_as_its_data_could_be_there(fixture: Any, log: Any) -> None:
+def test_aborted_transaction_is_listed_as_long_as_data_may_remain(fixture: Any, log: Any) -> None:
     producer = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
     put(fixture, log, (b"a", b"aborted"), base_sequence=0, **producer)
     log.roll()

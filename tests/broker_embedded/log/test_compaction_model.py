@@ -102,7 +102,7 @@ def run(fixture: Any, log: Any, model: Model, step: Any, clock: int) -> Any:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
-def test_whatever_happens_readers_find_the_last_value_of_each_key(new_fixture: Any, steps: list[Any]) -> None:
+def test_readers_find_the_last_value_of_each_key(new_fixture: Any, steps: list[Any]) -> None:
     fixture = new_fixture()
     fixture.configure(cleanup_policy=("compact",), delete_retention_ms=1000, index_interval_bytes=50)
     log, model = fixture.open(), Model()

@@ -41,7 +41,7 @@ def test_the_first_append_may_fail_and_be_tried_again(fixture: Any) -> None:
     assert fixture.values(fixture.crash(log)) == [b"b"]
 
 
-def test_half_a_write_that_cannot_be_cut_off_is_cut_off_before_the_next(fixture: Any) -> None:
+def test_partial_write_is_truncated_at_the_latest_before_the_next_one(fixture: Any) -> None:
     log = fixture.open()
     fixture.append(log, b"kept")
     fixture.fs.room, fixture.fs.truncate_fails = 80, True
@@ -55,7 +55,7 @@ def test_half_a_write_that_cannot_be_cut_off_is_cut_off_before_the_next(fixture:
     assert fixture.values(fixture.crash(log)) == [b"kept", b"y"]
 
 
-def test_a_segment_that_cannot_be_closed_is_written_on_later(fixture: Any) -> None:
+def test_failed_roll_of_a_segment_is_retried_by_the_next_append(fixture: Any) -> None:
     size = len(fixture.batch(b"0"))
     fixture.configure(segment_bytes=2 * size, index_interval_bytes=0)
     log = fixture.open()
@@ -85,7 +85,7 @@ def test_a_sync_that_fails_takes_the_log_offline(fixture: Any) -> None:
     assert fixture.values(fixture.crash(log)) == [b"a"]
 
 
-def test_a_directory_that_cannot_be_read_is_said_so(fixture: Any) -> None:
+def test_unreadable_directory_is_reported(fixture: Any) -> None:
     Path(fixture.directory).mkdir()
     fixture.path("partition.metadata").mkdir()
     with pytest.raises(errors.KafkaStorageError, match="cannot be opened"):
@@ -93,7 +93,7 @@ def test_a_directory_that_cannot_be_read_is_said_so(fixture: Any) -> None:
 
 
 def lose_power(fixture: Any, synced: dict[str, bytes], rng: random.Random) -> None:
-    """Every file keeps what was synced; of the rest it has nothing, a part, zeros, or some blocks."""
+    """Keep what was synced of every file; of the rest nothing, a part, zeros, or some blocks."""
     for path in sorted(Path(fixture.directory).glob("*")):
         content = path.read_bytes()
         safe = synced.get(str(path))
@@ -124,7 +124,7 @@ _STEPS = st.lists(
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_STEPS, st.integers(0, 2**32))
-def test_everything_flushed_is_there_after_a_loss_of_power(new_fixture: Any, steps: list[str], seed: int) -> None:
+def test_flushed_data_survives_a_loss_of_power(new_fixture: Any, steps: list[str], seed: int) -> None:
     fixture = new_fixture()
     fixture.configure(index_interval_bytes=100)
     rng = random.Random(seed)
@@ -214,7 +214,7 @@ def test_failed_background_sync_takes_only_its_log_offline(fixture: Any, caplog:
     manager.close()
 
 
-def test_a_log_that_was_cut_does_not_take_an_older_flush_for_its_own(fixture: Any) -> None:
+def test_flush_from_before_a_truncation_does_not_count(fixture: Any) -> None:
     fixture.configure(flush_ms=0)
     log = fixture.open(high_watermark=0)
     pending: list[Any] = []

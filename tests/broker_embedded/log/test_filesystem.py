@@ -1,4 +1,4 @@
-"""Files that open by themselves and close behind one's back, whole replacements, and locks."""
+"""Files that are opened and closed automatically, whole replacements, and locks."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_small_files_are_replaced_whole(tmp_path: Path) -> None:
     assert fs.modified_ms(path) == -1
 
 
-def test_directories(tmp_path: Path) -> None:
+def test_directories_are_made_listed_and_removed(tmp_path: Path) -> None:
     fs = RealFileSystem()
     for _ in range(2):
         fs.make_directory(str(tmp_path / "a" / "b"))
@@ -104,7 +104,7 @@ def test_directories(tmp_path: Path) -> None:
     assert fs.list_directories(str(tmp_path)) == []
 
 
-def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+def test_lock_has_one_holder_at_a_time(tmp_path: Path) -> None:
     fs = RealFileSystem()
     held = fs.lock(str(tmp_path / ".lock"))
     with pytest.raises(BlockingIOError):

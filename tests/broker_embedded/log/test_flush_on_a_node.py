@@ -100,7 +100,9 @@ def test_batches_that_come_during_a_flush_share_the_next_one(broker: Broker, con
     assert broker.fs.syncs == 2
 
 
-def test_only_every_so_many_records_wait(broker: Broker, connect: Any, request_of: Any, fetch_request: Any) -> None:
+def test_only_every_nth_record_waits_for_a_flush(
+    broker: Broker, connect: Any, request_of: Any, fetch_request: Any
+) -> None:
     client, other = connect(broker), connect(broker)
     broker.create(client, 3)
     for offset in range(2):
@@ -111,7 +113,7 @@ def test_only_every_so_many_records_wait(broker: Broker, connect: Any, request_o
     other.send(request_of("held", b"a"), 9)
     broker.until(lambda: broker.node.logs.get("held", 0).end_offset == 4)
     assert not has_answer(client)
-    assert not has_answer(other)  # what is behind is not committed before it
+    assert not has_answer(other)  # later records are not committed before it
     assert fetched(connect(broker), fetch_request) == 2
     broker.fs.gate.set()
     assert [answer_of(each).base_offset for each in (client, other)] == [2, 3]

@@ -1,4 +1,4 @@
-"""Indexes taken over from files: what is there and what comes behind it answer as one sorted table."""
+"""Indexes loaded from files: stored and new entries answer as one sorted table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MANY = 3000
 
 
 def pairs(gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Entries that grow by so much each."""
+    """Return entries that increase by these amounts."""
     found: list[tuple[int, int]] = []
     for first, second in gaps:
         last = found[-1] if found else (0, 0)
@@ -52,7 +52,7 @@ def test_stored_and_new_entries_answer_like_one_list(gaps: list[tuple[int, int]]
         assert offsets.boundary(asked) == (before[-1] if before else 0)
 
 
-def test_entries_that_were_stored_are_cut_off_the_file_as_well(tmp_path: Any) -> None:
+def test_stored_entries_are_truncated_from_the_file_too(tmp_path: Any) -> None:
     path = tmp_path / "i"
     content = b"".join(struct.pack(">ii", n, n * 10) for n in range(_MANY))
     path.write_bytes(content)
@@ -88,7 +88,7 @@ def test_index_entries_after_the_end_of_the_log_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("position", [1, 2_000_000])
-def test_an_entry_in_a_large_index_that_lies_costs_no_data(fixture: Any, position: int) -> None:
+def test_wrong_entry_in_a_large_index_costs_no_data(fixture: Any, position: int) -> None:
     fixture.configure(index_interval_bytes=0)
     log = fixture.open()
     for n in range(_MANY):

@@ -87,7 +87,7 @@ def test_a_topic_overrides_the_brokers_defaults() -> None:
     assert topic.deletes
 
 
-def test_the_finest_unit_counts() -> None:
+def test_finest_time_unit_wins() -> None:
     settings = {"log.retention.hours": "1", "log.retention.minutes": "3", "log.roll.hours": "1"}
     assert LogConfig.from_broker(settings).retention_ms == 180_000
     assert LogConfig.from_broker({**settings, "log.retention.ms": "5"}).retention_ms == 5

@@ -54,7 +54,7 @@ def test_logs_are_found_again_after_a_clean_stop(fixture: Any) -> None:
 
 
 def torn(fixture: Any) -> tuple[Any, Path]:
-    """Return a log with a torn batch behind its record, of a manager that was killed; and the file."""
+    """Return a log with a torn batch after its record, of a manager that was killed; and the file."""
     manager = opened(fixture)
     log = made(fixture, manager)
     manager.close(clean=False)
@@ -121,7 +121,7 @@ def test_checkpoints_hold_what_the_next_start_needs(fixture: Any) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"0\n5\n", b"\xff\xfe", b"0\n1\nt 0 nonsense\n"])
-def test_checkpoints_that_make_no_sense_are_done_without(fixture: Any, content: bytes) -> None:
+def test_invalid_checkpoints_are_ignored(fixture: Any, content: bytes) -> None:
     manager = opened(fixture)
     made(fixture, manager)
     manager.close(clean=False)
@@ -151,17 +151,17 @@ def test_a_deleted_topic_leaves_its_name_at_once_and_the_disk_later(fixture: Any
     read = manager.get("gone", 0).read(0, 1000)
     manager.delete_topic("gone", ID)
     assert manager.get("gone", 0) is None
-    [doomed] = [name for name in os.listdir(fixture.root) if name.startswith("gone")]
-    assert doomed.startswith("gone-0.")
-    assert doomed.endswith("-delete")
-    assert len(doomed) == len("gone-0.-delete") + 32
+    [deleted] = [name for name in os.listdir(fixture.root) if name.startswith("gone")]
+    assert deleted.startswith("gone-0.")
+    assert deleted.endswith("-delete")
+    assert len(deleted) == len("gone-0.-delete") + 32
     assert b"gone-0" in read.parts[0].read()
     read.parts[0].release()
     assert made(fixture, manager, "gone", topic_id=uuid.UUID(int=10)).end_offset == 1
     manager.remove_deleted(fixture.now + 999)
-    assert doomed in os.listdir(fixture.root)
+    assert deleted in os.listdir(fixture.root)
     manager.remove_deleted(fixture.now + 1000)
-    assert doomed not in os.listdir(fixture.root)
+    assert deleted not in os.listdir(fixture.root)
     manager.close()
     assert sorted(name for name in os.listdir(fixture.root) if "-" in name and "checkpoint" not in name) == [
         "gone-0",
@@ -202,7 +202,7 @@ def test_files_of_a_deleted_topic_do_not_come_back_under_its_name(fixture: Any) 
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_log_of_a_topic_that_others_have_replaced_is_set_aside(fixture: Any, clean: bool) -> None:
+def test_log_of_a_replaced_topic_is_renamed_to_stray(fixture: Any, clean: bool) -> None:
     """The metadata do not say that it was deleted: they come from a snapshot."""
     manager = opened(fixture)
     fixture.append(made(fixture, manager), b"old")
@@ -265,7 +265,7 @@ def test_a_topic_of_the_same_id_keeps_its_files(fixture: Any) -> None:
     again.close()
 
 
-def test_configs_of_logs_that_are_found_are_asked_for(fixture: Any) -> None:
+def test_found_logs_get_their_configs(fixture: Any) -> None:
     again = reopened(fixture)
     wanted = fixture.configure(retention_ms=5)
     again.config_for = lambda topic: wanted
@@ -300,7 +300,7 @@ def test_one_directory_that_cannot_be_opened_does_not_stop_the_others(fixture: A
     again.close(clean=False)
 
 
-def test_flush_ms_is_looked_after(fixture: Any) -> None:
+def test_log_is_flushed_after_flush_ms(fixture: Any) -> None:
     fixture.configure(flush_ms=50)
     manager = opened(fixture)
     log = made(fixture, manager)
@@ -326,7 +326,7 @@ def test_closed_segments_are_synced_in_the_background(fixture: Any) -> None:
     again.close()
 
 
-def test_a_directory_is_used_by_one_at_a_time(fixture: Any) -> None:
+def test_directory_is_used_by_one_manager_at_a_time(fixture: Any) -> None:
     manager = opened(fixture)
     with pytest.raises(errors.ConfigError, match="in use by another broker"):
         opened(fixture)
@@ -349,7 +349,7 @@ def test_a_directory_belongs_to_its_node_and_its_cluster(fixture: Any) -> None:
     opened(fixture, node_id=3, cluster_id=cluster_id).close()
 
 
-def test_ids_are_the_generators(fixture: Any, new_fixture: Any) -> None:
+def test_ids_come_from_the_random_generator(fixture: Any, new_fixture: Any) -> None:
     found = []
     for one in (fixture, new_fixture()):
         manager = opened(one, rng=random.Random(5))
@@ -360,7 +360,7 @@ def test_ids_are_the_generators(fixture: Any, new_fixture: Any) -> None:
         _ = fixture.manager().directories.cluster_id
 
 
-def test_a_directory_id_that_is_none_is_said_so(fixture: Any) -> None:
+def test_invalid_directory_id_is_reported(fixture: Any) -> None:
     (fixture.root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=%%\n")
     with pytest.raises(errors.ConfigError, match=r"directory\.id"):
         opened(fixture)

@@ -58,7 +58,7 @@ class Model:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 @given(steps=_STEPS, interval=st.sampled_from([0, 100, 4096]))
-def test_the_log_is_a_list_of_records_whatever_happens_to_it(new_fixture: Any, steps: list[Any], interval: int) -> None:
+def test_log_is_a_list_of_records(new_fixture: Any, steps: list[Any], interval: int) -> None:
     fixture = new_fixture()
     fixture.configure(segment_bytes=2600, index_interval_bytes=interval)
     log, model, epoch = fixture.open(), Model(), 0
@@ -186,7 +186,7 @@ def test_the_first_batch_may_be_larger_than_the_limit_only_if_asked(fixture: Any
     assert len(log.read_bytes(0, whole.size + 10)) == whole.size
 
 
-def test_cut_reads_report_aborted_transactions_up_to_the_cut(fixture: Any) -> None:
+def test_truncated_reads_report_aborted_transactions_up_to_their_end(fixture: Any) -> None:
     log = fixture.open()
     for producer in range(30):  # each a transaction of its own, an index entry every 4 KiB
         append = {"producer_id": producer, "epoch": 0, "sequence": 0, "transactional": True}
@@ -197,7 +197,7 @@ def test_cut_reads_report_aborted_transactions_up_to_the_cut(fixture: Any) -> No
     assert {0, 1, 2} <= {producer for producer, _ in first.aborted} < set(range(15))
 
 
-def test_a_read_ends_with_its_segment_and_says_that_there_is_more(fixture: Any) -> None:
+def test_read_ends_with_its_segment_and_reports_that_there_is_more(fixture: Any) -> None:
     log = fixture.open()
     fixture.append(log, b"a")
     log.roll()
@@ -207,7 +207,7 @@ def test_a_read_ends_with_its_segment_and_says_that_there_is_more(fixture: Any) 
     assert first.size == second.size
 
 
-def test_a_region_keeps_its_file_when_the_log_goes(fixture: Any) -> None:
+def test_region_keeps_its_file_when_the_log_is_deleted(fixture: Any) -> None:
     log = fixture.open()
     fixture.append(log, b"kept")
     read = log.read(0, 1000)
@@ -242,7 +242,7 @@ def test_a_batch_larger_than_a_segment_is_refused(fixture: Any) -> None:
         fixture.append(fixture.open(), b"x" * 200)
 
 
-def test_listeners_hear_of_every_append(fixture: Any) -> None:
+def test_listeners_are_called_for_every_append(fixture: Any) -> None:
     log = fixture.open()
     heard: list[int] = []
     log.on_append.append(lambda: heard.append(log.high_watermark))
@@ -312,7 +312,7 @@ def test_a_changed_copy_is_refused(fixture: Any) -> None:
         fixture.open().append(batch, leader_epoch=-1, now_ms=0, origin="replica")
 
 
-def test_epochs_tell_where_they_end(fixture: Any) -> None:
+def test_end_offset_of_an_epoch_is_found(fixture: Any) -> None:
     log = fixture.open()
     for epoch in (2, 2, 5):
         fixture.append(log, b"a", b"b", leader_epoch=epoch)
@@ -377,7 +377,7 @@ def test_repr_of_a_log_shows_its_state(fixture: Any) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: ?\n", b"\xff"])
-def test_whose_files_they_are_is_noted_again_if_that_was_lost(fixture: Any, content: bytes | None) -> None:
+def test_lost_partition_metadata_is_written_again(fixture: Any, content: bytes | None) -> None:
     log = fixture.open()
     fixture.append(log, b"a")
     log.close()

@@ -206,7 +206,7 @@ class Model:
     st.integers(0, 3).map(lambda back: 2**31 - 1 - back),
     st.lists(st.tuples(st.integers(0, 2), st.integers(-9, 9), st.integers(1, 3)), max_size=40),
 )
-def test_the_state_answers_as_the_rules_say(first: int, steps: list[tuple[int, int, int]]) -> None:
+def test_producer_state_agrees_with_a_model(first: int, steps: list[tuple[int, int, int]]) -> None:
     producers, model, following = ProducerStateManager("t-0"), Model(), first
     for epoch, shift, count in steps:
         sequence = (following + (shift if abs(shift) > 5 else 0)) % 2**31 if shift % 3 else 0
@@ -260,7 +260,7 @@ def test_a_snapshot_keeps_the_last_batch_of_every_producer(entries: list[Produce
     assert [facts(entry) for entry in parse_snapshot(render_snapshot(entries))] == [facts(entry) for entry in entries]
 
 
-def test_a_snapshot_that_is_cut_or_changed_is_refused() -> None:
+def test_truncated_or_changed_snapshot_is_refused() -> None:
     content = render_snapshot([ProducerStateEntry(1, 2, batches=[BatchMetadata(3, 4, 0, 5)])])
     for size in range(len(content)):
         with pytest.raises(CorruptSnapshot):
@@ -272,7 +272,7 @@ def test_a_snapshot_that_is_cut_or_changed_is_refused() -> None:
         parse_snapshot(content + b"\0")
 
 
-def test_states_show_themselves() -> None:
+def test_repr_shows_producer_states() -> None:
     producers = ProducerStateManager("t-0")
     producers.add_batch(header(sequence=5, attributes=0x10), 7)
     assert repr(producers) == "<ProducerStateManager t-0 producers=1 open=1>"

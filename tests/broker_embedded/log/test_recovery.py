@@ -14,7 +14,7 @@ from pyclient.records import iter_batches
 
 
 def fill(fixture: Any, log: Any, count: int = 12) -> None:
-    """Batches of one producer in several epochs."""
+    """Append batches of one producer in several epochs."""
     for index in range(count):
         fixture.append(
             log,
@@ -46,7 +46,7 @@ def indexes(log: Any) -> list[Any]:
 
 @pytest.fixture
 def filled(fixture: Any) -> Any:
-    """A log of three segments, with an index entry for nearly every batch."""
+    """Return a log of three segments, with an index entry for nearly every batch."""
     size = len(fixture.batch(b"%04d" % 0 * 20, b"x"))
     fixture.configure(segment_bytes=4 * size, index_interval_bytes=size - 1)
     log = fixture.open()
@@ -63,7 +63,7 @@ def test_a_crash_loses_nothing_that_was_written(fixture: Any, filled: Any) -> No
 
 
 @pytest.mark.parametrize(("segment", "batch"), [(0, 1), (0, 2), (8, 0), (16, 1), (16, 2)])
-def test_batch_with_a_higher_offset_is_cut_and_not_the_one_after_it(
+def test_batch_with_a_higher_offset_is_truncated_but_not_its_successor(
     fixture: Any, filled: Any, segment: int, batch: int
 ) -> None:
     values = fixture.values(filled)
@@ -79,7 +79,7 @@ def test_batch_with_a_higher_offset_is_cut_and_not_the_one_after_it(
     assert [entry.last_offset for entry in log.producers] == [header.base_offset - 1]
 
 
-def test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch(fixture: Any, filled: Any, caplog: Any) -> None:
+def test_torn_tail_is_truncated_at_every_byte_of_the_last_batch(fixture: Any, filled: Any, caplog: Any) -> None:
     values = fixture.values(filled)
     filled.close(clean=False)
     last = fixture.path(f"{16:020}.log")
@@ -98,7 +98,7 @@ def test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch(fixture: Any, filled
         log.close(clean=False)
 
 
-def test_a_zero_filled_tail_is_cut(fixture: Any, filled: Any) -> None:
+def test_zero_filled_tail_is_truncated(fixture: Any, filled: Any) -> None:
     before = state(filled)
     filled.close(clean=False)
     with fixture.path(f"{16:020}.log").open("ab") as file:
@@ -107,7 +107,7 @@ def test_a_zero_filled_tail_is_cut(fixture: Any, filled: Any) -> None:
     assert state(log) == before
 
 
-def test_every_flipped_byte_behind_the_recovery_point_is_found(fixture: Any, caplog: Any) -> None:
+def test_every_flipped_byte_after_the_recovery_point_is_found(fixture: Any, caplog: Any) -> None:
     log = fixture.open()
     fill(fixture, log, 3)
     values = fixture.values(log)
@@ -258,11 +258,11 @@ def test_snapshots_of_batches_that_are_gone_are_not_used(fixture: Any, filled: A
     assert f"{24:020}.snapshot" not in fixture.names()
 
 
-def test_a_stop_that_was_not_so_clean_is_noticed(fixture: Any, filled: Any) -> None:
+def test_incomplete_batch_after_a_clean_stop_is_dropped(fixture: Any, filled: Any) -> None:
     values = fixture.values(filled)
     filled.close()
     with fixture.path(f"{16:020}.log").open("ab") as file:
-        file.write(b"half a batch, from nobody knows where, that is longer than a header of 61 bytes")
+        file.write(b"an incomplete batch of unknown origin, which is longer than a header of 61 bytes")
     log = fixture.open(clean=True)
     assert fixture.values(log) == values
 
@@ -276,7 +276,7 @@ def test_log_that_ends_before_its_start_is_emptied(fixture: Any, filled: Any) ->
     assert fixture.names()[0] == f"{20:020}.log"
 
 
-def test_leftovers_of_deletions_and_of_unfinished_work_go(fixture: Any, filled: Any) -> None:
+def test_leftovers_of_deletions_and_unfinished_work_are_removed(fixture: Any, filled: Any) -> None:
     before, values = state(filled), fixture.values(filled)
     filled.close()
     junk = [f"{0:020}.log.deleted", f"{0:020}.log.cleaned", f"{8:020}.log.swap", "leader-epoch-checkpoint.tmp"]
@@ -287,7 +287,7 @@ def test_leftovers_of_deletions_and_of_unfinished_work_go(fixture: Any, filled: 
     assert not {*junk, f"{3:020}.index", f"{3:020}.timeindex"} & set(fixture.names())
 
 
-def test_a_finished_swap_takes_the_place_of_what_it_was_made_from(fixture: Any, filled: Any) -> None:
+def test_finished_swap_replaces_its_source_segments(fixture: Any, filled: Any) -> None:
     values = fixture.values(filled)
     filled.close()
     for suffix in ("log", "index", "timeindex"):
@@ -300,7 +300,7 @@ def test_a_finished_swap_takes_the_place_of_what_it_was_made_from(fixture: Any, 
     assert fixture.values(log) == values
 
 
-def test_a_hole_between_batches_is_fine(fixture: Any, new_fixture: Any) -> None:
+def test_gap_between_batches_is_accepted(fixture: Any, new_fixture: Any) -> None:
     """Compaction leaves holes, and a follower copies them."""
     other = new_fixture()
     leader = other.open()

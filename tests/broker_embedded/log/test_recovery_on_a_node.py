@@ -75,7 +75,7 @@ class Restarted(NodeOnDisk[HeldFileSystem]):
 
 @pytest.fixture
 def node(data_dir: str, connect: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Restarted]:
-    """A node that was killed with batches in two logs, and cannot read one of them yet."""
+    """Yield a node that was killed with batches in two logs, and cannot read one of them yet."""
     monkeypatch.setattr("pyclient.broker_embedded.replication.unopened_logs.LONGEST_WAIT", LONGEST_WAIT)
     with EmbeddedCluster(data_dir=data_dir) as cluster:
         client = connect(cluster)
@@ -191,7 +191,7 @@ def test_request_that_waits_too_long_gets_a_retriable_error(node: Restarted, con
     assert end_offset(client, "slow") == BATCHES
 
 
-def test_a_client_that_goes_while_it_waits_has_written_nothing(node: Restarted, connect: Any) -> None:
+def test_client_that_disconnects_while_it_waits_has_written_nothing(node: Restarted, connect: Any) -> None:
     client = connect(node)
     client.send(produce("slow", b"more"), 9)
     node.until(lambda: waits(node, client))
@@ -201,7 +201,7 @@ def test_a_client_that_goes_while_it_waits_has_written_nothing(node: Restarted, 
     assert end_offset(connect(node), "slow") == BATCHES
 
 
-def test_a_topic_may_be_deleted_and_made_again_while_its_log_is_recovered(node: Restarted, connect: Any) -> None:
+def test_topic_may_be_recreated_while_its_log_is_recovered(node: Restarted, connect: Any) -> None:
     waiter, client = connect(node), connect(node)
     waiter.send(produce("slow", b"more"), 9)
     node.until(lambda: waits(node, waiter))

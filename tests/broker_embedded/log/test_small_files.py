@@ -84,7 +84,7 @@ def test_the_mark_of_a_clean_stop_is_kafkas_json() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=12), st.data())
-def test_epochs_answer_what_the_batches_say(steps: list[tuple[int, int]], data: Any) -> None:
+def test_epoch_cache_agrees_with_the_batches(steps: list[tuple[int, int]], data: Any) -> None:
     cache, epochs, epoch = LeaderEpochFileCache(), [], 0
     for jump, count in steps:
         epoch += jump
@@ -155,7 +155,7 @@ def test_an_offset_index_is_what_kafka_writes(tmp_path: Any) -> None:
 
 
 @given(st.binary(max_size=100))
-def test_whatever_is_in_an_index_file_its_entries_increase(content: bytes) -> None:
+def test_entries_of_an_arbitrary_index_file_increase(content: bytes) -> None:
     fs = RealFileSystem()
     offsets, times, aborted = OffsetIndex(fs.file("o")), TimeIndex(fs.file("t")), TransactionIndex(fs.file("x"))
     whole = offsets.load(content, 1000), times.load(content), aborted.load(content)

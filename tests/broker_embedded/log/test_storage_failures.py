@@ -29,7 +29,7 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 SEGMENT = f"{0:020}.log"
 
 
-def test_a_failed_sync_is_not_forgotten_by_an_end_in_order(fixture: Any, caplog: Any) -> None:
+def test_failed_sync_is_remembered_by_a_clean_close(fixture: Any, caplog: Any) -> None:
     manager = fixture.start()
     log = manager.create("t", fixture.topic_id, 0, fixture.config)
     fixture.append(log, b"a")
@@ -70,7 +70,7 @@ def test_a_sync_that_succeeds_after_a_failed_one_moves_no_recovery_point(fixture
     assert log.recovery_point == 0
 
 
-def test_a_metadata_log_that_failed_leaves_no_mark_of_a_clean_end(connect: Any, data_dir: str) -> None:
+def test_failed_metadata_log_leaves_no_clean_shutdown_mark(connect: Any, data_dir: str) -> None:
     fs = HeldFileSystem("__cluster_metadata-0")
     fs.gate.set()
     node = NodeOnDisk(data_dir, fs)
@@ -87,7 +87,7 @@ def test_a_metadata_log_that_failed_leaves_no_mark_of_a_clean_end(connect: Any, 
     assert Path(data_dir, MARK).exists()
 
 
-def test_an_end_in_order_on_a_full_disk_closes_everything(
+def test_clean_close_on_a_full_disk_closes_everything(
     connect: Any, produce: Any, batch: Any, data_dir: str, caplog: Any
 ) -> None:
     node = NodeOnDisk(data_dir, SmallFileSystem())
@@ -97,7 +97,7 @@ def test_an_end_in_order_on_a_full_disk_closes_everything(
         assert produce(client, "t", batch(b"a"), partition=partition).error_code == 0
     node.fs.full = True
     node.stop()
-    assert all(f"t-{partition}: it cannot be closed in order" in caplog.text for partition in range(3))
+    assert all(f"t-{partition}: closing it failed" in caplog.text for partition in range(3))
     assert not Path(data_dir, MARK).exists()
     with EmbeddedCluster(data_dir=data_dir) as cluster:  # the lock is free, too
         client = connect(cluster)
@@ -115,7 +115,7 @@ except OSError as error:
 """
 
 
-def test_a_replacement_that_is_written_in_part_is_not_installed(tmp_path: Path) -> None:
+def test_partially_written_replacement_is_not_installed(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(b"old")
     done = subprocess.run([sys.executable, "-c", REPLACE, str(path)], capture_output=True, text=True, check=True)

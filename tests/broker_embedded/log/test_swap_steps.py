@@ -29,7 +29,7 @@ def filled(fixture: Any, **config: Any) -> Any:
 
 
 def compacting(fixture: Any, log: Any) -> Iterator[None]:
-    """One step at each turn."""
+    """Yield after each step of a compaction."""
     steps = LogCleaner(fixture.fs, memory=1000 * KEY_BYTES, save=lambda: iter([None])).due([log], fixture.now)
     answer: Any = None
     while True:
@@ -92,13 +92,13 @@ def stopped(fixture: Any, log: Any) -> Any:
     return fixture.reopen(log)
 
 
-def cut_in_front(fixture: Any, log: Any) -> Any:
+def truncated_from_start(fixture: Any, log: Any) -> Any:
     log.config = fixture.configure(cleanup_policy=("compact", "delete"), retention_ms=1000, file_delete_delay_ms=10)
     assert log.apply_retention(fixture.now + 100_000) >= 1
     return log
 
 
-def cut_behind(fixture: Any, log: Any) -> Any:
+def truncated_from_end(fixture: Any, log: Any) -> Any:
     log.truncate_to(3 * SEGMENTS)
     return log
 
@@ -108,7 +108,7 @@ def emptied(fixture: Any, log: Any) -> Any:
     return log
 
 
-@pytest.mark.parametrize("event", [stopped, cut_in_front, cut_behind, emptied])
+@pytest.mark.parametrize("event", [stopped, truncated_from_start, truncated_from_end, emptied])
 def test_change_of_the_log_between_two_steps_finds_it_complete(new_fixture: Any, event: Any) -> None:
     for point in range(steps_of(new_fixture) + 1):
         fixture = new_fixture()
@@ -131,7 +131,7 @@ def test_change_of_the_log_between_two_steps_finds_it_complete(new_fixture: Any,
         fixture.close()
 
 
-def test_a_topic_that_is_made_again_between_two_steps_keeps_its_files(fixture: Any) -> None:
+def test_topic_recreated_between_two_steps_keeps_its_files(fixture: Any) -> None:
     log = filled(fixture)
     steps = compacting(fixture, log)
     while not [name for name in fixture.names() if name.endswith(".log.swap")]:

@@ -1,4 +1,4 @@
-"""Transactions in a log: the last stable offset, the index of aborted ones, and what survives restarts and cuts."""
+"""Transactions in a log: the last stable offset, the index of aborted ones, and what survives restarts."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class Model:
         self.entries: list[tuple[str, int]] = []
 
     def transactions(self) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
-        """(open ones by producer, aborted ones as (producer, first, last))."""
+        """Return the open ones by producer and the aborted ones as (producer, first, last)."""
         opened: dict[int, int] = {}
         aborted = []
         for offset, (kind, producer_id) in enumerate(self.entries):

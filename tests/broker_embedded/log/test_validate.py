@@ -67,7 +67,7 @@ def test_every_changed_byte_is_refused(fixture: Any) -> None:
     assert log.end_offset == 0
 
 
-def test_every_batch_that_is_cut_is_refused(fixture: Any) -> None:
+def test_truncated_batches_are_refused(fixture: Any) -> None:
     log = fixture.open()
     batch = bytes(fixture.batch(b"value"))
     for size in range(len(batch)):
@@ -80,7 +80,7 @@ def test_two_batches_at_once_are_refused(fixture: Any) -> None:
         send(fixture, fixture.batch() + fixture.batch())
 
 
-def test_size_is_looked_at_first(fixture: Any) -> None:
+def test_size_is_checked_first(fixture: Any) -> None:
     with pytest.raises(errors.MessageTooLarge, match=r"200 bytes, max\.message\.bytes is 100"):
         send(fixture, bytes(200), max_message_bytes=100)
 
@@ -111,7 +111,7 @@ def test_impossible_headers_are_refused(fixture: Any, at: int, layout: str, valu
         send(fixture, batch)
 
 
-def test_the_leader_epoch_a_client_sends_means_nothing(fixture: Any) -> None:
+def test_leader_epoch_of_a_client_is_ignored(fixture: Any) -> None:
     batch = fixture.batch()
     struct.pack_into(">i", batch, 12, 99)
     assert stored(send(fixture, batch))[0].leader_epoch == 0
@@ -125,7 +125,7 @@ def test_a_record_may_be_an_hour_ahead_and_no_more(fixture: Any) -> None:
         send(fixture, fixture.batch(b"a", b"b", timestamp_ms=[fixture.now, fixture.now + HOUR + 1]))
 
 
-def test_a_limit_on_old_records_looks_at_every_record(fixture: Any) -> None:
+def test_timestamp_limit_applies_to_every_record(fixture: Any) -> None:
     times = [fixture.now, fixture.now - 11, fixture.now]
     send(fixture, fixture.batch(b"a", b"b", b"c", timestamp_ms=times), message_timestamp_before_max_ms=11)
     with pytest.raises(errors.InvalidTimestamp, match="11 ms behind"):
@@ -134,7 +134,7 @@ def test_a_limit_on_old_records_looks_at_every_record(fixture: Any) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_the_brokers_time_takes_the_place_of_the_records(fixture: Any, codec: Compression) -> None:
+def test_log_append_time_replaces_the_timestamps_of_records(fixture: Any, codec: Compression) -> None:
     batch = fixture.batch(b"a", b"b", timestamp_ms=[5, 2**40], compression=codec)
     log = send(fixture, batch, message_timestamp_type="LogAppendTime")
     header, records = stored(log)
@@ -145,7 +145,7 @@ def test_the_brokers_time_takes_the_place_of_the_records(fixture: Any, codec: Co
     assert log.append(fixture.batch(), leader_epoch=0, now_ms=fixture.now + 9).append_time_ms == fixture.now + 9
 
 
-def test_a_client_may_not_claim_the_brokers_time(fixture: Any) -> None:
+def test_log_append_time_of_a_client_is_not_accepted(fixture: Any) -> None:
     batch = patched(fixture.batch(timestamp_ms=fixture.now), 21, ">h", 8)
     with pytest.raises(errors.InvalidTimestamp):
         send(fixture, bytes(batch), message_timestamp_type="LogAppendTime")
@@ -163,7 +163,7 @@ def test_compacted_topics_need_keys(fixture: Any) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_every_record_that_is_at_fault_is_named(fixture: Any, codec: Compression) -> None:
+def test_every_invalid_record_is_named(fixture: Any, codec: Compression) -> None:
     times = [fixture.now, fixture.now + 2 * HOUR, fixture.now, fixture.now + 2 * HOUR]
     values = [b"a", b"b", b"c", b"d"]
     batch = fixture.batch(*values, timestamp_ms=times, compression=codec)

@@ -18,7 +18,7 @@ def _new(name: str, **more: Any) -> dict[str, Any]:
 
 
 def _assigned(*replicas: tuple[int, int]) -> dict[str, Any]:
-    """A new topic with what is asked for of (partition, broker)."""
+    """Return a new topic with an assignment of each (partition, broker)."""
     wanted = [{"partition_index": index, "broker_ids": [broker]} for index, broker in replicas]
     return _new("n1", num_partitions=-1, replication_factor=-1, assignments=wanted)
 
@@ -328,7 +328,7 @@ def _credentials() -> Iterator[Scenario]:
         ("two mechanisms", [], [{**new, "name": ABSENT, "mechanism": 3}, {**new, "name": ABSENT, "mechanism": -1}]),
         ("deleted and set", [{"name": "u", "mechanism": 1}], [new]),
         ("deleted of mechanism 9", [{"name": "u", "mechanism": 9}], []),
-        ("deleted of nobody", [{"name": "", "mechanism": 1}], []),
+        ("deleted of no user", [{"name": "", "mechanism": 1}], []),
         ("no iterations", [], [{**new, "iterations": 0}]),
         ("mechanism 0", [], [{**new, "mechanism": 0}]),
     ):

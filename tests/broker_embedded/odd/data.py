@@ -20,7 +20,7 @@ T, TWO = "odd-one", "odd-two"
 
 def _metadata() -> Iterator[Scenario]:
     for label, topics in (
-        ("nobody's", []),
+        ("no topics", []),
         ("unknown", [{"name": ABSENT}]),
         ("one twice", [{"name": T}, {"name": T}]),
         ("unknown twice", [{"name": ABSENT}, {"name": ABSENT}]),
@@ -178,7 +178,7 @@ def _read(partition: int = 0, offset: int = 0, **more: Any) -> dict[str, Any]:
 
 
 def _last() -> Iterator[Scenario]:
-    """Requests that, if accepted, change the offsets of all later scenarios; they come last."""
+    """Yield requests that, if accepted, change the offsets of all later scenarios; they come last."""
     topics = [_produced(T, (0, _batch() + b"\0"))]
     yield from ask("Produce", "a byte more", (3, 8, 12), acks=-1, timeout_ms=1000, topic_data=topics)
 
@@ -224,7 +224,7 @@ def _fetch() -> Iterator[Scenario]:
 
 
 def _fetch_as_others() -> Iterator[Scenario]:
-    """Fetches with leader epochs, with a replica id, and in sessions."""
+    """Yield fetches with leader epochs, with a replica id, and in sessions."""
     for epoch in (-2, -1, 0, 1, 99):
         yield from _fetching(f"leader epoch {epoch}", _read(current_leader_epoch=epoch), versions=(9, 12, 18))
     for epoch in (-2, 0, 99):
@@ -263,30 +263,35 @@ def _offsets() -> Iterator[Scenario]:
             **{"replica_id": -1, "topics": [{"name": topic, "partitions": list(partitions)}], **more},
         )
 
-    at = {"partition_index": 0, "timestamp": -1}
-    yield from find("partition -1", {**at, "partition_index": -1})
-    yield from find("unknown partition", {**at, "partition_index": 9})
-    yield from find("partition twice", at, at)
-    yield from find("partition thrice and another", at, at, {**at, "partition_index": 1}, at)
+    partition = {"partition_index": 0, "timestamp": -1}
+    yield from find("partition -1", {**partition, "partition_index": -1})
+    yield from find("unknown partition", {**partition, "partition_index": 9})
+    yield from find("partition twice", partition, partition)
+    yield from find(
+        "partition thrice and another", partition, partition, {**partition, "partition_index": 1}, partition
+    )
     yield from find("no partition")
-    yield from find("unknown topic", at, topic=ABSENT)
-    yield from find("nameless", at, topic="")
-    yield from find("impossible name", at, topic="a b")
-    yield from find("isolation 9", at, isolation_level=9, versions=(2, 11))
-    yield from find("a debugger", at, replica_id=-2)
-    yield from find("a replica", at, replica_id=7)
-    yield from find("replica -3", at, replica_id=-3)
-    yield from find("timeout -1", at, versions=(10, 11), timeout_ms=-1)
+    yield from find("unknown topic", partition, topic=ABSENT)
+    yield from find("nameless", partition, topic="")
+    yield from find("impossible name", partition, topic="a b")
+    yield from find("isolation 9", partition, isolation_level=9, versions=(2, 11))
+    yield from find("a debugger", partition, replica_id=-2)
+    yield from find("a replica", partition, replica_id=7)
+    yield from find("replica -3", partition, replica_id=-3)
+    yield from find("timeout -1", partition, versions=(10, 11), timeout_ms=-1)
     for timestamp in (0, 1_700_000_000_000, 1_700_000_000_001, 1 << 62, -7, -99):
-        yield from find(f"timestamp {timestamp}", {**at, "timestamp": timestamp})
+        yield from find(f"timestamp {timestamp}", {**partition, "timestamp": timestamp})
     for epoch in (-2, 0, 1, 99):
-        yield from find(f"leader epoch {epoch}", {**at, "current_leader_epoch": epoch}, versions=(4, 11))
-    yield from ask("ListOffsets", "topic twice", replica_id=-1, topics=[{"name": T, "partitions": [at]}] * 2)
+        yield from find(f"leader epoch {epoch}", {**partition, "current_leader_epoch": epoch}, versions=(4, 11))
+    yield from ask("ListOffsets", "topic twice", replica_id=-1, topics=[{"name": T, "partitions": [partition]}] * 2)
     yield from ask(
         "ListOffsets",
         "topic twice, another partition",
         replica_id=-1,
-        topics=[{"name": TWO, "partitions": [at]}, {"name": TWO, "partitions": [{**at, "partition_index": 1}]}],
+        topics=[
+            {"name": TWO, "partitions": [partition]},
+            {"name": TWO, "partitions": [{**partition, "partition_index": 1}]},
+        ],
     )
 
 
@@ -298,7 +303,7 @@ def _epochs() -> Iterator[Scenario]:
 
 
 def _marks() -> Iterator[Scenario]:
-    """Requests for leader epochs, producers and log start offsets."""
+    """Yield requests for leader epochs, producers and log start offsets."""
     for label, topic, numbers in (
         ("unknown topic", ABSENT, [0]),
         ("nameless", "", [0]),

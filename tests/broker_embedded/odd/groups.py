@@ -81,7 +81,7 @@ def _leaving() -> Iterator[Scenario]:
     for label, group, members in (
         ("no group", "", [("m", None)]),
         ("unknown group", ABSENT, [("m", None), ("", "i")]),
-        ("nobody", "classic", []),
+        ("no members", "classic", []),
         ("unknown member", "classic", [("m", None)]),
         ("unknown member twice", "classic", [("m", None), ("m", None)]),
         ("neither", "classic", [("", None)]),
@@ -157,31 +157,33 @@ def _commits() -> Iterator[Scenario]:
         fields = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics, **more}
         yield from ask("OffsetCommit", label, versions, **fields)
 
-    at: dict[str, Any] = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
-    yield from commit("good", at)
-    yield from commit("no group", at, group="")
+    partition: dict[str, Any] = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
+    yield from commit("good", partition)
+    yield from commit("no group", partition, group="")
     yield from commit("no partition")
     yield from commit("no topic", topics=[])
     yield from commit("no topic of an unknown member", topics=[], member_id=ABSENT, generation_id_or_member_epoch=3)
-    yield from commit("unknown topic", at, topic=ABSENT)
-    yield from commit("nameless", at, topic="", versions=(2, 9))
-    yield from commit("unknown partition", {**at, "partition_index": 9})
-    yield from commit("partition -1", {**at, "partition_index": -1})
-    yield from commit("partition twice", at, {**at, "committed_offset": 6})
-    yield from commit("offset -1", {**at, "committed_offset": -1})
-    yield from commit("offset -5", {**at, "committed_offset": -5})
-    yield from commit("null metadata", {**at, "committed_metadata": None})
-    yield from commit("long metadata", {**at, "committed_metadata": "x" * 5000})
-    yield from commit("epoch -2", {**at, "committed_leader_epoch": -2})
-    yield from commit("epoch 99", {**at, "committed_leader_epoch": 99})
-    yield from commit("generation 0", at, generation_id_or_member_epoch=0)
-    yield from commit("generation -2", at, generation_id_or_member_epoch=-2)
-    yield from commit("a member of generation -1", at, member_id="m")
-    yield from commit("an instance of generation -1", at, group_instance_id="i", versions=(7, 9))
-    yield from commit("unknown group, generation 3", at, group=ABSENT, generation_id_or_member_epoch=3, member_id="m")
-    yield from commit("a retention", at, group="kept", retention_time_ms=1 << 40, versions=(2, 4))
-    yield from commit("a retention of -2", at, group="kept", retention_time_ms=-2, versions=(2, 4))
-    twice = [{"name": T, "topic_id": IdOf(T), "partitions": [at]}] * 2
+    yield from commit("unknown topic", partition, topic=ABSENT)
+    yield from commit("nameless", partition, topic="", versions=(2, 9))
+    yield from commit("unknown partition", {**partition, "partition_index": 9})
+    yield from commit("partition -1", {**partition, "partition_index": -1})
+    yield from commit("partition twice", partition, {**partition, "committed_offset": 6})
+    yield from commit("offset -1", {**partition, "committed_offset": -1})
+    yield from commit("offset -5", {**partition, "committed_offset": -5})
+    yield from commit("null metadata", {**partition, "committed_metadata": None})
+    yield from commit("long metadata", {**partition, "committed_metadata": "x" * 5000})
+    yield from commit("epoch -2", {**partition, "committed_leader_epoch": -2})
+    yield from commit("epoch 99", {**partition, "committed_leader_epoch": 99})
+    yield from commit("generation 0", partition, generation_id_or_member_epoch=0)
+    yield from commit("generation -2", partition, generation_id_or_member_epoch=-2)
+    yield from commit("a member of generation -1", partition, member_id="m")
+    yield from commit("an instance of generation -1", partition, group_instance_id="i", versions=(7, 9))
+    yield from commit(
+        "unknown group, generation 3", partition, group=ABSENT, generation_id_or_member_epoch=3, member_id="m"
+    )
+    yield from commit("a retention", partition, group="kept", retention_time_ms=1 << 40, versions=(2, 4))
+    yield from commit("a retention of -2", partition, group="kept", retention_time_ms=-2, versions=(2, 4))
+    twice = [{"name": T, "topic_id": IdOf(T), "partitions": [partition]}] * 2
     yield from commit("topic twice", topics=twice)
     yield from ask(
         "OffsetCommit",
@@ -189,7 +191,7 @@ def _commits() -> Iterator[Scenario]:
         (10,),
         group_id="c",
         generation_id_or_member_epoch=-1,
-        topics=[{"topic_id": NO_ID, "partitions": [at]}, {"topic_id": ANOTHER_ID, "partitions": [at]}],
+        topics=[{"topic_id": NO_ID, "partitions": [partition]}, {"topic_id": ANOTHER_ID, "partitions": [partition]}],
     )
 
 
@@ -266,9 +268,9 @@ def _heartbeats() -> Iterator[Scenario]:
     yield from beat("no topics", subscribed_topic_names=None)
     yield from beat("owning already", topic_partitions=[{"topic_id": IdOf(T), "partitions": [0]}])
     yield from beat("no owned", topic_partitions=None)
-    yield from beat("epoch 5 of nobody", member_epoch=5)
-    yield from beat("epoch -1 of nobody", member_epoch=-1)
-    yield from beat("epoch -2 of nobody", member_epoch=-2)
+    yield from beat("epoch 5 of no member", member_epoch=5)
+    yield from beat("epoch -1 of no member", member_epoch=-1)
+    yield from beat("epoch -2 of no member", member_epoch=-2)
     yield from beat("epoch -3", member_epoch=-3)
     yield from beat("an unknown assignor", server_assignor="nope")
     yield from beat("an empty assignor", server_assignor="")

@@ -89,7 +89,7 @@ def _with_null(fields: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _tagged(value: Any) -> Any:
-    """The same with an unknown tag in every part."""
+    """Return the same with an unknown tag in every part."""
     if isinstance(value, dict):
         return {UNKNOWN_TAG: b"", **{name: _tagged(item) for name, item in value.items()}}
     return [_tagged(item) for item in value] if isinstance(value, list) else value

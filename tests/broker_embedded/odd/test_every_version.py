@@ -23,7 +23,7 @@ Fields = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """A broker."""
+    """Yield a broker."""
     with EmbeddedCluster() as cluster:
         yield cluster.bootstrap_servers
 
@@ -68,7 +68,7 @@ def _codes(value: Any) -> set[int]:
 
 
 def _topics(*names: str, **partition: Any) -> list[Fields]:
-    """Lists of topics, under all the names that a topic and its partitions have in one request or another."""
+    """Return lists of topics, under all the names that a topic and its partitions have in one request or another."""
     return [
         {
             "name": TOPIC,

@@ -25,7 +25,7 @@ CLIENT_ID: Final = "odd"
 
 _FEW: Final = 5
 _SHORT: Final = 32
-_TAG_OF_NOBODY: Final = 9_999
+_UNUSED_TAG: Final = 9_999
 _LOCAL: Final = {
     *("cluster_id", "host", "port", "node_id", "log_dir", "total_bytes", "usable_bytes", "documentation"),
     *("throttle_time_ms", "last_caught_up_timestamp", "last_fetch_timestamp", "log_append_time_ms", "last_timestamp"),
@@ -61,7 +61,7 @@ def _part(cls: Any, version: int, flexible: bool, fields: Mapping[str, Any]) -> 
     if not flexible:
         return plain
     if UNKNOWN_TAG in fields:
-        tags.append((_TAG_OF_NOBODY, b"who knows"))
+        tags.append((_UNUSED_TAG, b"unknown"))
     written = b"".join(encode_uvarint(tag) + encode_uvarint(len(data)) + data for tag, data in sorted(tags))
     return plain + encode_uvarint(len(tags)) + written
 

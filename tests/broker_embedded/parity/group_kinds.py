@@ -147,7 +147,7 @@ def new_classic_group_is_in_the_log(dialogue: Dialogue) -> None:
     dialogue.request("JoinGroup", 9, group_id="asked", **fields)
     _describe(dialogue, "a member id", "asked")
     _log(dialogue, "log of a member id", "asked")
-    dialogue.ask("no such member", "JoinGroup", 9, group_id="refused", member_id="who", **fields)
+    dialogue.ask("no such member", "JoinGroup", 9, group_id="refused", member_id="unknown", **fields)
     dialogue.ask("no protocols", "JoinGroup", 5, group_id="refused", **fields | {"protocols": []})
     dialogue.ask("no protocol type", "JoinGroup", 5, group_id="refused", **fields | {"protocol_type": ""})
     _describe(dialogue, "refused", "refused")
@@ -167,14 +167,16 @@ def inconsistent_protocol_answers_no_member_id(dialogue: Dialogue) -> None:
         _join(dialogue, f"other protocol {version}", version=version, **other)
         _join(dialogue, f"other type {version}", version=version, protocol_type="connect")
         _join(dialogue, f"no protocols {version}", version=version, protocols=[])
-        _join(dialogue, f"stranger {version}", version=version, member_id="who", **other)
+        _join(dialogue, f"stranger {version}", version=version, member_id="unknown", **other)
         _join(dialogue, f"known {version}", version=version, member_id=member, **other)
     _beat(dialogue, "consumer", "m", 0, group="consumers")
     _join(dialogue, "other type in consumers", group="consumers", protocol_type="connect")
-    _join(dialogue, "stranger of other type in consumers", group="consumers", protocol_type="connect", member_id="who")
-    _join(dialogue, "no protocols in consumers", group="consumers", protocols=[], member_id="who")
+    _join(
+        dialogue, "stranger of other type in consumers", group="consumers", protocol_type="connect", member_id="unknown"
+    )
+    _join(dialogue, "no protocols in consumers", group="consumers", protocols=[], member_id="unknown")
     _join(dialogue, "malformed in consumers", group="consumers", protocols=[{"name": "range", "metadata": b"no"}])
-    _join(dialogue, "stranger in consumers", group="consumers", member_id="who")
+    _join(dialogue, "stranger in consumers", group="consumers", member_id="unknown")
 
 
 def classic_member_takes_the_place_of_the_last_consumer(dialogue: Dialogue) -> None:

@@ -153,7 +153,7 @@ def test_a_request_outlives_the_controller_that_it_was_sent_to(tmp_path: Path) -
     run(tmp_path, scenario)
 
 
-def test_an_envelope_of_nonsense_is_refused(tmp_path: Path) -> None:
+def test_invalid_envelope_is_refused(tmp_path: Path) -> None:
     async def scenario(nodes: Nodes, channels: NodeChannels, active: BrokerNode) -> None:
         channel = channels.to(active.node_id, *nodes.addresses[active.node_id])
         metadata = b"\0\x03\0\x01\0\0\0\0\xff\xff" + b"\xff\xff\xff\xff"

@@ -1,4 +1,4 @@
-"""Snapshots of the metadata: what they keep, when they are written, and how a node that is behind gets one."""
+"""Snapshots of the metadata: their contents, when they are written, and how a lagging node gets one."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_snapshot_is_written_after_its_time(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_node_that_is_behind_fetches_a_snapshot_in_pieces(tmp_path: Path) -> None:
+def test_lagging_node_fetches_a_snapshot_in_pieces(tmp_path: Path) -> None:
     async def scenario() -> None:
         nodes = Nodes(
             tmp_path,
@@ -242,7 +242,7 @@ def test_a_node_that_is_behind_fetches_a_snapshot_in_pieces(tmp_path: Path) -> N
     asyncio.run(scenario())
 
 
-def test_a_running_node_takes_a_snapshot_over(tmp_path: Path) -> None:
+def test_running_node_installs_a_snapshot(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Nodes(tmp_path, metadata_log_max_record_bytes_between_snapshots=3000) as nodes:
             active = await nodes.active()

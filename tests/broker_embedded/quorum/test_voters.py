@@ -161,7 +161,7 @@ def address_of(node: BrokerNode, voter: int) -> tuple[str, int]:
     return found.endpoints[0].host, found.endpoints[0].port
 
 
-def test_refusals(tmp_path: Path) -> None:
+def test_invalid_voter_changes_are_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Nodes(tmp_path, count=1, dynamic=True) as nodes:
             client = Client(nodes)

@@ -323,7 +323,7 @@ def simulate(seed: int, *, faults: int = 12) -> Simulation:
 
 
 def _converges(simulation: Simulation) -> None:
-    """A healed quorum elects a leader, commits a record on every node, and keeps the leader while links are cut."""
+    """Check that a healed quorum elects a leader, commits on every node, and keeps the leader while links are cut."""
 
     def has_no_lasting_leader() -> bool:
         leader = simulation.leader()
@@ -344,7 +344,7 @@ def _converges(simulation: Simulation) -> None:
 
 
 def keeps_its_leader(simulation: Simulation) -> None:
-    """A leader that a majority reaches keeps its epoch and commits, whichever other links are cut (KIP-996)."""
+    """Check that a leader that reaches a majority keeps its epoch and commits while other links are cut (KIP-996)."""
 
     def is_followed_by_all() -> bool:
         leader = simulation.leader()

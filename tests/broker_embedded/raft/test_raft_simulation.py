@@ -40,7 +40,7 @@ GROUPS = 20
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
-def test_no_seed_violates_a_property(group: int) -> None:
+def test_seeds_violate_no_property(group: int) -> None:
     for seed in range(group, SEEDS, GROUPS):
         simulate(seed)
 
@@ -138,7 +138,7 @@ def take_every_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_records_of_earlier_epochs(patch: pytest.MonkeyPatch) -> None:
-    """As in figure 8 of the Raft paper."""
+    """Commit as in figure 8 of the Raft paper."""
 
     def advance(self: Leading) -> None:
         role = self.state.role
@@ -202,7 +202,7 @@ def snapshot_without_last_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def snapshot_in_epoch_of_leader(patch: pytest.MonkeyPatch) -> None:
-    """A snapshot is called after the epoch of the quorum, not after that of its last record."""
+    """Name a snapshot after the epoch of the quorum, not after that of its last record."""
 
     def create_snapshot(self: SimulatedNode, *, delete: bool) -> None:
         snapshot = OffsetAndEpoch(len(self.applied), self.running.state.epoch)
@@ -230,7 +230,7 @@ def change_voters_while_a_change_is_uncommitted(patch: pytest.MonkeyPatch) -> No
         if not isinstance(self.state.role, Leader) or not self.state.voters.kraft_version:
             raise errors.NotLeaderOrFollower
 
-    patch.setattr(VoterChanges, "_check_may_change", check)
+    patch.setattr(VoterChanges, "check_may_change", check)
 
 
 def count_removed_leader(patch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def count_removed_leader(patch: pytest.MonkeyPatch) -> None:
 
 
 def add_replica_that_is_behind(patch: pytest.MonkeyPatch) -> None:
-    """A new voter without the log is counted as if it had it."""
+    """Count a new voter without the log as if it had it."""
 
     def majority_end(self: Leader, voters: VoterSet, me: ReplicaKey, flushed_end: int) -> int:
         ends = {voter.key: flushed_end for voter in voters} | {

@@ -19,7 +19,7 @@ ME, OTHER = ReplicaKey(1), ReplicaKey(2)
 
 
 def replica(*, epoch: int = 7, log_epoch: int = 5) -> RaftReplica:
-    """A voter in `epoch` whose log has three records of `log_epoch`."""
+    """Return a voter in `epoch` whose log has three records of `log_epoch`."""
     log = ReplicaLog(end_offset=3, epochs=[(log_epoch, 0)])
     voters = VoterSetHistory(VoterSet.of(1, 2, 3))
     raft = RaftReplica(LocalReplica(ME), log, voters, ElectionState(epoch), Random(1))

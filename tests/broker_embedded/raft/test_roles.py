@@ -36,7 +36,7 @@ Resigned         +            -           -         +         -        -
 
 
 def role(name: str, epoch: int) -> Role:
-    """A role of node 1, which voted for itself; if it follows, it follows node 2."""
+    """Return a role of node 1, which voted for itself; if it follows, it follows node 2."""
     match name:
         case "Unattached":
             return Unattached(epoch, 0.0, None, ME)

@@ -20,5 +20,5 @@ def test_story_prints_what_is_written(path: Path) -> None:
     assert printed == path.read_text()
 
 
-def test_there_are_stories() -> None:
+def test_stories_exist() -> None:
     assert len(STORIES) >= 8

@@ -23,7 +23,7 @@ from tests.broker_embedded.raft.simulation import Simulation
 
 
 def led(seed: int, *, voters: int, observers: int = 0, dynamic: bool = True) -> tuple[Simulation, SimulatedNode]:
-    """A quorum whose leader has committed a record, and whose observers have caught up."""
+    """Return a quorum whose leader has committed a record, and whose observers have caught up."""
     simulation = Simulation(seed, voters=voters, observers=observers, dynamic=dynamic)
     assert simulation.run_while(lambda: simulation.leader() is None, 30)
     simulation.propose()
@@ -125,7 +125,7 @@ REFUSED: dict[str, tuple[Callable[[Simulation], VoterChange], int, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_leader_refuses(what: str) -> None:
+def test_leader_refuses_invalid_voter_changes(what: str) -> None:
     simulation, leader = led(4, voters=3, observers=1)
     request, code, reason = REFUSED[what]
     answer = ask(simulation, leader, request(simulation))
@@ -134,7 +134,7 @@ def test_leader_refuses(what: str) -> None:
     assert leader.running.state.voters.newest.ids == (1, 2, 3)
 
 
-def test_follower_sends_away() -> None:
+def test_follower_refuses_and_names_the_leader() -> None:
     simulation, leader = led(5, voters=3)
     follower = next(node for node in simulation.nodes.values() if node is not leader)
     answer = ask(simulation, follower, RemoveVoter(leader.key, 5.0))

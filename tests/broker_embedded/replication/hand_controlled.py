@@ -50,7 +50,6 @@ from pyclient.types import TopicPartition
 
 TOPIC: Final = "orders"
 TOPIC_ID: Final = UUID(int=7)
-AT: Final = TopicPartition(TOPIC, 0)
 
 
 _metadata_log: Final[Callable[[BrokerNode], Any]] = attrgetter("services.metadata")
@@ -71,11 +70,14 @@ class Nodes:
     def __post_init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.clients = NodeChannels(self.loop, "test")
-        # all nodes share this loop with the test: on a busy machine it stands still for more than the 2 s of a node
+        # all nodes share this loop with the test: on a busy machine it is blocked for more than the 2 s of a node
         self.clients.config = replace(self.clients.config, socket_connection_setup_timeout_ms=30_000)
 
-    async def start(self, node_id: int, *, takes_up: bool = True) -> BrokerNode:
-        """Start a node with the metadata that its log has; it leads and follows partitions at once if it `takes_up`."""
+    async def start(self, node_id: int, *, starts_replicas: bool = True) -> BrokerNode:
+        """Start a node with the metadata that its log has.
+
+        With `starts_replicas` it leads and follows partitions at once, otherwise from `start_replicas` on.
+        """
         settings = {
             "node.id": str(node_id),
             "broker.rack": f"rack-{node_id}",
@@ -99,11 +101,11 @@ class Nodes:
             )
         )
         node.start_replication(partial(NodeChannels, self.loop, f"node-{node_id}"), self)
-        if takes_up:
-            self.take_up(node_id)
+        if starts_replicas:
+            self.start_replicas(node_id)
         return node
 
-    def take_up(self, node_id: int) -> None:
+    def start_replicas(self, node_id: int) -> None:
         """Let a node lead and follow partitions: the metadata have its registration."""
         replicas = self.nodes[node_id].replicas
         assert replicas is not None
@@ -143,9 +145,9 @@ class Nodes:
             for topic in image.topics.values()
             for index, partition in topic.partitions.items()
         }
-        for at in before | after:
-            if before.get(at) is not after.get(at):
-                delta.partitions[at] = before.get(at), after.get(at)
+        for topic_partition in before | after:
+            if before.get(topic_partition) is not after.get(topic_partition):
+                delta.partitions[topic_partition] = before.get(topic_partition), after.get(topic_partition)
         delta.brokers = set(image.brokers)
         delta.configs = set(image.configs)
         for kind, name in delta.configs:

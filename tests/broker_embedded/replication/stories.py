@@ -6,7 +6,7 @@ What decides is the broker's own code: `Partition` and `divergence` at the leade
 partition 1 2 3 min 2 [elr]   a partition with these replicas and min.insync.replicas; the first one leads
 append 1 a b                  let broker 1 append records with acks=all
 fetch 2                       let broker 2 fetch from its leader until it has everything
-wait 31                       let time pass; the leader looks for followers that lag
+wait 31                       let time pass; the leader checks for followers that lag
 kill 1, start 1               end a broker: the controller fences it; start it again: it registers and is unfenced
 pause 1, resume 1             let a broker send no heartbeats until it is fenced; let it go on: it is unfenced
 stop 1                        stop a broker in order: it leaves its leadership first
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-_AT: Final = TopicPartition("t", 0)
+_TOPIC_PARTITION: Final = TopicPartition("t", 0)
 
 
 class StoryLog:
     """A log in memory: records with their epochs, and the table of epochs that a log on a disk has."""
 
-    topic, partition = _AT
+    topic, partition = _TOPIC_PARTITION
     start_offset = 0
 
     def __init__(self) -> None:
@@ -85,10 +85,10 @@ class StoryBroker:
     def __init__(self, number: int, model: ClusterModel) -> None:
         self.number = number
         self.log = StoryLog()
-        self.lives = 1
+        self.incarnation = 1
         self.is_down = self.is_paused = False
         self.clean_epoch = -1
-        """The broker epoch of its last life if that ended in order."""
+        """The broker epoch of its last incarnation if that stopped in order."""
         self._model = model
         self.partition = self.restarted()
 
@@ -128,7 +128,7 @@ class PartitionStory:
         self._model = ClusterModel(elr="elr" in words, options=Options(int(words[at + 1])))
         self._join(ids)
         self._model.create(ids)
-        self._tell()
+        self._apply_metadata()
 
     def do_append(self, number: str, *records: str) -> None:
         broker = self.brokers[int(number)]
@@ -159,7 +159,7 @@ class PartitionStory:
             )
             answer, records = self._serve(leader, broker, request)
             # The fetch may have been the last one of a reassignment, after which another broker leads.
-            match decide(Following(_AT, TOPIC, broker.partition.leader_epoch), request, answer, log):
+            match decide(Following(_TOPIC_PARTITION, TOPIC, broker.partition.leader_epoch), request, answer, log):
                 case Append(answer):
                     log.append(records)
                     log.advance(answer.high_watermark)
@@ -198,11 +198,11 @@ class PartitionStory:
         broker = self.brokers[int(number)]
         broker.is_down = False
         broker.restarted()
-        broker.lives += 1
+        broker.incarnation += 1
         clean_epoch, broker.clean_epoch = broker.clean_epoch, -1
 
         def register() -> None:
-            self._model.register(broker.number, broker.lives, previous_broker_epoch=clean_epoch)
+            self._model.register(broker.number, broker.incarnation, previous_broker_epoch=clean_epoch)
             self._model.beat(broker.number)
 
         self._control(register)
@@ -264,7 +264,7 @@ class PartitionStory:
         self._control(lambda: self._model.append([] if record is None else [record]))
 
     def _control(self, act: Callable[[], object]) -> None:
-        """Let the controller act, print what it changed, and tell the brokers."""
+        """Let the controller act, print what it changed, and let the brokers apply it."""
         known = self._model.partition
         leader, isr, elr, replicas = known.leader, list(known.isr), list(known.elr), list(known.replicas)
         act()
@@ -280,10 +280,10 @@ class PartitionStory:
             changes.append(f"replicas {_listed(known.replicas)}")
         if changes:
             self._say(f"controller: {', '.join(changes)}")
-        self._tell()
+        self._apply_metadata()
 
-    def _tell(self) -> None:
-        """Let the brokers that run have the newest metadata."""
+    def _apply_metadata(self) -> None:
+        """Apply the newest metadata at the brokers that run."""
         state = self._model.partition
         for broker in self._live():
             log = broker.log

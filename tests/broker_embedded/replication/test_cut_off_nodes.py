@@ -17,7 +17,7 @@ GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
-    """Three brokers with one coordinator for all groups, and one for all transactions."""
+    """Yield three brokers with one coordinator for all groups, and one for all transactions."""
     config = {
         "offsets.topic.num.partitions": 1,
         "transaction.state.log.num.partitions": 1,

@@ -41,7 +41,7 @@ class FailingFileSystem(RealFileSystem):
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    """Three brokers with two log directories each."""
+    """Yield three brokers with two log directories each."""
     more = tmp_path_factory.mktemp("more")
     properties = {node: {"log.dirs": str(more / f"second-{node}")} for node in (1, 2, 3)}
     with pytest.MonkeyPatch.context() as patched:

@@ -121,7 +121,7 @@ def shared(one: list[int], other: list[int]) -> int:
 def test_truncations_end_with_a_beginning_of_the_leaders_log(
     terms: list[tuple[int, int, list[int | None]]], last_leader: int, other: int
 ) -> None:
-    """Logs are lists of the epochs of their records, written in terms of leaders that replicate more or less."""
+    """Write logs (lists of the epochs of their records) in terms of leaders that replicate more or less of them."""
     logs: list[list[int]] = [[], [], []]
     for epoch, (leading, count, copied) in enumerate(terms):
         log = logs[leading] = logs[leading] + [epoch] * count

@@ -183,7 +183,7 @@ def test_commit_that_waits_fails_when_the_leader_changes(tmp_path: Path) -> None
 
 
 def test_commit_fails_when_the_leader_changes_between_its_steps(tmp_path: Path) -> None:
-    """The record is in the log of a node that leads no more: the next leader does not have it."""
+    """Leave the record in the log of a node that leads no more: the next leader does not have it."""
 
     async def scenario(nodes: Nodes) -> None:
         nodes.create([1, 2, 3])
@@ -201,8 +201,8 @@ def test_commit_fails_when_the_leader_changes_between_its_steps(tmp_path: Path) 
     run(tmp_path, scenario, offsets_topic_replication_factor="3")
 
 
-def test_offsets_are_not_told_when_the_leader_changes_meanwhile(tmp_path: Path) -> None:
-    """They may be those of a commit that the next leader does not have."""
+def test_offsets_are_not_returned_when_the_leader_changes_meanwhile(tmp_path: Path) -> None:
+    """Refuse offsets that may be those of a commit that the next leader does not have."""
 
     async def scenario(nodes: Nodes) -> None:
         nodes.create([1, 2, 3])
@@ -221,8 +221,8 @@ def test_offsets_are_not_told_when_the_leader_changes_meanwhile(tmp_path: Path) 
     run(tmp_path, scenario, offsets_topic_replication_factor="3")
 
 
-def test_offsets_of_a_lost_commit_are_not_told_when_others_follow(tmp_path: Path) -> None:
-    """An answer waits for the commits of two groups. One is lost, and the next leader writes others in its place."""
+def test_offsets_of_a_lost_commit_are_not_returned_when_others_follow(tmp_path: Path) -> None:
+    """Let an answer wait for the commits of two groups, of which one is lost: the next leader writes others there."""
 
     async def scenario(nodes: Nodes) -> None:
         nodes.create([1, 2, 3])

@@ -72,13 +72,13 @@ class Writer:
         return code
 
     async def commit_offset(self, offset: int) -> int:
-        at = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None)
+        partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None)
         request = TxnOffsetCommitRequest(
             transactional_id="x",
             group_id="group",
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
-            topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[at])],
+            topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
         )
         answer = await self.ask(GROUPS, request)
         code: int = answer.topics[0].partitions[0].error_code
@@ -96,7 +96,7 @@ class Writer:
 
 
 async def prepared(nodes: Nodes, timeout_ms: int = 60_000) -> Writer:
-    """A producer that has written a record and an offset in its transaction."""
+    """Return a producer that has written a record and an offset in its transaction."""
     nodes.create([DATA, COORDINATOR, GROUPS])
     nodes.create([COORDINATOR, GROUPS, DATA], name=TRANSACTIONS_TOPIC)
     nodes.create([GROUPS, DATA, COORDINATOR], name=OFFSETS_TOPIC)
@@ -141,7 +141,7 @@ def test_transaction_over_three_leaders(tmp_path: Path, commit: bool) -> None:
 
 
 def test_offsets_at_a_former_coordinator_of_the_group_are_refused_as_such(tmp_path: Path) -> None:
-    """With any other error the producer would retry at the former coordinator for ever."""
+    """Answer NotCoordinator: with any other error the producer would retry at the former coordinator for ever."""
 
     async def scenario(nodes: Nodes) -> None:
         writer = await prepared(nodes)
@@ -190,7 +190,7 @@ def test_decision_that_the_replicas_do_not_get_is_not_answered(tmp_path: Path) -
 
 
 def test_decision_that_the_replicas_get_too_late_is_superseded(tmp_path: Path) -> None:
-    """The commit is in the log, but not committed there in time: the producer gets the error, and aborts."""
+    """Leave the commit in the log, but do not commit it in time: the producer gets the error, and aborts."""
 
     async def scenario(nodes: Nodes) -> None:
         writer = await prepared(nodes, timeout_ms=3_000)
@@ -215,17 +215,17 @@ def test_decision_that_the_replicas_get_too_late_is_superseded(tmp_path: Path) -
 
 
 def test_write_that_was_verified_before_the_transaction_ended_is_refused(tmp_path: Path) -> None:
-    """Before transaction version 2 the next transaction has the same epoch, and would get the late write."""
+    """Use a transaction before version 2: the next one has the same epoch, and would get the late write."""
 
     async def scenario(nodes: Nodes) -> None:
         writer = await prepared(nodes)
         node, opened = nodes.nodes[DATA], nodes.hosted(DATA).log
         assert opened is not None
-        at = TopicPartition(TOPIC, 0)
+        topic_partition = TopicPartition(TOPIC, 0)
         producer = writer.producer_id, writer.epoch
         await until_async(lambda: opened.high_watermark == 1)
         codes: list[int] = []
-        write_marker(node.services, at, Marker(*producer, False, 0, 0), codes.append)
+        write_marker(node.services, topic_partition, Marker(*producer, False, 0, 0), codes.append)
         await until_async(lambda: codes == [0])
         answer: Promise[dict[TopicPartition, int]] = Promise()
         inter_broker_requests: Any = node.services.inter_broker_requests
@@ -233,15 +233,17 @@ def test_write_that_was_verified_before_the_transaction_ended_is_refused(tmp_pat
         late = build_batch(
             [(None, b"late")], timestamp_ms=1, producer_id=producer[0], producer_epoch=producer[1], transactional=True
         )
-        first, second = (verify_writes(node.services, "x", {at: memoryview(late)}, 11) for _ in range(2))
+        first, second = (verify_writes(node.services, "x", {topic_partition: memoryview(late)}, 11) for _ in range(2))
         assert first.value is None
-        write_marker(node.services, at, Marker(*producer, False, 0, 0), codes.append)
+        write_marker(node.services, topic_partition, Marker(*producer, False, 0, 0), codes.append)
         await until_async(lambda: codes == [0, 0])
-        answer.set({at: 0})
+        answer.set({topic_partition: 0})
         assert second.value is not None
         with pytest.raises(errors.TransactionAbortable):
             second.value.check(opened, late)
-        verify_writes(node.services, "x", {at: memoryview(late)}, 11).then(lambda writes: writes.check(opened, late))
+        verify_writes(node.services, "x", {topic_partition: memoryview(late)}, 11).then(
+            lambda writes: writes.check(opened, late)
+        )
 
     run(tmp_path, scenario)
 
@@ -251,15 +253,15 @@ def test_write_is_accepted_after_the_marker_of_the_previous_transaction(tmp_path
         writer = await prepared(nodes)
         node, opened = nodes.nodes[DATA], nodes.hosted(DATA).log
         assert opened is not None
-        at = TopicPartition(TOPIC, 0)
+        topic_partition = TopicPartition(TOPIC, 0)
         answers = [errors.ConcurrentTransactions.code, 0]
 
         def verify(*_asked: Any, **_options: Any) -> Promise[dict[TopicPartition, int]]:
-            found = {at: answers.pop(0)}
+            found = {topic_partition: answers.pop(0)}
             answer: Promise[dict[TopicPartition, int]] = Promise()
-            if found[at]:
+            if found[topic_partition]:
                 previous = Marker(writer.producer_id, writer.epoch, True, 0, 0)
-                write_marker(node.services, at, previous, lambda _code: answer.set(found))
+                write_marker(node.services, topic_partition, previous, lambda _code: answer.set(found))
             else:
                 answer.set(found)
             return answer
@@ -273,7 +275,7 @@ def test_write_is_accepted_after_the_marker_of_the_previous_transaction(tmp_path
             producer_epoch=writer.epoch + 1,
             transactional=True,
         )
-        writes = verify_writes(node.services, "x", {at: memoryview(batch)}, 12)
+        writes = verify_writes(node.services, "x", {topic_partition: memoryview(batch)}, 12)
         await until_async(lambda: writes.value is not None)
         assert writes.value is not None
         writes.value.check(opened, batch)

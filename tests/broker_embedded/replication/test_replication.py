@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from pyclient import errors
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from pyclient.broker_embedded.handlers import produce
-from pyclient.broker_embedded.log.log_validator import TooLongForLoop
 from pyclient.broker_embedded.replication import replica_fetcher
 from pyclient.broker_embedded.replication.delayed_produce import Appended
 from pyclient.protocol.messages.fetch import ReplicaState
@@ -22,6 +20,9 @@ from pyclient.protocol.messages.metadata_log import ConfigRecord, FenceBrokerRec
 from pyclient.types import TopicPartition
 from tests.broker_embedded.replication.hand_controlled import TOPIC, Nodes, run
 from tests.waiting import PATIENCE, until_async
+
+TOO_LONG_FOR_LOOP = b"x" * (64 << 10)
+"""A value whose batch is recompressed on the I/O thread."""
 
 
 def test_acks_all_waits_for_the_replicas(tmp_path: Path) -> None:
@@ -90,11 +91,11 @@ def test_node_that_starts_leads_nothing_before_it_is_registered(tmp_path: Path) 
         nodes.create([1, 2, 3], min_isr=2)
         assert (await nodes.produce(1, b"a")).error_code == 0
         await nodes.stop(1)
-        await nodes.start(1, takes_up=False)
+        await nodes.start(1, starts_replicas=False)
         assert nodes.nodes[1].image.topics[TOPIC].partitions[0].leader == 1
         assert (await nodes.produce(1, b"b")).error_code == errors.NotLeaderOrFollower.code
         assert (nodes.end(2), nodes.end(3)) == (1, 1)
-        nodes.take_up(1)
+        nodes.start_replicas(1)
         assert (await nodes.produce(1, b"b")).error_code == 0
 
     run(tmp_path, scenario)
@@ -106,17 +107,17 @@ def test_log_that_is_read_before_the_metadata_keeps_its_high_watermark(tmp_path:
         assert (await nodes.produce(1, b"a")).error_code == 0
         nodes.freeze(2, 3)
         assert (await nodes.produce(1, b"b", acks=1)).error_code == 0
-        at = TopicPartition(TOPIC, 0)
+        topic_partition = TopicPartition(TOPIC, 0)
         partitions = nodes.nodes[1].partitions
         topic = nodes.nodes[1].image.topics.pop(TOPIC)  # as in a node that has not yet heard of the active controller
-        assert nodes.nodes[1].logs.is_replicated(at)
+        assert nodes.nodes[1].logs.is_replicated(topic_partition)
         nodes.nodes[1].image.topics[TOPIC] = topic
-        assert nodes.nodes[1].logs.is_replicated(at)
+        assert nodes.nodes[1].logs.is_replicated(topic_partition)
         topic.partitions[0] = replace(topic.partitions[0], replicas=[1], isr=[1])
-        assert not nodes.nodes[1].logs.is_replicated(at)
+        assert not nodes.nodes[1].logs.is_replicated(topic_partition)
         topic.partitions[0] = replace(topic.partitions[0], replicas=[1, 2, 3])
         partitions.alone = True
-        assert not nodes.nodes[1].logs.is_replicated(at)
+        assert not nodes.nodes[1].logs.is_replicated(topic_partition)
 
     run(tmp_path, scenario)
 
@@ -211,7 +212,7 @@ def create_with_slow(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("change", ["its follower leaves", "its leader moves"])
 def test_committed_batch_stays_acknowledged_while_another_waits(tmp_path: Path, change: str) -> None:
-    """The batch of the first topic is committed before the change, while that of the second one waits."""
+    """Change the first topic when its batch is committed, while that of the second one waits."""
 
     async def scenario(nodes: Nodes) -> None:
         create_with_slow(nodes)
@@ -260,7 +261,7 @@ def test_timeout_fails_the_partitions_that_wait_only(tmp_path: Path) -> None:
 
 
 def test_committed_batch_with_too_few_replicas_is_reported(tmp_path: Path) -> None:
-    """The followers leave between the commit and the decision; here both happen in one iteration of the loop."""
+    """Let the followers leave between the commit and the decision, which happen in one iteration of the loop."""
 
     async def scenario(nodes: Nodes) -> None:
         nodes.create([1, 2], min_isr=2)
@@ -279,7 +280,10 @@ def test_committed_batch_with_too_few_replicas_is_reported(tmp_path: Path) -> No
 def test_follower_that_leaves_while_a_request_is_appended_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request of two topics: the first batch is committed while the second one is checked on the I/O thread."""
+    """Commit the first batch of a request while its second one is checked on the I/O thread.
+
+    That one has to be recompressed, and is too long for the loop.
+    """
     checking, checked = threading.Event(), threading.Event()
     original = produce.check_client_batch
 
@@ -288,19 +292,14 @@ def test_follower_that_leaves_while_a_request_is_appended_is_reported(
         assert checked.wait(PATIENCE)
         return original(*given)
 
-    def too_long(services: Any, topic: str, *given: Any) -> Any:
-        if topic == "slow":
-            raise TooLongForLoop
-        return append(services, topic, *given)
-
-    append = attrgetter("_append")(produce)
     monkeypatch.setattr(produce, "check_client_batch", check)
-    monkeypatch.setattr(produce, "_append", too_long)
 
     async def scenario(nodes: Nodes) -> None:
         nodes.create([1, 2], min_isr=2)
         nodes.create([1, 3], min_isr=2, name="slow")
-        answers = nodes.loop.create_task(nodes.produce_to(1, b"value", TOPIC, "slow"))
+        recompressed = {"resource_name": "slow", "name": "compression.type", "value": "gzip"}
+        nodes.append(ConfigRecord(resource_type=TOPIC_RESOURCE, **recompressed))
+        answers = nodes.loop.create_task(nodes.produce_to(1, TOO_LONG_FOR_LOOP, TOPIC, "slow"))
         await until_async(lambda: checking.is_set() and nodes.high_watermark(1) == 1)
         nodes.append(FenceBrokerRecord(id=2, epoch=0))
         nodes.change(isr=[1])
@@ -399,7 +398,7 @@ def test_delete_records_waits_for_the_replicas(tmp_path: Path) -> None:
     run(tmp_path, scenario, replica_fetch_wait_max_ms="60000")
 
 
-def test_metadata_create_topics_and_tell_offline_replicas(tmp_path: Path) -> None:
+def test_metadata_requests_create_topics_and_report_offline_replicas(tmp_path: Path) -> None:
     async def scenario(nodes: Nodes) -> None:
         request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
         first = await nodes.client(2).send(request, 60.0)

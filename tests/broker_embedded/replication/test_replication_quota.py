@@ -21,7 +21,7 @@ TOPIC_RESOURCE: Final = 2
 VALUE: Final = b"x" * 1000
 FAR: Final = 1_000
 """Windows of a second in these nodes' quotas: what is throttled waits until the clock is advanced."""
-QUIET: Final = 20  # looks, one every two milliseconds
+QUIET: Final = 20  # checks, one every two milliseconds
 SETTINGS: Final = {
     "replication_quota_window_num": str(FAR),
     "replica_fetch_max_bytes": "1",  # one batch in each answer
@@ -67,7 +67,7 @@ def test_zero_limit_lets_one_answer_pass_when_windows_are_empty() -> None:
 
 @given(st.integers(1, 10_000), st.lists(st.integers(1, 50_000), min_size=20, max_size=200))
 def test_reader_that_waits_keeps_the_rate(limit: int, sizes: list[int]) -> None:
-    """Within the windows, the bytes before an answer are at most what the limit allows until then."""
+    """Check that within the windows the bytes before an answer are at most what the limit allows until then."""
     made, now, sent = quota(limit, windows=10_000_000), 0.0, 0
     for size in sizes:
         wait = made.wait(now)

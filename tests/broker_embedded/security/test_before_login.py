@@ -97,7 +97,7 @@ def test_thousands_of_half_open_tls_handshakes_delay_no_other_client(
     encrypted: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From many addresses, as many as the descriptors allow: each of the two ends of a connection needs one."""
-    monkeypatch.setattr("pyclient.broker_embedded.network.server._HANDSHAKE_SECONDS", LONG)
+    monkeypatch.setattr("pyclient.broker_embedded.network.server.HANDSHAKE_SECONDS", LONG)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     addresses = max(1, min(20, (limit - 500) // 3 // MOST_OF_AN_ADDRESS))
     hello = first_message()

@@ -59,7 +59,7 @@ def options_of(token: DelegationToken, mechanism: Any = "SCRAM-SHA-256") -> dict
 
 @contextlib.contextmanager
 def connected(address: str, user: str) -> Iterator[RawClient]:
-    """A raw client of one broker, which has logged in with the user's password."""
+    """Yield a raw client of one broker, which has logged in with the user's password."""
     client = RawClient(address)
     assert log_in(client, user, USERS[user]).error_code == 0
     yield client
@@ -68,7 +68,7 @@ def connected(address: str, user: str) -> Iterator[RawClient]:
 
 @contextlib.contextmanager
 def connected_by(address: str, token: DelegationToken) -> Iterator[RawClient]:
-    """A raw client of one broker, which has logged in by a token."""
+    """Yield a raw client of one broker, which has logged in by a token."""
     client = RawClient(address)
     assert log_in(client, token.token_id, password_of(token), by_token=True).error_code == 0
     yield client

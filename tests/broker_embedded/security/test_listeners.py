@@ -27,14 +27,14 @@ NAMES = {"CLEAR": "PLAINTEXT", "TLS": "SSL", "MUTUAL": "SSL", "LOGIN": "SASL_PLA
 
 @pytest.fixture(scope="module")
 def certificates() -> Iterator[dict[str, Any]]:
-    """The options of alice's certificate, made by another cluster."""
+    """Yield the options of alice's certificate, made by another cluster."""
     with EmbeddedCluster(security="SSL", users=["alice"]) as cluster:
         yield cluster.client_options("alice")
 
 
 @pytest.fixture(scope="module")
 def listeners(certificates: dict[str, Any]) -> Iterator[dict[str, str]]:
-    """The address of each listener of one broker by its name."""
+    """Yield the address of each listener of one broker by its name."""
     keys = {"ssl.keystore.location": certificates["ssl_cafile"].replace("ca.pem", "broker.pem")}
     settings = {
         "listeners": ",".join(f"{name}://127.0.0.1:0" for name in NAMES),

@@ -34,7 +34,7 @@ SIGNER: Final = Signer()
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    """A cluster with the keys of an identity server."""
+    """Yield a cluster with the keys of an identity server."""
     with (
         IdentityServer(SIGNER) as server,
         EmbeddedCluster(

@@ -27,13 +27,13 @@ BETWEEN_NODES: Final = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[IdentityServer]:
-    """An identity server whose client is the user `node`."""
+    """Yield an identity server whose client is the user `node`."""
     with IdentityServer(SIGNER) as server:
         yield server
 
 
 def by_credentials(server: IdentityServer, _directory: Path) -> dict[str, str]:
-    """Kafka's usual options: the module has the client's id and secret."""
+    """Return Kafka's usual options: the module has the client's id and secret."""
     jaas = f'{PACKAGE}.OAuthBearerLoginModule required clientId="node" clientSecret="hidden" scope="kafka";'
     settings = {"sasl.oauthbearer.token.endpoint.url": f"{server.url}/token"}
     for listener in ("sasl_plaintext", "controller"):
@@ -44,7 +44,7 @@ def by_credentials(server: IdentityServer, _directory: Path) -> dict[str, str]:
 
 
 def by_options(server: IdentityServer, _directory: Path) -> dict[str, str]:
-    """The options of KIP-1258."""
+    """Return the options of KIP-1258."""
     return {
         "sasl.oauthbearer.token.endpoint.url": f"{server.url}/token",
         "sasl.oauthbearer.client.credentials.client.id": "node",

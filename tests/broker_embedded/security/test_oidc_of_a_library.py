@@ -125,7 +125,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def cluster(url: str) -> Iterator[EmbeddedCluster]:
-    """A cluster on which a user may use the topic of its name only: it proves the name in a token."""
+    """Yield a cluster on which a user may use the topic of its name only: it proves the name in a token."""
     settings = {
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         "sasl.oauthbearer.jwks.endpoint.url": f"{url}/keys",

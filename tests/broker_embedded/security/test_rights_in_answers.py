@@ -48,7 +48,7 @@ Acls = Callable[..., RawClient]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    """A broker with two groups and two transactional ids."""
+    """Yield a broker with two groups and two transactional ids."""
     options = {"super.users": "User:admin", "log.flush.interval.messages": "1000000"}
     with EmbeddedCluster(security="SASL_PLAINTEXT", users=USERS, acls=[], config=options) as cluster:
         admin = logged_in(cluster.bootstrap_servers, "admin")

@@ -24,7 +24,7 @@ OF_NODES = [name for name in OF_NODES if "DelegationToken" not in name]
 
 @pytest.fixture(scope="module")
 def controller() -> Iterator[RawClient]:
-    """Alice, logged in at the active controller's listener."""
+    """Yield a client logged in as alice at the active controller's listener."""
     options = {"super.users": "User:admin"}
     with EmbeddedCluster(3, security="SASL_PLAINTEXT", users=USERS, acls=[], config=options) as cluster:
         active = until(lambda: cluster.controller_id, "no controller is active")

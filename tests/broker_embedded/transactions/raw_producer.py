@@ -67,13 +67,13 @@ class RawProducer:
 
     def write(self, value: bytes, partition: int = 0, *, topic: str = "t", request_version: int | None = None) -> int:
         """Write one record in the transaction; return the error code."""
-        at = topic, partition
+        topic_partition = topic, partition
         batch = build_batch(
             [(None, value)],
             timestamp_ms=round(time.time() * 1000),  # markers have the time, too: one segment
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
-            base_sequence=self.sequences.get(at, 0),
+            base_sequence=self.sequences.get(topic_partition, 0),
             transactional=True,
         )
         data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
@@ -81,7 +81,7 @@ class RawProducer:
         answer = self.client.call(request, request_version or (12 if self.version == 2 else 11))
         code: int = answer.responses[0].partition_responses[0].error_code
         if not code:
-            self.sequences[at] = self.sequences.get(at, 0) + 1
+            self.sequences[topic_partition] = self.sequences.get(topic_partition, 0) + 1
         return code
 
     def commit_offset(self, offset: int) -> int:
@@ -99,13 +99,13 @@ class RawProducer:
             if added.error_code:
                 code: int = added.error_code
                 return code
-        at = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None)
+        partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None)
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=GROUP,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
-            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[at])],
+            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
         )
         answer = self.client.call(request, 5 if self.version == 2 else 3)
         committed: int = answer.topics[0].partitions[0].error_code

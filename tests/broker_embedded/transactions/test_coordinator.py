@@ -14,7 +14,7 @@ from tests.broker_embedded.transactions.memory_node import EPOCH, A, B, Node, be
 
 @pytest.fixture
 def node() -> Node:
-    """A coordinator of two partitions."""
+    """Return a coordinator of two partitions."""
     return Node()
 
 
@@ -211,11 +211,11 @@ def test_markers_are_sent_again_until_they_are_written(node: Node, problem: str)
     assert value(node.coordinator.end("x", *producer, commit=True, client_version=2)).error == 0
     for _ in range(3):
         node.pass_time(1)
-        assert (state(node), [at for at, _ in node.markers]) == ("PrepareCommit", [A])
+        assert (state(node), [partition for partition, _ in node.markers]) == ("PrepareCommit", [A])
     node.leaders[B] = 2  # another node leads it now
     node.marker_errors.clear()
     node.pass_time(1)
-    assert (state(node), [at for at, _ in node.markers]) == ("CompleteCommit", [A, B])
+    assert (state(node), [partition for partition, _ in node.markers]) == ("CompleteCommit", [A, B])
 
 
 @pytest.mark.parametrize("reason", ["deleted", "ended before"])
@@ -235,7 +235,7 @@ def test_a_coordinator_that_is_fenced_leaves_the_rest_to_the_next(node: Node) ->
     node.coordinator.end("x", *producer, commit=True, client_version=2)
     node.marker_errors.clear()
     node.pass_time(60)
-    assert (state(node), [at for at, _ in node.markers]) == ("PrepareCommit", [A])
+    assert (state(node), [partition for partition, _ in node.markers]) == ("PrepareCommit", [A])
 
 
 def test_a_restart_completes_what_was_decided_and_keeps_what_is_open(node: Node) -> None:

@@ -26,7 +26,7 @@ CONNECTIONS: Final = 100
 SECONDS: Final = 120.0
 PARTITIONS: Final = 10
 RECORDS: Final = 1_000_000
-AT: Final = TopicPartition("t", 0)
+PARTITION: Final = TopicPartition("t", 0)
 MEBIBYTE: Final = 1 << 20
 
 
@@ -147,26 +147,26 @@ def test_million_records_are_one_transaction() -> None:
             Consumer[bytes, bytes](**options, isolation_level="read_committed") as reader,
         ):
             producer.init_transactions()
-            reader.assign([AT])
+            reader.assign([PARTITION])
             before = peak_of(cluster.pid)
 
             def write() -> None:
                 producer.begin_transaction()
                 producer.send_many("t", values, partition=0)
                 producer.flush()
-                assert reader.end_offsets([AT])[AT] <= begins, "nothing is committed"
+                assert reader.end_offsets([PARTITION])[PARTITION] <= begins, "nothing is committed"
 
             begins = 0
             write()
             producer.abort_transaction()
             begins = RECORDS + 1
-            until(lambda: reader.end_offsets([AT])[AT] == begins)
+            until(lambda: reader.end_offsets([PARTITION])[PARTITION] == begins)
             write()
             assert not reader.poll(0.2)
             producer.commit_transaction()
-            until(lambda: reader.end_offsets([AT])[AT] == 2 * begins)
+            until(lambda: reader.end_offsets([PARTITION])[PARTITION] == 2 * begins)
             count = 0
-            while reader.position(AT) < 2 * begins:
+            while reader.position(PARTITION) < 2 * begins:
                 records = reader.poll(1.0)
                 assert [record.value for record in records] == values[count : count + len(records)]
                 count += len(records)

@@ -392,7 +392,7 @@ def check_states(made: Coordinator) -> None:
 
 @given(version=st.sampled_from([0, 2]), epoch=st.sampled_from([-1, LAST_EPOCH - 3]), steps=_STEPS)
 def test_the_log_follows_the_table_whatever_happens(version: int, epoch: int, steps: list[tuple[str, Any]]) -> None:
-    """Several producers share an id. Requests, writes, late ones, failures, timeouts and restarts come in any order."""
+    """Mix requests, writes, late ones, failures, timeouts and restarts of several producers that share an id."""
     made = Coordinator(
         version,
         TransactionMetadata(

@@ -29,14 +29,14 @@ Node = NodeOnDisk[RealFileSystem]
 
 @pytest.fixture
 def node(start: Callable[[], Node], connect: Any) -> Node:
-    """A node with topic `t` of two partitions."""
+    """Return a node with topic `t` of two partitions."""
     made = start()
     create(connect(made), "t", 2)
     return made
 
 
 def begun(client: Any, version: int, *partitions: int) -> RawProducer:
-    """A producer that has written one record to each of these partitions in its transaction."""
+    """Return a producer that has written one record to each of these partitions in its transaction."""
     producer = RawProducer(client, version=version)
     assert producer.init() == 0
     write_all(producer, *partitions)

@@ -38,7 +38,7 @@ class Committing(EventLog):
 
 @pytest.fixture
 def topic(new_topic: NewTopic, produce: Produce) -> str:
-    """A topic with ten records in each of four partitions."""
+    """Return a topic with ten records in each of four partitions."""
     name = new_topic(4)
     for partition in range(4):
         produce(name, *[b"%d" % n for n in range(10)], partition=partition)

@@ -20,7 +20,7 @@ PATIENCE = 30.0
 
 @pytest.fixture
 def topic(new_topic: NewTopic, produce: Produce) -> str:
-    """A topic with ten records in each of two partitions."""
+    """Return a topic with ten records in each of two partitions."""
     name = new_topic(2)
     for partition in range(2):
         produce(name, *[b"%d" % n for n in range(10)], partition=partition)

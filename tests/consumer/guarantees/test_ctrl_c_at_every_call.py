@@ -38,7 +38,7 @@ def topic(new_topic: NewTopic, produce: Produce) -> str:
 
 @pytest.fixture
 def consumer(cluster: EmbeddedCluster, topic: str) -> Iterator[Consumer[bytes, int]]:
-    """Reads both partitions; all records are in its buffer before a test begins."""
+    """Yield a consumer of both partitions, with all records in its buffer before a test begins."""
     with Consumer(
         bootstrap_servers=cluster.bootstrap_servers,
         group_id=f"g-{topic}",

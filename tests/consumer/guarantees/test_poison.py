@@ -23,7 +23,7 @@ CRC_AT, CHECKED_AT, FIRST_LENGTH_AT = 17, 21, 61
 
 @pytest.fixture
 def log(admin: Admin, producer: Producer) -> TopicPartition:
-    """Three batches: offsets 0 and 1, 2 and 3, 4."""
+    """Return a partition with three batches: offsets 0 and 1, 2 and 3, 4."""
     topic = f"t-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic, partitions=1)])
     for batch in ([b'"good-0"', b'"good-1"'], [b'"fine-2"', b"{not json"], [b'"good-4"']):
@@ -37,7 +37,7 @@ def wrong_crc(batch: bytearray) -> None:
 
 
 def undecodable(batch: bytearray) -> None:
-    """The first record says another length than it has, and the checksum is right."""
+    """Change the length of the first record, and correct the checksum."""
     batch[FIRST_LENGTH_AT] ^= 0x7E
     batch[CRC_AT:CHECKED_AT] = crc32c.crc32c(bytes(batch[CHECKED_AT:])).to_bytes(4, "big")
 

@@ -22,7 +22,7 @@ Step = Callable[[Any], list[Any]]
 
 @pytest.fixture
 def topic(new_topic: NewTopic, producer: Producer) -> str:
-    """Ten records, the fourth of which is not JSON, in two batches; a second partition with five good ones."""
+    """Return a topic: ten records in two batches, of which the fourth is not JSON; five good ones in partition 1."""
     name = new_topic(2)
     values = [b"{not json" if n == POISON else b"%d" % n for n in range(10)]
     for batch in (values[:7], values[7:]):
@@ -51,7 +51,7 @@ STEPS = [by_poll, by_poll_of_two, by_iteration]
 
 
 def loop(consumer: Any, step: Step, count: int, on_error: Callable[[errors.DeserializationError], Any]) -> list[Any]:
-    """A user's loop, until it has seen so many records."""
+    """Run a user's loop until it has seen `count` records; return them."""
     seen: list[Any] = []
     while len(seen) < count:
         try:

@@ -22,7 +22,7 @@ POLICIES = {"earliest": FIRST, "latest": END, "by_duration:PT90M": 7, "by_durati
 
 @pytest.fixture(scope="module")
 def log(cluster: EmbeddedCluster, admin: Admin, producer: Producer) -> TopicPartition:
-    """Ten records, the first four deleted; up to offset 6 three hours old, from 7 on one hour."""
+    """Return a partition: ten records, the first four deleted; up to offset 6 three hours old, from 7 on one hour."""
     from confluent_kafka import TopicPartition as Place
     from confluent_kafka.admin import AdminClient
 

@@ -19,7 +19,7 @@ from tests.producer.network import FaultyNetwork
 Produce = Callable[..., None]
 
 
-def make_anew(admin: Admin, topic: str) -> None:
+def recreate(admin: Admin, topic: str) -> None:
     admin.delete_topics([topic])
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -42,7 +42,7 @@ def test_group_reads_a_recreated_topic_from_its_beginning(
     )
     assert len(read(consumer, 5)) == 5
     consumer.commit()
-    make_anew(admin, topic)
+    recreate(admin, topic)
     produce(topic, *[b"new %d" % n for n in range(8)])
     assert values(read(consumer, 8)) == [b"new %d" % n for n in range(8)]
     consumer.commit()
@@ -67,7 +67,7 @@ def test_offset_of_the_old_topic_is_never_committed_for_the_new_one(
     )
     assert len(read(consumer, 5)) == 5
     with cluster.faults.hold("Metadata", client="unaware", times=None) as unheard:
-        make_anew(admin, topic)
+        recreate(admin, topic)
 
         def release_metadata() -> None:  # the new topic becomes known during the commit, and not before
             network.wait_for(OffsetCommitRequest.api_key)

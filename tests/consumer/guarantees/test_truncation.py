@@ -23,7 +23,7 @@ Start = Callable[..., Any]
 
 @pytest.fixture
 def script() -> Iterator[ScriptedLog]:
-    """A log of 30 records; the last ten were written by the leader of epoch 4, which still leads."""
+    """Yield a log of 30 records; the last ten were written by the leader of epoch 4, which still leads."""
     script = ScriptedLog(Log(*BEFORE, leader_epoch=4))
     yield script
     script.close()
@@ -31,7 +31,7 @@ def script() -> Iterator[ScriptedLog]:
 
 @pytest.fixture(params=["sync", "async"])
 def start(request: pytest.FixtureRequest, script: ScriptedLog) -> Iterator[Start]:
-    """`start(policy, **options)`: a consumer of the log, at offset 0."""
+    """Yield `start(policy, **options)`, which returns a consumer of the log, at offset 0."""
     factory = ConsumerFactory(request.param, script.first.address, **QUICK)
 
     def make(policy: str, **options: Any) -> Any:

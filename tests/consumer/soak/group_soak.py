@@ -99,10 +99,10 @@ class GroupSoak:
         member.process.send_signal(signal.SIGSTOP)
         member.paused_until = time.monotonic() + seconds
 
-    def wake(self, *, everybody: bool = False) -> None:
-        """Resume members whose pause is over."""
+    def wake(self, *, all_paused: bool = False) -> None:
+        """Resume members whose pause is over, or all paused members."""
         for member in self.running:
-            if member.paused_until and (everybody or member.paused_until <= time.monotonic()):
+            if member.paused_until and (all_paused or member.paused_until <= time.monotonic()):
                 member.paused_until = 0.0
                 member.process.send_signal(signal.SIGCONT)
 
@@ -152,7 +152,7 @@ class GroupSoak:
 
     def finish(self, seconds: float) -> None:
         """Wait until everything is processed and committed, then stop all members."""
-        self.wake(everybody=True)
+        self.wake(all_paused=True)
         if not self.running:
             self.join()
         ends = {key.partition: end for key, end in self._watcher.end_offsets(self._partitions).items()}

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the certificates of the TLS tests anew: an authority, a broker for localhost, one for another host, a client.
+# Make the certificates of the TLS tests again: an authority, a broker for localhost, one for another host, a client.
 # Valid from 2020 to 2120, whatever day it is on the machine that runs the tests.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

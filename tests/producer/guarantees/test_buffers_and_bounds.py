@@ -39,10 +39,10 @@ def test_pooled_buffer_is_not_reused_while_its_request_is_in_flight(make, cluste
     network.request = lambda api: HOLD if api == PRODUCE and not held.is_set() and not held.set() else PASS
     stalled = client.send(a, checked(a, 1), partition=0)
     assert held.wait(60)
-    with client.core.lock:
-        for batch in client.core.accumulator.incomplete:
+    with client.producer_client.lock:
+        for batch in client.producer_client.accumulator.incomplete:
             batch.deadline = 0.0  # the delivery timeout is over while the request is under way, for long enough
-    client.core.loop.wake()
+    client.producer_client.loop.wake()
     error = client.exception(stalled)
     assert isinstance(error, errors.DeliveryTimeout) and error.maybe_persisted
     assert client.health()["buffer_bytes_used"] == 700, "the buffer of the request that is under way is not free"
@@ -105,7 +105,7 @@ def test_close_ends_in_time_while_the_cluster_is_down(make, topic):
 # -- 5: the delivery timeout is a bound
 
 
-@pytest.mark.parametrize("fault", ["requests vanish", "answers vanish", "nobody listens"])
+@pytest.mark.parametrize("fault", ["requests vanish", "answers vanish", "no connection lasts"])
 def test_the_delivery_timeout_bounds_every_record(make, topic, fault, network):
     """Guarantee 5: without responses, each future fails in [T, T + 1 s], and its callback is called once."""
     client = make(request_timeout_ms=300, delivery_timeout_ms=500, linger_ms=5, batch_size=0, retry_backoff_ms=20)

@@ -201,7 +201,7 @@ import logging, os, signal, sys, threading, time
 from pyclient import Producer
 from pyclient.cluster import connection_pool
 from tests.producer.network import HOLD, METADATA, PASS, PRODUCE, FaultyNetwork
-from tests.producer.parts import core_of
+from tests.producer.parts import client_of
 
 servers, topic = sys.argv[1:]
 network = FaultyNetwork()
@@ -247,7 +247,7 @@ def test_ctrl_c_ends_a_send_many_that_waits_for_memory(cluster, topic, log):
 producer = Producer(servers, batch_size=1024, buffer_memory=4096, max_block_ms=600_000, linger_ms=0)
 producer.send(topic, b"first", partition=0).result(30)
 network.response = lambda api: HOLD if api == PRODUCE else PASS
-pool = core_of(producer).accumulator.pool
+pool = client_of(producer).accumulator.pool
 rows = [b"%03d" % number * 100 for number in range(100)]
 for _ in range(3):  # the others find no memory at all
     interrupted(lambda: producer.send_many(topic, rows, partition=0), lambda: pool.waiting)
@@ -277,11 +277,11 @@ def test_ctrl_c_ends_partitions_for_that_waits_for_metadata(cluster, topic):
         + """
 logging.disable(logging.WARNING)  # of a cluster that is out of reach
 nowhere = Producer("127.0.0.1:1", max_block_ms=600_000)
-interrupted(lambda: nowhere.partitions_for(topic), lambda: core_of(nowhere).loop.learning[topic])
+interrupted(lambda: nowhere.partitions_for(topic), lambda: client_of(nowhere).loop.learning[topic])
 nowhere.close(0)
 
 producer = Producer(servers, max_block_ms=600_000)
-loop = core_of(producer).loop
+loop = client_of(producer).loop
 producer.partitions_for(topic + "-known")
 network.response = lambda api: HOLD if api == METADATA else PASS
 for _ in range(3):

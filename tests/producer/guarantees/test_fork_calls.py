@@ -13,7 +13,7 @@ from tests.producer.programs import run
 CHILD = """
 import asyncio, json, os, signal, sys
 from pyclient import AsyncProducer, GroupMetadata, Producer, errors
-from tests.producer.parts import core_of
+from tests.producer.parts import client_of
 
 def calls(producer):
     records = [("send", topic), ("send to a topic that is not known", topic + "-new")]
@@ -55,7 +55,7 @@ def outcome(call):
     return repr(result)
 
 def in_a_child(producer):
-    with core_of(producer).lock, core_of(producer).context.lock:  # as by threads that the child does not have
+    with client_of(producer).lock, client_of(producer).context.lock:  # as by threads that the child does not have
         child = os.fork()
         if not child:
             signal.alarm(30)  # what waits for ever fails
@@ -91,7 +91,7 @@ CALLS = [(client, call) for client in CLIENTS for call in REFUSED] + [("async", 
 
 @pytest.fixture(scope="module")
 def outcomes(cluster):
-    """`outcomes(client)` returns each call's outcome in a forked child; only the parent's records are in the log."""
+    """Return a function of each call's outcome in a forked child; only the parent's records are in the log."""
     known = {}
 
     def of(client):

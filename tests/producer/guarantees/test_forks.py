@@ -75,13 +75,13 @@ def test_child_with_its_own_producer_ends_despite_locks_of_its_parent(cluster, t
         """
         import os, sys, threading
         from pyclient import Producer
-        from tests.producer.parts import core_of
+        from tests.producer.parts import client_of
         producer = Producer(sys.argv[1], linger_ms=20_000)
         future = producer.send(sys.argv[2], b"parent's", partition=0)
         held, go_on = threading.Event(), threading.Event()
 
         def hold():
-            with core_of(producer).lock:
+            with client_of(producer).lock:
                 held.set()
                 go_on.wait(60)
 
@@ -170,7 +170,7 @@ def test_child_is_not_affected_by_a_dropped_producer_that_delivers(cluster, topi
 CALLBACKS = """
 import asyncio, os, sys
 from pyclient import AsyncProducer, Producer, errors
-from tests.producer.parts import core_of
+from tests.producer.parts import client_of
 
 def refused(*futures):
     for future in futures:
@@ -188,7 +188,7 @@ def refused(*futures):
 
 def in_a_child(producer, *futures):
     futures[-1].add_done_callback(lambda future: None)
-    with core_of(producer).context.lock, core_of(producer).lock:  # as by threads that the child does not have
+    with client_of(producer).context.lock, client_of(producer).lock:  # as by threads that the child does not have
         child = os.fork()
         if not child:
             refused(*futures)

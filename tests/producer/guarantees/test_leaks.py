@@ -75,7 +75,7 @@ class Flat:
 
 
 async def over_and_over(once, times):
-    """Everything is flat over so many calls on this loop."""
+    """Assert that memory, threads and files are flat over so many calls on this loop."""
     for _ in range(WARM):
         await once()
     flat = Flat()
@@ -84,7 +84,7 @@ async def over_and_over(once, times):
     await until_async(lambda: not flat.left(), flat.left)
 
 
-def test_a_thousand_producers_opened_and_closed_leave_nothing_behind(cluster, topic):
+def test_a_thousand_producers_opened_and_closed_leave_nothing(cluster, topic):
     """Guarantee 27: files, threads and memory are flat over 1,000 producers that deliver a record each."""
 
     def once():
@@ -99,7 +99,7 @@ def test_a_thousand_producers_opened_and_closed_leave_nothing_behind(cluster, to
     flat.check()
 
 
-def test_a_thousand_async_producers_opened_and_closed_leave_nothing_behind(cluster, topic):
+def test_a_thousand_async_producers_opened_and_closed_leave_nothing(cluster, topic):
     """Guarantee 27, on one event loop."""
 
     async def once():
@@ -109,7 +109,7 @@ def test_a_thousand_async_producers_opened_and_closed_leave_nothing_behind(clust
     asyncio.run(over_and_over(once, TIMES))
 
 
-def test_producers_whose_records_fail_leave_nothing_behind(cluster, topic, network):
+def test_producers_whose_records_fail_leave_nothing(cluster, topic, network):
     """Guarantee 27, with failed records of which some are observed, some raised, and some not observed."""
 
     def once():
@@ -117,7 +117,7 @@ def test_producers_whose_records_fail_leave_nothing_behind(cluster, topic, netwo
         producer.send(topic, b"x", partition=0).result(60)
         network.request = lambda api: DROP if api == PRODUCE else PASS
         future = producer.send(topic, b"lost", partition=0)
-        producer.send(topic, b"lost, and nobody looks", partition=1)
+        producer.send(topic, b"lost, not observed", partition=1)
         with pytest.raises(errors.DeliveryFailed):
             producer.close(0.001)
         with pytest.raises(errors.ClosedError):
@@ -132,7 +132,7 @@ def test_producers_whose_records_fail_leave_nothing_behind(cluster, topic, netwo
     flat.check()
 
 
-def test_async_producers_whose_records_fail_leave_nothing_behind(cluster, topic, network):
+def test_async_producers_whose_records_fail_leave_nothing(cluster, topic, network):
     """Guarantee 27, on one event loop."""
 
     async def once():
@@ -140,7 +140,7 @@ def test_async_producers_whose_records_fail_leave_nothing_behind(cluster, topic,
         await (await producer.send(topic, b"x", partition=0))
         network.request = lambda api: DROP if api == PRODUCE else PASS
         future = await producer.send(topic, b"lost", partition=0)
-        await producer.send(topic, b"lost, and nobody looks", partition=1)
+        await producer.send(topic, b"lost, not observed", partition=1)
         with pytest.raises(errors.DeliveryFailed):
             await producer.close(0.001)
         with pytest.raises(errors.ClosedError):

@@ -16,14 +16,14 @@ from tests.waiting import until
 SLOW = {"delivery_timeout_ms": 30_000, "request_timeout_ms": 500, "retry_backoff_ms": 20, "reconnect_backoff_ms": 10}
 
 
-def second_of(verdict, otherwise):
-    """Return a rule that applies its verdict to the second Produce message from now on."""
+def second_of(outcome, otherwise):
+    """Return a rule that applies `outcome` to the second Produce message from now on."""
     seen = []
 
     def rule(api):
         if api == PRODUCE:
             seen.append(api)
-        return verdict if api == PRODUCE and len(seen) == 2 else otherwise
+        return outcome if api == PRODUCE and len(seen) == 2 else otherwise
 
     return rule
 
@@ -68,7 +68,7 @@ def test_log_keeps_the_call_order_when_the_second_of_five_batches_fails(make, to
 
 @pytest.mark.parametrize("sequence", [0, 2**31 - 3])
 def test_exhausted_sequences_and_epochs_are_followed_by_a_new_producer_id(make, topic, log, network, sequence):
-    """Guarantee 8: from sequence 2^31-3 and epoch 32766; each refused record needs a new epoch, and behind 32767 there
+    """Guarantee 8: from sequence 2^31-3 and epoch 32766; each refused record needs a new epoch, and after 32767 there
     is none, so a new producer id comes."""
     client = make(linger_ms=0, batch_size=0)
     client.partitions_for(topic)
@@ -77,14 +77,14 @@ def test_exhausted_sequences_and_epochs_are_followed_by_a_new_producer_id(make, 
     def is_known():
         client.send(f"{topic}-other", b"")
         client.flush()
-        return client.core.sender.producer_ids.known
+        return client.producer_client.sender.producer_ids.known
 
     until(is_known)
-    identity = client.core.sender.producer_ids
+    identity = client.producer_client.sender.producer_ids
     first_id = identity.producer_id
-    with client.core.lock:
+    with client.producer_client.lock:
         identity.epoch = 32_766
-        numbers = client.core.topics[topic].queues[0].sequence
+        numbers = client.producer_client.topics[topic].queues[0].sequence
         assert numbers.prepare(0, identity, [])
         numbers.next = sequence
     sent, seen = [], []
@@ -120,7 +120,7 @@ def test_broker_that_forgot_the_producer_gets_a_new_epoch_without_error(make, to
     client = make(batch_size=0, linger_ms=0, **SLOW)
     for number in range(3):
         client.result(client.send(topic, b"%d" % number, partition=0))
-    sequence = client.core.topics[topic].queues[0].sequence
+    sequence = client.producer_client.topics[topic].queues[0].sequence
     before, refused = sequence.epoch, []
 
     def forgotten(request):
@@ -141,20 +141,20 @@ def test_recreated_topic_gets_new_sequences_and_no_stale_offset(make, cluster, t
     client = make(linger_ms=0, **SLOW)
     for number in range(5):
         client.result(client.send(topic, b"old %d" % number, partition=0))
-    queue = client.core.topics[topic].queues[0]
-    before, old_id = queue.sequence.epoch, client.core.topics[topic].topic_id
+    queue = client.producer_client.topics[topic].queues[0]
+    before, old_id = queue.sequence.epoch, client.producer_client.topics[topic].topic_id
     with Admin(cluster.bootstrap_servers) as admin:
         admin.delete_topics([topic])
         with contextlib.suppress(errors.TopicAlreadyExists):  # created by a Metadata request, with as many partitions
             admin.create_topics([NewTopic(topic, 3, 1)])
     futures = [client.send(topic, b"new %d" % number, partition=0) for number in range(20)]
     assert [client.result(future).offset for future in futures] == list(range(20))
-    client.core.cluster.request_refresh()
+    client.producer_client.cluster.request_refresh()
     learnt = threading.Event()
-    client.core.cluster.listeners.append(lambda metadata: learnt.set())
+    client.producer_client.cluster.listeners.append(lambda metadata: learnt.set())
     assert learnt.wait(20)
     assert client.result(client.send(topic, b"last", partition=0)).offset == 20
-    assert client.core.topics[topic].topic_id != old_id
+    assert client.producer_client.topics[topic].topic_id != old_id
     assert (queue.sequence.epoch, queue.sequence.next) > (before, 0)
     assert [record.value for record in log()[0]] == [b"new %d" % number for number in range(20)] + [b"last"]
 

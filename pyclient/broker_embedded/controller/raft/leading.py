@@ -75,13 +75,13 @@ class Leading:
             return
         place = state.log.check_fetch(request.offset, request.last_epoch)
         if isinstance(place, Diverging):
-            self._saw(request.replica, now)
+            self._record_fetch(request.replica, now)
             self._answer(token, diverging=place.end)
         elif isinstance(place, NeedsSnapshot):
-            self._saw(request.replica, now)
+            self._record_fetch(request.replica, now)
             self._answer(token, snapshot=place.snapshot)
         else:
-            self._saw(request.replica, now, request.offset)
+            self._record_fetch(request.replica, now, request.offset)
             self._parked.append(DelayedFetch(token, request, now + request.max_wait))
             self.advance()
             self.answer_parked()
@@ -97,7 +97,7 @@ class Leading:
         if error:
             state.effects.append(Answer(token, response))
             return
-        self._saw(request.replica, now)
+        self._record_fetch(request.replica, now)
         state.effects.append(Answer(token, response, read_snapshot=request.snapshot))
 
     def _refusal(self, epoch: int) -> int:
@@ -114,7 +114,7 @@ class Leading:
         response = FetchResponse(0, state.epoch, state.leader_id, state.high_watermark, **fields)
         state.effects.append(Answer(token, response, read_from=read_from))
 
-    def _saw(self, replica: ReplicaKey, now: float, flushed_end: int | None = None) -> None:
+    def _record_fetch(self, replica: ReplicaKey, now: float, flushed_end: int | None = None) -> None:
         """Note a replica's request; a complete majority of voters proves that this leader is not cut off."""
         state = self.state
         role = state.role

@@ -164,7 +164,7 @@ class QuorumState:
     # Transitions
 
     def become_unattached(self, epoch: int, now: float, *, voted: ReplicaKey | None = None) -> None:
-        """Take note of a newer epoch, or vote for a candidate of this one."""
+        """Enter a newer epoch, or vote for a candidate of this one."""
         kept = self.role.voted if epoch == self.epoch else None
         leader = None if epoch != self.epoch or voted is not None else self.leader_id
         self._become(Unattached(epoch, self.election_deadline(now), leader, voted or kept))

@@ -63,7 +63,7 @@ class RaftReplica:
         self._following = Following(self.state)
 
     def start(self, now: float) -> None:
-        """Take up the role that the remembered election gives."""
+        """Enter the role that the remembered election gives."""
         self.state.begin(now)
         self.tick(now)
 
@@ -118,12 +118,12 @@ class RaftReplica:
         self.tick(now)
 
     def failed(self, node: int, request: Request, now: float) -> None:
-        """Take note that a request got no response: the connection ended, or it took too long."""
+        """Handle a request without a response: the connection ended, or it took too long."""
         self.state.ended(node, request, now, failed=True)
         self.tick(now)
 
     def leader_lost(self, node: int, now: float) -> None:
-        """Take note that nothing listens at a node any more: if this replica follows it, an election begins soon."""
+        """Handle a refused connection to a node: if this replica follows it, an election begins soon."""
         self._following.on_leader_lost(node, now)
         self.tick(now)
 
@@ -138,7 +138,7 @@ class RaftReplica:
         return offset
 
     def flushed(self, end_offset: int, now: float) -> None:
-        """Take note that the log is on the disk up to `end_offset`.
+        """Record that the log is on the disk up to `end_offset`.
 
         A sync that began before a truncation must not be reported: what followed is not on the disk.
         """
@@ -148,7 +148,7 @@ class RaftReplica:
         self.tick(now)
 
     def snapshot_created(self, snapshot: OffsetAndEpoch) -> None:
-        """Take note of a snapshot of the committed state, written up to `snapshot.offset`."""
+        """Record a snapshot of the committed state, written up to `snapshot.offset`."""
         if snapshot.offset > self.state.high_watermark:
             raise ValueError(f"the snapshot {snapshot} has more than is committed ({self.state.high_watermark})")
         self.state.log.snapshot = snapshot
@@ -162,7 +162,7 @@ class RaftReplica:
             self.state.effects.append(DeleteBefore(log.snapshot))
 
     def snapshot_installed(self, snapshot: OffsetAndEpoch, voters: VoterSet | None, now: float) -> None:
-        """Take note that a fetched snapshot has replaced the log; `voters` is the set in it, None if it has none."""
+        """Record that a fetched snapshot has replaced the log; `voters` is the set in it, None if it has none."""
         self._following.installed(snapshot, voters)
         self.tick(now)
 

@@ -48,7 +48,7 @@ class VoterChanges:
         self.state = state
         self._leading = leading
         self._pending: PendingChange | None = None
-        self._tell_at = -inf
+        self._report_at = -inf
 
     def begin_epoch(self, now: float) -> None:
         """Write the set into the log if only the snapshot of a new cluster has it, and this leader's own addresses."""
@@ -89,7 +89,7 @@ class VoterChanges:
 
     def _decide(self, request: VoterChange, now: float) -> VoterSet:
         """Return the changed set; raise a `BrokerError` with Kafka's code if the request is refused."""
-        self._check_may_change(request)
+        self.check_may_change(request)
         history = self.state.voters
         voters = history.newest
         match request:
@@ -115,7 +115,7 @@ class VoterChanges:
                 self._check_kraft_version(voter.min_kraft_version, voter.max_kraft_version)
                 return voters.with_voter(voter)
 
-    def _check_may_change(self, request: VoterChange) -> None:
+    def check_may_change(self, request: VoterChange) -> None:
         state = self.state
         history = state.voters
         role = state.role
@@ -199,7 +199,7 @@ class VoterChanges:
         if self._pending is not None:
             self._answer(self._pending.token, errors.NotLeaderOrFollower.code, "the leader resigned")
             self._pending = None
-        return self._tell_leader(role, now) if isinstance(role, Follower) else inf
+        return self._report_to_leader(role, now) if isinstance(role, Follower) else inf
 
     def _poll_pending(self, now: float) -> float:
         pending = self._pending
@@ -214,20 +214,20 @@ class VoterChanges:
         self._pending = None
         return inf
 
-    def _tell_leader(self, role: Follower, now: float) -> float:
+    def _report_to_leader(self, role: Follower, now: float) -> float:
         """Report this voter's addresses to the leader if the set has others."""
         state = self.state
         voters = state.voters.newest
         if not state.voters.kraft_version or self._with_description(voters) == voters or not role.has_fetched:
             return inf
-        if now < self._tell_at:
-            return self._tell_at
+        if now < self._report_at:
+            return self._report_at
         assert state.description is not None
         request = UpdateVoter(state.description, state.epoch, state.timeouts.fetch)
         if not state.send(role.leader_id, request, now):
             return state.may_send_at(role.leader_id, request)
-        self._tell_at = now + state.timeouts.fetch
-        return self._tell_at
+        self._report_at = now + state.timeouts.fetch
+        return self._report_at
 
     def _with_description(self, voters: VoterSet) -> VoterSet:
         description = self.state.description

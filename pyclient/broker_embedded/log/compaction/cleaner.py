@@ -35,7 +35,7 @@ _BYTES_A_ROW: Final = 512  # bytes that are read, checked and copied in the time
 
 
 class Abandoned(Exception):
-    """The log changed during the cleaning: it was cut, deleted or closed. Cleaning has not changed it."""
+    """The log changed during the cleaning: it was truncated, deleted or closed. Cleaning has not changed it."""
 
 
 class Cleaned(NamedTuple):

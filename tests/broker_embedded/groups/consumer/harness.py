@@ -176,7 +176,7 @@ class ConsumerHarness(GroupHarness):
         return self.record_answer(f"group v{version}", group)
 
     def list_types(self) -> None:
-        """ListGroups 5 with filters by type and state."""
+        """Send ListGroups 5 with filters by type and state."""
         for types, states in (
             ((), ()),
             (("consumer",), ()),
@@ -209,7 +209,7 @@ class ConsumerHarness(GroupHarness):
             **more,
         )
         return self.record_answer(
-            f"{label or 'nobody'}: commit v{version} at {epoch}", self._ask(label, request, version)
+            f"{label or 'no member'}: commit v{version} at {epoch}", self._ask(label, request, version)
         )
 
     def fetch_as(
@@ -230,10 +230,10 @@ class ConsumerHarness(GroupHarness):
         answer = self._ask(member or "", OffsetFetchRequest(groups=[group]), version)
         for found in answer.groups:
             found.topics.sort(key=lambda topic: (topic.name, str(self.plain(topic.topic_id))))
-        return self.record_answer(f"{member or 'nobody'}: fetch v{version} at {epoch}", answer)
+        return self.record_answer(f"{member or 'no member'}: fetch v{version} at {epoch}", answer)
 
     def _ask(self, member: str, request: Any, version: int) -> Any:
-        return self.connection(member or "nobody").ask(request, version)
+        return self.connection(member or "no member").ask(request, version)
 
     def delete(self) -> Any:
         """Delete the scenario's group."""

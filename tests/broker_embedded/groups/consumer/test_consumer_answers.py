@@ -16,7 +16,7 @@ RECORDED = json.loads(ANSWERS.read_text())
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """A broker with Kafka's heartbeat interval."""
+    """Yield a broker with Kafka's heartbeat interval."""
     with EmbeddedCluster(config={"group.consumer.heartbeat.interval.ms": "5000"}) as cluster:
         yield cluster.bootstrap_servers
 

@@ -263,7 +263,7 @@ def test_assignment_sent_on_a_former_connection_is_sent_again() -> None:
         harness.enter("b")
         late = harness.beat("a", 2)  # the client gave up this connection: it does not read the answer
         assert harness.parts(late.assignment) == {"<topic>": [0, 1]}
-        told = harness.beat("a on its next connection", 2, member_id="a")
-        assert harness.parts(told.assignment) == {"<topic>": [0, 1]}
+        response = harness.beat("a on its next connection", 2, member_id="a")
+        assert harness.parts(response.assignment) == {"<topic>": [0, 1]}
         assert harness.beat("a on its next connection", 2, member_id="a").assignment is None
         harness.close()

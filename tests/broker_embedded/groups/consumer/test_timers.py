@@ -22,7 +22,7 @@ VERSIONS = itertools.count(1)
 
 @pytest.fixture
 def immediate() -> Node:
-    """A coordinator without an assignment interval; topic `t` has 4 partitions."""
+    """Return a coordinator without an assignment interval; topic `t` has 4 partitions."""
     return with_topic(Node(group_consumer_assignment_interval_ms=0))
 
 

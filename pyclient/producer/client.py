@@ -1,4 +1,4 @@
-"""ProducerCore: the implementation shared by `Producer` and `AsyncProducer`."""
+"""`ProducerClient`: the implementation shared by `Producer` and `AsyncProducer`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _AGAIN: Final = object()
 _delivery_of: Final = attrgetter("delivery")
 
 
-class ProducerCore:
+class ProducerClient:
     """Accumulator, sender and cluster client of one producer, guarded by one lock; runs on an event loop."""
 
     def __init__(
@@ -181,7 +181,7 @@ class ProducerCore:
                     return None if waiter is None else self.wait_for_buffer(size, waiter)
                 future = self._begin_batch(queue, buffer, timestamp_ms, key, value, headers)
             except BaseException as error:
-                self.cut_short(queue, error)
+                self.clean_up_after_error(queue, error)
                 raise
         return _AGAIN if future is None else future
 
@@ -212,7 +212,7 @@ class ProducerCore:
             with self.lock:
                 self.accumulator.pool.abandon(waiter)
 
-    def cut_short(self, queue: PartitionQueue, error: BaseException) -> None:
+    def clean_up_after_error(self, queue: PartitionQueue, error: BaseException) -> None:
         """Clean up after an error or interrupt while a batch was opened or closed; the caller holds the lock.
 
         Release memory that reached no batch, discard a batch without records, and finish a half-done close.
@@ -422,78 +422,78 @@ def _call_soon(loop: asyncio.AbstractEventLoop, report: Callable[[], None]) -> N
         report()
 
 
-def metrics_of(core: ProducerCore) -> dict[str, Any]:
+def metrics_of(client: ProducerClient) -> dict[str, Any]:
     """Return the result of `Producer.metrics`."""
-    with core.lock:
-        pool = core.accumulator.pool
+    with client.lock:
+        pool = client.accumulator.pool
         return {
-            **core.sender.metrics.snapshot(core.clock.monotonic()),
-            "records_failed": core.context.failures.records,
-            "requests_in_flight": core.sender.total_in_flight,
-            "connections_used": core.sender.connections,
-            "batches_unconfirmed": len(core.accumulator.incomplete),
+            **client.sender.metrics.snapshot(client.clock.monotonic()),
+            "records_failed": client.context.failures.records,
+            "requests_in_flight": client.sender.total_in_flight,
+            "connections_used": client.sender.connections,
+            "batches_unconfirmed": len(client.accumulator.incomplete),
             "buffer_bytes_used": pool.total - pool.available,
             "buffer_bytes_total": pool.total,
             "sends_blocked": pool.waiting,
         }
 
 
-def health_of(core: ProducerCore) -> dict[str, Any]:
+def health_of(client: ProducerClient) -> dict[str, Any]:
     """Return the result of `Producer.health`."""
-    cluster = core.cluster.health()
-    with core.lock:
-        pool = core.accumulator.pool
+    cluster = client.cluster.health()
+    with client.lock:
+        pool = client.accumulator.pool
         return {
-            "state": "closed" if core.closed else "open",
+            "state": "closed" if client.closed else "open",
             "cluster_id": cluster.cluster_id,
             "nodes": list(cluster.nodes),
             "connected_nodes": list(cluster.connected),
             "last_failures": dict(cluster.last_failures),
             "record_codec": IMPLEMENTATION,
-            "topics": sorted(core.accumulator.topics),
-            "batches_unconfirmed": len(core.accumulator.incomplete),
-            "requests_in_flight": core.sender.total_in_flight,
+            "topics": sorted(client.accumulator.topics),
+            "batches_unconfirmed": len(client.accumulator.incomplete),
+            "requests_in_flight": client.sender.total_in_flight,
             "buffer_bytes_used": pool.total - pool.available,
             "buffer_bytes_total": pool.total,
             "sends_blocked": pool.waiting,
-            "producer_id": core.sender.producer_ids.producer_id,
-            **dict(described(core.transactions)),
+            "producer_id": client.sender.producer_ids.producer_id,
+            **dict(described(client.transactions)),
         }
 
 
 _NAMED: Final = 3  # partitions that an error names; the others are counted
 
 
-def buffer_exhausted(core: ProducerCore, size: int, topic: str, partition: int | None) -> BufferExhausted:
+def buffer_exhausted(client: ProducerClient, size: int, topic: str, partition: int | None) -> BufferExhausted:
     """Return the error for a send that got no memory in time; it names the partitions that hold the memory."""
     where = f" for a record to topic {topic!r}"
     if partition is not None:
         where += f", partition {partition}"
-    with core.lock:
-        held = list(core.accumulator.incomplete)
+    with client.lock:
+        held = list(client.accumulator.incomplete)
     text = (
-        f"no {size} of buffer_memory={core.config.buffer_memory} bytes became free within "
-        f"max_block_ms={core.config.max_block_ms}{where}"
+        f"no {size} of buffer_memory={client.config.buffer_memory} bytes became free within "
+        f"max_block_ms={client.config.max_block_ms}{where}"
     )
     if held:
-        text += f"; {_batches(len(held))} not confirmed yet, of {_places(core, held)}"
-    reasons = core.cluster.describe_failures()
+        text += f"; {_batches(len(held))} not confirmed yet, of {_places(client, held)}"
+    reasons = client.cluster.describe_failures()
     why = f"last failures: {reasons}" if reasons else "the cluster confirms more slowly than records are sent"
     return BufferExhausted(f"{text}; {why}; check the brokers, or raise buffer_memory or max_block_ms")
 
 
-def not_flushed(core: ProducerCore, deliveries: Iterable[Delivery], timeout: float) -> KafkaTimeout:
+def not_flushed(client: ProducerClient, deliveries: Iterable[Delivery], timeout: float) -> KafkaTimeout:
     """Return the error for a flush that timed out; it names the partitions not confirmed."""
     pending = {id(found) for delivery in deliveries if (found := delivery.pending()) is not None}
-    with core.lock:
-        late = list(filter(lambda batch: id(batch.delivery) in pending, core.accumulator.incomplete))
+    with client.lock:
+        late = list(filter(lambda batch: id(batch.delivery) in pending, client.accumulator.incomplete))
         why = why_unconfirmed(late[0]) if late else ""
     if not pending:
         return KafkaTimeout(f"all records have an outcome, but not all futures were completed within {timeout:g} s")
     text = f"{_batches(len(pending))} not confirmed within {timeout:g} s"
     if late:
-        text += f", of {_places(core, late)}; {late[0].queue.name}: {why}"
-    reasons = core.cluster.describe_failures()
+        text += f", of {_places(client, late)}; {late[0].queue.name}: {why}"
+    reasons = client.cluster.describe_failures()
     if reasons and reasons not in text:
         text += f"; last failures: {reasons}"
     return KafkaTimeout(f"{text}; they are still being sent: flush again with more time, or check the brokers")
@@ -504,9 +504,9 @@ def new_closed() -> ClosedError:
     return ClosedError("the producer is closed: make a new one to send more")
 
 
-def closed_before(core: ProducerCore) -> ClosedError:
+def closed_before(client: ProducerClient) -> ClosedError:
     """Return the error of records that are not confirmed when the producer closes."""
-    reasons = core.cluster.describe_failures()
+    reasons = client.cluster.describe_failures()
     text = "the producer was closed before the record was confirmed"
     if reasons:
         text += f"; last failures: {reasons}"
@@ -533,15 +533,15 @@ def _batches(count: int) -> str:
     return "1 batch was" if count == 1 else f"{count} batches were"
 
 
-def _places(core: ProducerCore, batches: Iterable[ProducerBatch]) -> str:
+def _places(client: ProducerClient, batches: Iterable[ProducerBatch]) -> str:
     """Return the partitions of these batches with their leaders; if there are many, the first ones and a count."""
     queues = list(dict.fromkeys(batch.queue for batch in batches))
-    named = ", ".join(_place(core, queue) for queue in queues[:_NAMED])
+    named = ", ".join(_place(client, queue) for queue in queues[:_NAMED])
     others = len(queues) - _NAMED
     return f"{named} and {others} other partition{'s' if others > 1 else ''}" if others > 0 else named
 
 
-def _place(core: ProducerCore, queue: PartitionQueue) -> str:
+def _place(client: ProducerClient, queue: PartitionQueue) -> str:
     if queue.leader == NO_LEADER:
         return f"{queue.name}, which has no leader"
-    return f"{queue.name} at {core.cluster.name_of(queue.leader)}"
+    return f"{queue.name} at {client.cluster.name_of(queue.leader)}"

@@ -57,7 +57,7 @@ def test_an_index_that_could_not_be_read_once_is_read_again(fixture: Any) -> Non
     assert log.offset_for_timestamp(fixture.now + 1).offset == 1
 
 
-def test_a_log_that_is_offline_is_not_compacted_and_says_so(fixture: Any) -> None:
+def test_offline_log_is_not_compacted_and_reports_it(fixture: Any) -> None:
     fixture.configure(cleanup_policy=("compact",))
     manager = fixture.start()
     log = manager.create("t", fixture.topic_id, 0, fixture.config)
@@ -132,7 +132,7 @@ def test_a_damaged_start_in_a_checkpoint_does_not_drop_a_log(fixture: Any, clean
         again.close(clean=False)
 
 
-def test_a_start_that_cannot_sync_the_metadata_log_is_not_noted_as_clean(connect: Any, data_dir: str) -> None:
+def test_start_that_cannot_sync_the_metadata_log_is_not_clean(connect: Any, data_dir: str) -> None:
     fs = HeldFileSystem("__cluster_metadata-0")
     fs.gate.set()
     fs.fails = True

@@ -17,7 +17,7 @@ import pytest
 from pyclient import AsyncProducer, Producer, errors
 from tests.garbage import Cycle, loop_threads_first
 from tests.producer.network import HOLD, PASS, PRODUCE
-from tests.producer.parts import core_of
+from tests.producer.parts import client_of
 from tests.producer.programs import run
 from tests.waiting import until
 
@@ -38,7 +38,6 @@ def test_interpreter_exit_delivers_what_was_accepted(cluster, topic, log):
 
 
 def test_interpreter_exit_logs_records_that_could_not_be_delivered(cluster, topic):
-    started = time.monotonic()
     done = subprocess.run(
         [
             sys.executable,
@@ -47,12 +46,12 @@ def test_interpreter_exit_logs_records_that_could_not_be_delivered(cluster, topi
                 """
                 import sys
                 from pyclient import Producer
-                from pyclient.producer import engine
-                from tests.producer.parts import core_of
-                engine.EXIT_SECONDS = 0.5
+                from pyclient.producer import thread_runner
+                from tests.producer.parts import client_of
+                thread_runner.EXIT_SECONDS = 0.5
                 producer = Producer(sys.argv[1], linger_ms=30_000, request_timeout_ms=5000)
                 producer.partitions_for(sys.argv[2])
-                core_of(producer).sender.drain = lambda *_: None
+                client_of(producer).sender.drain = lambda *_: None
                 kept = producer.send(sys.argv[2], b"x")
                 """
             ),
@@ -61,11 +60,10 @@ def test_interpreter_exit_logs_records_that_could_not_be_delivered(cluster, topi
         ],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=60,
     )
     assert done.returncode == 0 and "at the interpreter's exit: 1 record was not delivered" in done.stderr
     assert "Traceback" not in done.stderr
-    assert time.monotonic() - started < 60
 
 
 def test_a_forgotten_producer_warns_and_still_delivers(cluster, topic, log):
@@ -78,7 +76,7 @@ def test_a_forgotten_producer_warns_and_still_delivers(cluster, topic, log):
 
 
 def test_a_producer_in_a_cycle_still_delivers_whatever_is_collected_first(cluster, topic, log):
-    with loop_threads_first("pyclient.producer.engine"):
+    with loop_threads_first("pyclient.producer.thread_runner"):
         cycle = Cycle(Producer(cluster.bootstrap_servers, linger_ms=100))
         future = cycle.held.send(topic, b"x", partition=0)
         with pytest.warns(ResourceWarning, match="<Producer .* was not closed"):
@@ -106,8 +104,8 @@ def test_a_forgotten_async_producer_warns_and_still_delivers(cluster, topic, log
 UNCLOSED = """
 import asyncio, sys
 from pyclient import AsyncProducer
-from pyclient.producer import async_engine
-from tests.producer.parts import core_of
+from pyclient.producer import async_runner
+from tests.producer.parts import client_of
 
 async def main():
     producer = AsyncProducer(sys.argv[1], linger_ms=3000)
@@ -116,8 +114,8 @@ async def main():
     if sys.argv[3] == "kept":
         kept.append(producer)
     if sys.argv[3] == "undelivered":
-        async_engine.EXIT_SECONDS = 0.3
-        core_of(producer).sender.drain = lambda *_: None
+        async_runner.EXIT_SECONDS = 0.3
+        client_of(producer).sender.drain = lambda *_: None
 
 kept = []
 asyncio.run(main())
@@ -213,7 +211,7 @@ def test_async_flush_lets_callbacks_observe_failures_before_it_raises(cluster, t
                 future.add_done_callback(lambda future: seen.append(future.exception(0)))
             flush = asyncio.create_task(producer.flush())
             await asyncio.sleep(0)
-            core_of(producer).abort(errors.ClosedError("at once"))  # all of them in one turn of the loop
+            client_of(producer).abort(errors.ClosedError("at once"))  # all of them in one turn of the loop
             await flush
             assert [str(error) for error in seen] == [f"{topic}-0: at once", f"{topic}-1: at once"]
             network.release()

@@ -62,7 +62,7 @@ def test_a_disk_that_fills_up_leaves_the_log_as_it_was(fixture: Any, log: Any, c
     assert [row[0] for row in pairs(fixture, log)] == [1, 2]
 
 
-def test_a_log_that_changes_meanwhile_is_left_alone(fixture: Any, log: Any) -> None:
+def test_cleaning_is_abandoned_if_the_log_changes(fixture: Any, log: Any) -> None:
     for n in range(4):
         put(fixture, log, (b"a", b"%d" % n))
         log.roll()

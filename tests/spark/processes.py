@@ -58,8 +58,8 @@ def _install(place: Path, packages: tuple[str, ...]) -> None:
     assert not found.returncode, found.stderr
 
 
-def run_beside(packages: tuple[str, ...], *command: str) -> str:
-    """Return what a command of Python prints that finds these packages before those of the environment."""
+def run_with_packages(packages: tuple[str, ...], *command: str) -> str:
+    """Run a command of Python that finds these packages before those of the environment; return its output."""
     options: dict[str, Any] = {"env": _environment(packages), "capture_output": True, "text": True}
     done = subprocess.run(command, check=False, timeout=SECONDS, **options)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
