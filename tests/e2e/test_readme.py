@@ -57,7 +57,7 @@ CLIENTS = {
 """The output of the client examples, in order."""
 FAILURES = ("An example per failure", "Damaged bits", "A failed disk", "Controllers without a majority")
 GROWING = "Controllers that join and leave"
-MIXED = "Nodes of Apache Kafka in the same cluster"
+MIXED = "Brokers of Apache Kafka in the same cluster"
 
 
 def test_scenarios_in_the_document_are_those_that_tests_run() -> None:
