@@ -45,7 +45,7 @@ class Options(NamedTuple):
 
 
 Case = Callable[[Node, Options], dict[str, Figure]]
-"""Measures one node; returns figures by what they are of."""
+"""Measures one node; returns figures by their names."""
 
 
 def produce(node: Node, options: Options) -> dict[str, Figure]:

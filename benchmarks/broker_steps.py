@@ -52,10 +52,10 @@ class Measured(BackgroundTasks):
         self.found = found
         self.over = asyncio.Event()
 
-    def _go_on(self, name: str, answer: Any, failure: Exception | None) -> None:
+    def _continue(self, name: str, answer: Any, failure: Exception | None) -> None:
         cpu, wall = time.thread_time(), time.perf_counter()
         try:
-            super()._go_on(name, answer, failure)
+            super()._continue(name, answer, failure)
         finally:
             self.found.wall.append((time.perf_counter() - wall) * 1e3)
             self.found.cpu.append((time.thread_time() - cpu) * 1e3)

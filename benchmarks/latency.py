@@ -60,7 +60,7 @@ class LatencyClient:
         return median(turn[len(turn) * share // 100] for turn in self.turns)
 
     def ratio(self, peer: LatencyClient, share: int) -> float:
-        """Return the median over the rounds of a percentile's ratio to the peer's, at most two seconds apart."""
+        """Return the median over the rounds of a percentile's ratio to the peer's; both are within two seconds."""
         at = RECORDS * share // 100
         return median(mine[at] / other[at] for mine, other in zip(self.turns, peer.turns, strict=True))
 

@@ -22,7 +22,7 @@ WAIT_SECONDS = 30.0
 
 
 def produce(given: Namespace) -> None:
-    """Send the warm-up records, and the others on a signal; print when those started: the producing process."""
+    """Produce (in a process of its own): the warm-up records, and the others on a signal. Print when those started."""
     send = produce_confluent(given.servers, given.topic, given.size, given.codec)
     send(given.count // WARM_UP)
     sys.stdin.readline()

@@ -115,7 +115,7 @@ class IdentityServer:
     """Serves `/keys`, and at `/token` what `answer` returns: a status and a JSON document, or bytes."""
 
     def __init__(self, signer: Signer | None = None, certificate: Path | None = None) -> None:
-        """Start the server, with TLS if there is a `certificate`."""
+        """Make a server, with TLS if there is a `certificate`."""
         self.signer = signer or Signer()
         self.keys: Any = {"keys": [self.signer.public]}
         self.keys_status = 200

@@ -112,7 +112,7 @@ CLIENTS: Final = (
             "    check_callback,\n": "",
             "self._plain = self._config.plain": "self._plain = self._direct = self._config.plain",
             "        call_after": "        self._attach(self._runner.client)\n        call_after",
-            "self._open_batches = cl": "self._fast_path, self._open_batches = self._runner.fast_path, cl",
+            "self._open_batches = client.": ("self._fast_path, self._open_batches = self._runner.fast_path, client."),
             "self._open_batches = {}, {}": "self._open_batches, self._fast_path = {}, {}, None",
             "AsyncIterator, Callable, Mapping": "AsyncIterator, Mapping",
             "`async with` block": "`with` block",

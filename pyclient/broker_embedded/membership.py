@@ -140,7 +140,7 @@ class ClusterMembership:
     # Callbacks of the quorum
 
     def controller_changed(self) -> None:
-        """Become the active controller, or resign."""
+        """Activate this node's controller if it is the active one, else deactivate it."""
         node = self._node
         node.controller.resign()
         if self.quorum.is_active:

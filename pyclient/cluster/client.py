@@ -30,6 +30,7 @@ R = TypeVar("R", bound=Response)
 log = logging.getLogger(__name__)
 
 IDLE_CHECK_SECONDS: Final = 10.0
+"""Most seconds between two checks for idle connections."""
 _closing_tasks: Final[set[asyncio.Task[None]]] = set()
 
 

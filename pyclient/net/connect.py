@@ -27,6 +27,7 @@ _Address = tuple[socket.AddressFamily, Any]
 _NEXT_ADDRESS_SECONDS: Final = 0.25
 _PROBE: Final = 1  # the correlation id of the probe
 PROBE_SECONDS: Final = 2.0
+"""Seconds for the answer to the probe without TLS."""
 _LONGEST_ANSWER: Final = 64 * 1024
 _REASONS: Final = {
     errno.ECONNREFUSED: "connection refused: nothing listens there (is the broker running, is the port right?)",

@@ -79,10 +79,10 @@ class InFlightRequest(NamedTuple):
 class InFlightRequests:
     """The state of a connection's requests, in public fields.
 
-    They are changed under the gate of the connection's stream only. A caller that holds it may send a request without
-    a method of `Connection`, whose Python code may run a signal handler or let other threads run, if `ended`, `on_hold`
-    and `held` are all false, `timer_at` is not None and no later than the deadline of the request, `throttled_until` is
-    over and `queue` has only requests of that caller.
+    They are changed under the gate of the connection's stream only. Compiled code that holds the gate may send a
+    request without `Connection`, as any call of Python may run a signal handler or another thread. It may do so if
+    `ended`, `on_hold` and `held` are all false, `timer_at` is not None and no later than the deadline of the request,
+    `throttled_until` is over, and `queue` has only requests of the same caller.
     """
 
     __slots__ = ("correlation_id", "ended", "held", "on_hold", "queue", "throttled_until", "timer_at")

@@ -24,9 +24,10 @@ from pyclient.producer.futures import await_done, wait_until_done
 logger: Final = logging.getLogger("pyclient.producer")
 
 EXIT_SECONDS: Final = 10.0
+GRACE_SECONDS: Final = 0.1
+"""Seconds for what is immediate unless a user's callback blocks it."""
 _PACE_SECONDS: Final = 0.002  # maximum wait for the sender, for each `PACE` bytes
 _END_SECONDS: Final = 2.0  # to close connections and end threads when all records are complete
-GRACE_SECONDS: Final = 0.1  # for what is immediate unless a user's callback blocks it
 
 T = TypeVar("T")
 

@@ -211,6 +211,7 @@ def _unpack(value: bytes) -> Any:
 
 @lru_cache(8)
 def avro_reader(schema: str) -> Callable[[bytes], Any]:
+    """Return a function that decodes values of an Avro schema."""
     from fastavro import parse_schema, schemaless_reader
 
     parsed = parse_schema(avro_schema(schema))

@@ -32,8 +32,10 @@ ROWS: Final = 20_000
 """Records per Arrow batch: Spark takes batches of 10,000 rows faster than those of 1,000 or 100,000."""
 
 _LOST: Final = (NoOffsetForPartition, LogTruncation, OffsetOutOfRange)
-CHECK_SECONDS: Final = 1.0  # seconds without a record after which the ends of the log are checked
-ANSWER_SECONDS: Final = 5.0  # seconds for an answer about them
+CHECK_SECONDS: Final = 1.0
+"""Seconds without a record after which the ends of the log are checked."""
+ANSWER_SECONDS: Final = 5.0
+"""Seconds for the answer to such a check."""
 FETCHING: Final = {"max.partition.fetch.bytes": "4194304", "fetch.max.bytes": "16777216", "fetch.max.wait.ms": "10"}
 """A fetch need not wait for records, as those of a range are there; it would delay the worker's next task."""
 _FEW: Final = ((1_000, "131072"), (20_000, "1048576"))

@@ -33,7 +33,8 @@ log = logging.getLogger("pyclient.spark")
 
 _FRESH: Final = 0.05  # seconds for which an idle query gets the same ends: Spark asks about 90 times a second
 _TOPICS_FRESH: Final = 5.0  # seconds for which the partitions are taken to be the same
-LOSS_SECONDS: Final = 5.0  # seconds for which a partition must be gone, or end too early, to count as lost
+LOSS_SECONDS: Final = 5.0
+"""Seconds for which a partition must be gone, or end too early, to count as lost."""
 
 
 class Planner:

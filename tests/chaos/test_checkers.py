@@ -244,7 +244,7 @@ def share_a_partition(history: History) -> None:
 
 
 def share_a_partition_with_a_further_member(history: History) -> None:
-    """Give it a partition that another one has, together with one that is free."""
+    """Give a further member a partition that another one has, together with one that is free."""
     history.add(Assignment("g", "theirs", 1, (Place("a", 1), B)))
 
 

@@ -59,7 +59,7 @@ class FaultyNetwork:
         self._held: list[tuple[Any, Callable[[], None]]] = []
 
     def connector(self, config: Any) -> Any:
-        """Connect through a `Tap`; used in place of `TcpConnector(config)`."""
+        """Return a connector through a `Tap`, for use in place of `TcpConnector(config)`."""
         tcp = TcpConnector(config)
 
         async def connect(host: str, port: int, on_frame: Any, on_closed: Any) -> Any:

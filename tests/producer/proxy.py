@@ -79,7 +79,7 @@ class Proxy:
         self._thread.stop(SECONDS)
 
     def connector(self, config: Any) -> Any:
-        """Connect to the proxy for every broker; used in place of `TcpConnector(config)`."""
+        """Return a connector to the proxy for every broker, for use in place of `TcpConnector(config)`."""
         tcp = TcpConnector(config)
         return lambda host, port, on_frame, on_closed: tcp("127.0.0.1", self._port, on_frame, on_closed)
 

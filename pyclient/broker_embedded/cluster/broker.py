@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyclient.broker_embedded.cluster.runners import ProcessRunner, ThreadRunner
 from pyclient.broker_embedded.config.quorum_config import BOOTSTRAP
-from pyclient.errors import ClientError, ClosedError, ConfigError
+from pyclient.broker_embedded.controls.endpoint import NoAnswer
+from pyclient.errors import ClientError, ClosedError, ConfigError, KafkaTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -120,12 +121,13 @@ class Broker:
             )  # the node was ended by HTTP: its host still has the faults and the clock
             return
         self._late.clear()
-        if self.crashed:
-            self.runner.kill()  # closes what is left of it
+        crashed = self._runner if self.crashed else None
         if self._processes:
             self._runner = ProcessRunner(self.config, self._control_port, self.links())
         else:
             self._runner = ThreadRunner(self.config, self._control_port, self.links(), self._new_server)
+        if crashed is not None:
+            crashed.kill()  # closes its pipes and sockets
         self._paused = False
         self.config = self.config.at(ports={self.config.listeners.clients[0].name: self._runner.port})
         if self._control_port == 0:
@@ -220,8 +222,12 @@ class Broker:
         try:
             for call in self.on_end if self.reachable else ():
                 call()
-        except ClientError as error:
-            log.warning("%r ends without an answer, its next start may forget faults and the time: %s", self, error)
+        except (NoAnswer, KafkaTimeout) as error:
+            log.warning(
+                "%r did not answer before its end: counts of its faults and advances of its time are lost: %s",
+                self,
+                error,
+            )
         self.runner.resume()
         self._paused = False
         self._late.clear()

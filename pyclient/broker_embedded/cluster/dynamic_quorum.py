@@ -113,12 +113,12 @@ class VoterChanges:
         self._remove(ReplicaKey(node_id, directory_id(directory)), self._timeout)
 
     def take_back(self, node_id: int, directory: str) -> None:
-        """Remove a controller that could not be added, in case it is a voter; log if that fails."""
+        """Remove a controller that could not be added, in case it has become a voter; log if that fails."""
         try:
             self._remove(ReplicaKey(node_id, directory_id(directory)), min(self._timeout, _TAKE_BACK_SECONDS))
         except KafkaError as error:
             log.warning(
-                "controller %d could not be added and may be a voter, which does not run; "
+                "controller %d could not be added, but may have become a voter, which does not run; "
                 "remove it with Admin.remove_raft_voter: %s",
                 node_id,
                 error,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyclient.broker_embedded.controls.endpoint import NotFound
 from pyclient.broker_embedded.faults.spec import FaultSpec
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ class FaultAtBroker:
 
     def before_end(self) -> None:
         """Note the hits before the broker ends or pauses."""
-        self._refresh()
+        try:
+            self._refresh()
+        except NotFound:  # it was removed by HTTP, and does not return with the next start
+            self._state = self._state | {"over": True}
 
     def after_start(self) -> None:
         """Continue the fault at the restarted broker."""

@@ -71,7 +71,7 @@ class PartitionMoves:
         end = time.monotonic() + timeout
         begun: set[tuple[str, int]] = set()
 
-        def read_moves() -> dict[str, Any]:
+        def move_rest() -> dict[str, Any]:
             moves = drained(node_id, others, self._replicas())
             new = {place: replicas for place, replicas in moves.items() if place not in begun}
             if new:
@@ -79,7 +79,7 @@ class PartitionMoves:
                 self.reassign(new, max(0.0, end - time.monotonic()))
             return {"left": sorted(moves)}
 
-        until(read_moves, lambda seen: not seen["left"], timeout)
+        until(move_rest, lambda seen: not seen["left"], timeout)
 
     def unregister(self, node_id: int, timeout: float) -> None:
         """Remove the registration of a broker that does not run. Raise a `BrokerError`."""

@@ -165,12 +165,12 @@ def _is_down(broker: Broker, error: ClientError) -> bool:
     return not broker.reachable or isinstance(error, WrongState | ProcessEnded)
 
 
-def until(read: Callable[[], dict[str, Any]], fits: Callable[[dict[str, Any]], bool], timeout: float) -> dict[str, Any]:
-    """Return what `read` returns, as soon as it fits. Raise `KafkaTimeout`, with the last result, after `timeout`."""
+def until(poll: Callable[[], dict[str, Any]], fits: Callable[[dict[str, Any]], bool], timeout: float) -> dict[str, Any]:
+    """Return what `poll` returns, as soon as it fits. Raise `KafkaTimeout`, with the last result, after `timeout`."""
     from pyclient.broker_embedded.controls.views import brief
 
     end = time.monotonic() + checked_timeout(timeout)
-    while not fits(seen := read()):
+    while not fits(seen := poll()):
         if time.monotonic() >= end:
             raise KafkaTimeout(f"timed out after {timeout:g} s, when the state was {brief(seen)}")
         time.sleep(POLL_SECONDS)  # there is no event for what several brokers say together

@@ -227,7 +227,7 @@ class Quorum:
 
     def _carry_out(self, *, flush: bool = True) -> None:
         if self._busy:
-            return  # The running call of this function carries out these effects, too.
+            return  # the running call of this function carries out these effects, too
         self._busy = True
         try:
             while not self._closed:
@@ -299,7 +299,7 @@ class Quorum:
         self._drive(lambda now: self.raft.responded(node_id, request, response, now))
 
     def failed(self, node_id: int, request: raft.Request, *, lost: bool) -> None:
-        """Note that a request of this replica got no response; `lost` if nothing listens at the node any more."""
+        """Note that a request of this replica got no response; `lost` if its connection was lost."""
         if lost:
             self._drive(lambda now: self.raft.leader_lost(node_id, now))
         else:

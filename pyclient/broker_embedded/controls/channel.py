@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyclient import errors
-from pyclient.broker_embedded.controls.endpoint import MethodNotAllowed, NotFound, WrongState
+from pyclient.broker_embedded.controls.endpoint import MethodNotAllowed, NoAnswer, NotFound, WrongState
 from pyclient.errors import ClientError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ThreadChannel:
         return self._thread.run(self._controls.handle, method, path, values, timeout=timeout + ANSWER_SECONDS)
 
 
-class ProcessEnded(ClientError):
+class ProcessEnded(NoAnswer):
     """The node's process has ended before it answered."""
 
 
@@ -98,7 +98,7 @@ class SocketChannel:
                 raise ProcessEnded(f"{method} {path}: the broker's process has ended")
             answer = json.loads(received)
         except (OSError, ValueError) as error:
-            raise ClientError(f"{method} {path}: the broker's process did not answer: {error!r}") from error
+            raise NoAnswer(f"{method} {path}: the broker's process did not answer: {error!r}") from error
         if "error" not in answer:
             return answer["answer"]
         problem = answer["error"]

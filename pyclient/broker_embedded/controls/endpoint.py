@@ -25,6 +25,10 @@ class NotFound(ClientError, LookupError):
     """The object of the request does not exist."""
 
 
+class NoAnswer(ClientError):
+    """The node did not answer: its process hangs or has ended."""
+
+
 class WrongState(ClientError):
     """The node is not in a state that allows the request."""
 

@@ -36,7 +36,8 @@ _MAX_HEAD: Final = 16 << 10
 _MAX_BODY: Final = 1 << 20
 _IDLE_SECONDS: Final = 300
 _MAX_CONNECTIONS: Final = 256
-SLICE_SECONDS: Final = 0.005  # seconds that encoding a large answer may keep the loop
+SLICE_SECONDS: Final = 0.005
+"""Seconds for which the encoding of a large answer may keep the loop."""
 _METHODS: Final = frozenset({"GET", "POST", "DELETE"})
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyclient.broker_embedded")
 
-SLICE_SECONDS: Final = 0.0005  # seconds of checking before requests are served
+SLICE_SECONDS: Final = 0.0005
+"""Seconds for which the log files are checked before requests are served."""
 PAUSE_SECONDS: Final = 0.001
+"""Seconds for requests between two such slices."""
 
 
 async def state(controls: ControlState, _name: str, _values: Values) -> Any:

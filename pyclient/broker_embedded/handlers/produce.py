@@ -93,9 +93,9 @@ def _transactional_batches(
     request: ProduceRequest, context: RequestContext
 ) -> Iterator[tuple[TopicPartition, memoryview]]:
     batches = (partition.records for topic in request.topic_data for partition in topic.partition_data)
-    for partition, batch in zip(_logs(request, context.services), batches, strict=True):
+    for topic_partition, batch in zip(_logs(request, context.services), batches, strict=True):
         if batch is not None and is_transactional(batch):
-            yield partition, batch
+            yield topic_partition, batch
 
 
 def _append_verified(

@@ -1,4 +1,4 @@
-"""Damage in the files of a log: batches are checked against their CRC; damaged ones are saved and truncated."""
+"""Damage in the files of a log: batches are checked against their CRC; damaged ones are saved to a file and removed."""
 
 from __future__ import annotations
 

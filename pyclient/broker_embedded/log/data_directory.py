@@ -159,9 +159,8 @@ class DataDirectory:
         forgotten = self._forgotten[name]
         while forgotten:
             removed = next(iter(forgotten))
-            if (
-                forgotten[removed] >= number
-            ):  # this write may have begun before the removal; also for the following ones
+            # this write may have begun before the removal; also for the following ones
+            if forgotten[removed] >= number:
                 break
             del forgotten[removed]
 

@@ -13,7 +13,7 @@ DELETED: Final = "-delete"
 STRAY: Final = "-stray"
 FUTURE: Final = "-future"
 DAMAGED: Final = ".damaged"
-"""Suffix of a file with damaged bytes that were truncated from a segment; it is never read."""
+"""Suffix of a file with damaged bytes that were removed from a segment; it is never read."""
 
 
 DATA_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")

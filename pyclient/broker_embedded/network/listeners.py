@@ -70,7 +70,7 @@ class Listener:
     def resume(self) -> None:
         """Accept again, first the connections in the backlog."""
         self._paused = False
-        self._resume_accepting()
+        self._accept_if_allowed()
 
     def hold(self) -> None:
         """Accept nothing until `release`: a limit is reached."""
@@ -82,7 +82,7 @@ class Listener:
         """Accept again after `hold`."""
         if self._held:
             self._held = False
-            self._resume_accepting()
+            self._accept_if_allowed()
 
     def close(self) -> None:
         """Stop listening."""
@@ -104,12 +104,12 @@ class Listener:
                     raise
                 if self._on_exhausted():
                     continue
-                self._pause_accepting(error)
+                self._wait_for_descriptors(error)
                 return
             self._is_short = False
             self._on_connection(sock)
 
-    def _pause_accepting(self, error: OSError) -> None:
+    def _wait_for_descriptors(self, error: OSError) -> None:
         """Pause for 0.1 s without descriptors or memory: accepting again at once would spin."""
         if not self._is_short:
             self._is_short = True
@@ -122,9 +122,9 @@ class Listener:
         if self._retry_timer is not None:
             self._retry_timer.cancel()
             self._retry_timer = None
-            self._resume_accepting()
+            self._accept_if_allowed()
 
-    def _resume_accepting(self) -> None:
+    def _accept_if_allowed(self) -> None:
         if self._open and not self._paused and not self._held and self._retry_timer is None:
             self._loop.add_reader(self._sock.fileno(), self._accept)
 

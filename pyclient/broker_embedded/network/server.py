@@ -39,6 +39,7 @@ _API_VERSIONS: Final = 18
 _PRODUCE: Final = 0
 _LOGIN: Final = (17, 36)  # SaslHandshake and SaslAuthenticate
 HANDSHAKE_SECONDS: Final = 30.0
+"""Seconds for a TLS handshake."""
 _LEAST_PROGRESS: Final = 1024  # bytes per second of an unfinished request
 
 

@@ -170,7 +170,7 @@ class DamagedReplicas:
             self._run_in_background(f"repair of {hosted.topic_partition}", self._truncate(repair))
         elif step is Step.CATCH_UP:
             repair.is_busy = True
-            self._go_on(repair)
+            self._check_later(repair)
         elif step is Step.RETURN:
             self._assign(repair, self._logs.directories.homes[hosted.topic_partition].directory_id)
         elif step is Step.END:
@@ -191,7 +191,7 @@ class DamagedReplicas:
             else:
                 text = "%s: the controller did not take the state of this replica: %s"
                 log.warning(text, repair.hosted.topic_partition, error)
-            self._go_on(repair)
+            self._check_later(repair)
 
         sent.add_done_callback(answered)
 
@@ -223,9 +223,9 @@ class DamagedReplicas:
                 "%s: the damaged replica cannot be truncated, it is tried again: %s", hosted.topic_partition, error
             )
         finally:
-            self._go_on(repair)
+            self._check_later(repair)
 
-    def _go_on(self, repair: _Repair) -> None:
+    def _check_later(self, repair: _Repair) -> None:
         """Check again in a moment, unless a change of the metadata causes a check before."""
 
         def again() -> None:

@@ -71,7 +71,8 @@ class CachedPartition:
         )
 
     def note(self, answer: PartitionData) -> None:
-        """Note the answer that is sent. After an error or divergence the next response includes the partition.
+        """Note the answer that is sent. After an error or divergence the next response includes the
+        partition, also if nothing has changed.
 
         A follower that truncates its log ignores the other fields: it would fetch again and again without them.
         """

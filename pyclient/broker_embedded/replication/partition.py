@@ -224,7 +224,7 @@ class Partition:
     # Fetches of followers
 
     def check_follower(self, fetch: FollowerFetch, epoch: int) -> None:
-        """Raise the error for a fetch by a replica that is not assigned, or has an earlier epoch of its broker.
+        """Raise the error for a fetch by a replica that is not assigned, or with an earlier epoch of its broker.
 
         `epoch` is the leader epoch in the fetch, -1 if it has none.
         """
@@ -301,7 +301,7 @@ class Partition:
         return follower.broker_epoch in (UNKNOWN, broker.epoch)
 
     def accepted(self, change: IsrChange, isr: frozenset[int], leader_epoch: int, partition_epoch: int) -> bool:
-        """Apply the state that the controller answered. Return True if it changed the state."""
+        """Apply the state that the controller answered. Return False if it is out of date."""
         if self.pending is not change or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
         self.isr, self.partition_epoch, self.pending = isr, partition_epoch, None

@@ -145,7 +145,8 @@ class ReplicaManager:
     def start(self) -> None:
         """Lead and follow the partitions of the metadata, once these have the registration of this incarnation.
 
-        Before it they may name the node as the leader in its previous incarnation, whose last records it may have lost.
+        Before that, the metadata may name this node as the leader in its previous incarnation, whose last records it
+        may have lost.
         With the registration, after an unclean end, the controller has made another replica the leader.
         """
         if self._started:
@@ -229,7 +230,7 @@ class ReplicaManager:
     def _take(self, hosted: HostedPartition, state: PartitionImage) -> None:
         opened = self._opened(hosted)
         if opened is None:
-            return  # `_log_opened` applies the state when the log is open
+            return  # it is not open yet, and `_log_opened` follows; or it cannot be opened
         partition = hosted.partition
         partition.min_isr = opened.config.min_insync_replicas
         if state.leader == self._env.node_id:

@@ -165,6 +165,7 @@ def _watch(
 
 
 def compare(report: Report, tally: Tally, expected: DirectCount) -> None:
+    """Check what was read against a count of the files."""
     seen = sum(tally.seen)
     report.check(seen == expected.lines, f"{seen:,} records were read, {expected.lines:,} lines were sent")
     for what, places in (

@@ -143,6 +143,7 @@ def _last(bootstrap_servers: str, topic: str) -> Counter[str]:
 
 
 def compare(report: Report, step: str, what: str, counts: Counter[str], expected: Counter[str], seconds: float) -> None:
+    """Check counts of a topic against those of the files."""
     different = [name for name in counts.keys() | expected.keys() if counts[name] != expected[name]]
     report.check(not different, f"{len(different):,} {what} have another count than in the files: {different[:5]}")
     note = f"{len(counts):,} {what}, {counts.total():,} counted, as in the files" if not different else "counts differ"

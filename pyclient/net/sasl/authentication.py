@@ -98,13 +98,13 @@ class Authenticator:
         except ConnectionFailed as error:
             text = str(error)
             reason = text.partition(": ")[2] if text.startswith(address) else text
-            raise ConnectionFailed(f"{address}: {self._login_name}: {reason}", lasting=error.lasting) from error
+            raise ConnectionFailed(f"{address}: {self._login_text}: {reason}", lasting=error.lasting) from error
         except UnsupportedVersion as error:
             raise ConnectionFailed(f"{address}: the broker serves no SASL", lasting=True) from error
         except ProtocolError as error:
-            raise ConnectionFailed(f"{address}: {self._login_name}: {error}", lasting=True) from error
+            raise ConnectionFailed(f"{address}: {self._login_text}: {error}", lasting=True) from error
         except KafkaTimeout as error:
-            raise ConnectionFailed(f"{address}: {self._login_name}: no answer within {self.timeout:g} s") from error
+            raise ConnectionFailed(f"{address}: {self._login_text}: no answer within {self.timeout:g} s") from error
 
     async def prepare(self) -> None:
         """Get a token or a ticket if one is needed, while requests are still sent. Raise `ConnectionFailed`."""
@@ -114,7 +114,7 @@ class Authenticator:
             await self._kerberos.prepare()
 
     @property
-    def _login_name(self) -> str:
+    def _login_text(self) -> str:
         if self._kerberos is not None:
             return f"SASL {self._mechanism}{self._kerberos.principal}"
         kind = "delegation token" if self._by_token else "user"
@@ -182,7 +182,7 @@ class Authenticator:
     def _refused(self, exchange: Exchange, code: int, message: str | None) -> None:
         """Raise the broker's error."""
         error = from_code(code, message or "no reason given")
-        text = f"{self._login_name} was refused by the broker: {_printable(message or repr(error))}"
+        text = f"{self._login_text} was refused by the broker: {_printable(message or repr(error))}"
         if isinstance(exchange, OAuthExchange):
             text += f" ({exchange.refusal})" if exchange.refusal else ""
         elif isinstance(exchange, GssapiExchange) and code == SaslAuthenticationFailed.code:

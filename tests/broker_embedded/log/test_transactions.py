@@ -1,4 +1,4 @@
-"""Transactions in a log: the last stable offset, the index of aborted ones, and what survives restarts."""
+"""Transactions in a log: the last stable offset, the index of aborted ones, also after restarts and truncations."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def shared(one: list[int], other: list[int]) -> int:
 def test_truncations_end_with_a_beginning_of_the_leaders_log(
     terms: list[tuple[int, int, list[int | None]]], last_leader: int, other: int
 ) -> None:
-    """Write logs (lists of the epochs of their records) in terms of leaders that replicate more or less of them."""
+    """Write logs (lists of the epochs of their records) by a series of leaders, which replicate parts of them."""
     logs: list[list[int]] = [[], [], []]
     for epoch, (leading, count, copied) in enumerate(terms):
         log = logs[leading] = logs[leading] + [epoch] * count

@@ -190,7 +190,7 @@ def test_decision_that_the_replicas_do_not_get_is_not_answered(tmp_path: Path) -
 
 
 def test_decision_that_the_replicas_get_too_late_is_superseded(tmp_path: Path) -> None:
-    """Leave the commit in the log, but do not commit it in time: the producer gets the error, and aborts."""
+    """Replicate the record of the decision too late: the producer gets the error, and aborts."""
 
     async def scenario(nodes: Nodes) -> None:
         writer = await prepared(nodes, timeout_ms=3_000)
@@ -215,7 +215,7 @@ def test_decision_that_the_replicas_get_too_late_is_superseded(tmp_path: Path) -
 
 
 def test_write_that_was_verified_before_the_transaction_ended_is_refused(tmp_path: Path) -> None:
-    """Use a transaction before version 2: the next one has the same epoch, and would get the late write."""
+    """Use a transaction version below 2: the next transaction has the same epoch, and would get the late write."""
 
     async def scenario(nodes: Nodes) -> None:
         writer = await prepared(nodes)

@@ -21,7 +21,7 @@ from pyclient.types import TopicPartition
 from tests.broker_embedded.replication.hand_controlled import TOPIC, Nodes, run
 from tests.waiting import PATIENCE, until_async
 
-TOO_LONG_FOR_LOOP = b"x" * (64 << 10)
+LARGE_VALUE = b"x" * (64 << 10)
 """A value whose batch is recompressed on the I/O thread."""
 
 
@@ -299,7 +299,7 @@ def test_follower_that_leaves_while_a_request_is_appended_is_reported(
         nodes.create([1, 3], min_isr=2, name="slow")
         recompressed = {"resource_name": "slow", "name": "compression.type", "value": "gzip"}
         nodes.append(ConfigRecord(resource_type=TOPIC_RESOURCE, **recompressed))
-        answers = nodes.loop.create_task(nodes.produce_to(1, TOO_LONG_FOR_LOOP, TOPIC, "slow"))
+        answers = nodes.loop.create_task(nodes.produce_to(1, LARGE_VALUE, TOPIC, "slow"))
         await until_async(lambda: checking.is_set() and nodes.high_watermark(1) == 1)
         nodes.append(FenceBrokerRecord(id=2, epoch=0))
         nodes.change(isr=[1])

@@ -191,9 +191,9 @@ class Leading:
         next_at = min((waiting.until for waiting in self._parked), default=inf)
         if state.others:
             next_at = min(next_at, role.quorum_until)
-        return min(next_at, self._tell_of_epoch(role, now))
+        return min(next_at, self._announce_epoch(role, now))
 
-    def _tell_of_epoch(self, role: Leader, now: float) -> float:
+    def _announce_epoch(self, role: Leader, now: float) -> float:
         state = self.state
         if now >= role.begin_at:
             role.begin_at = now + state.timeouts.begin_quorum

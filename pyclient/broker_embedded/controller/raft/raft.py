@@ -123,7 +123,7 @@ class RaftReplica:
         self.tick(now)
 
     def leader_lost(self, node: int, now: float) -> None:
-        """Handle a refused connection to a node: if this replica follows it, an election begins soon."""
+        """Handle a lost connection to a node: if this replica follows it, an election begins soon."""
         self._following.on_leader_lost(node, now)
         self.tick(now)
 

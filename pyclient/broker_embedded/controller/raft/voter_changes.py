@@ -116,6 +116,7 @@ class VoterChanges:
                 return voters.with_voter(voter)
 
     def check_may_change(self, request: VoterChange) -> None:
+        """Raise the `BrokerError` if the voters may not be changed now."""
         state = self.state
         history = state.voters
         role = state.role

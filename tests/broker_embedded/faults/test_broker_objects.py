@@ -104,6 +104,19 @@ def test_broker_that_does_not_run_refuses_pause_and_calls() -> None:
 
 
 @MODES
+def test_fault_that_was_removed_by_http_does_not_return(connect: Any, processes: bool) -> None:
+    with EmbeddedCluster(processes=processes) as cluster:
+        [broker] = cluster.brokers
+        removed = cluster.faults.fail("Metadata", errors.UnknownServerError, times=None)
+        [known] = broker.call("GET", "/faults")["faults"]
+        broker.call("DELETE", f"/faults/{known['id']}")
+        broker.kill()
+        broker.start()
+        connect(cluster).call(MetadataRequest(topics=None), 13)
+        assert (removed.hits(), removed.over) == (0, True)
+
+
+@MODES
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_faults_stay_when_their_broker_is_started_again(connect: Any, processes: bool, end: str) -> None:
     code = errors.CoordinatorLoadInProgress.code
