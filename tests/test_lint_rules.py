@@ -1,4 +1,4 @@
-"""The rule about files that import each other, on small packages."""
+"""The rules about files that import each other and about private fields in Cython code, on small packages."""
 
 from __future__ import annotations
 
@@ -92,3 +92,26 @@ def test_each_circle_is_found(found) -> None:
         "a.py, b.py, c.py, d.py",
         "second_a.py, second_b.py, second_c.py, second_d.py",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        ("self._count = other.count", False),
+        ("self._take(self._count)", False),
+        ("from pyclient.producer._speedups cimport Handle", False),
+        ("return pyclient.records._speedups", False),
+        ("return 1  # as other._count", False),
+        ("other._count = 1", True),
+        ("return self.reader._count", True),
+        ("return self._reader._count", True),
+        ("return readers[index]._count", True),
+    ],
+)
+def test_private_fields_of_other_objects_in_cython_code_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, is_found: bool
+) -> None:
+    monkeypatch.setattr(lint_rules, "PACKAGE", tmp_path)
+    (tmp_path / "module.pxi").write_text(f"cdef int value\n{line}\n")
+    findings = list(lint_rules.compiled_code_touches_no_private_fields_of_others())
+    assert [number for _path, number, _text in findings] == [2] * is_found

@@ -28,6 +28,9 @@ SECRET: Final = re.compile(r"password|secret|passphrase")
 COMPILED_IO: Final = re.compile(
     r"sys/\w+\.h|\b(poll|unistd|fcntl|time|stdio)\.h|libc\.(stdio|time)|posix\.|\.(producer|net)\b|\.\./"
 )
+COMPILED_PRIVATE: Final = re.compile(
+    r"(?<![\w.])(?!self\.|pyclient\.)\w+(?:\[\w+\])?\._[a-z]\w*|\bself(?:\.\w+)+\._[a-z]\w*"
+)
 HIDDEN: Final = re.compile(r"repr=False|secret=True")
 QUESTION_WORD: Final = re.compile(
     r"\s*(What(ever)?|When|Where|Whether|Which|Who(se|ever)?|Why|How|Those|Nothing|None)\b"
@@ -172,6 +175,15 @@ def compiled_codec_does_no_io() -> Iterator[Finding]:
         text = path.read_text()
         for found in COMPILED_IO.finditer(text):
             yield path, line_of(text, found.start()), f"the codec does no I/O and reads no clock: {found[0]}"
+
+
+def compiled_code_touches_no_private_fields_of_others() -> Iterator[Finding]:
+    """Cython code reads and writes private attributes of `self` only, as ruff checks it for Python."""
+    for path in [path for path in sources() if path.suffix != ".py"]:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            found = None if "import" in line else COMPILED_PRIVATE.search(line.partition("#")[0])
+            if found:
+                yield path, number, f"a private attribute of another object: {found[0]}"
 
 
 def secrets_are_in_no_repr() -> Iterator[Finding]:
@@ -342,6 +354,7 @@ RULES: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     few_files_import_each_other,
     no_loop_is_inside_cleanup_on_users_threads,
     compiled_codec_does_no_io,
+    compiled_code_touches_no_private_fields_of_others,
     secrets_are_in_no_repr,
     docstrings_begin_with_no_question_word,
     test_names_are_short,

@@ -18,14 +18,14 @@ cdef class FastPath:
     cdef public list records  # in flight, in order
     cdef Py_ssize_t _depth
     cdef public object owner
-    cdef object _handle_type, _delivery_type, _context, _context_locked, _callbacks, _pending, _delivered
+    cdef object _handle_type, _delivery_type, _context, context_locked, _callbacks, pending, _delivered
     cdef double _delivery_timeout, _request_timeout, _until, _next_round
     cdef bint _idempotent
     cdef object _topic, _partition, _request, _version, _read
     cdef Py_ssize_t _number
     cdef OpenBatches _open_batches
-    cdef object _queue, _sequence, _connection, _requests, _stream, _frames, _gate, _gate_free, _gate_owned
-    cdef FastPathReader _reader
+    cdef object _queue, _sequence, connection, _requests, _stream, _frames, _gate, _gate_free, _gate_owned
+    cdef FastPathReader reader
     cdef int _fd
     cdef bytes _prefix, _tail, _answer
     cdef int64_t _numbers, _behind, _producer_id
@@ -35,7 +35,7 @@ cdef class FastPath:
     cdef bytearray _memory
     cdef bint _posting  # its content is being written to the socket
     cdef int64_t _generation  # number of `start` calls
-    cdef FastPathMetrics _metrics
+    cdef FastPathMetrics metrics
     cdef double _reported_at
     cdef bint _report_due
     cdef readonly FastPathWaiter waiter
@@ -45,12 +45,12 @@ cdef class FastPath:
         self.owner = owner
         self.records, self._depth = [], limits.depth
         self._handle_type, self._delivery_type = kinds.future, kinds.delivery
-        self._context, self._context_locked, self._callbacks = context, context.lock.locked, context.callbacks
-        self._pending, self._delivered = kinds.pending, kinds.delivered
+        self._context, self.context_locked, self._callbacks = context, context.lock.locked, context.callbacks
+        self.pending, self._delivered = kinds.pending, kinds.delivered
         self._idempotent = limits.idempotent
         self._delivery_timeout, self._request_timeout = limits.delivery_timeout, limits.request_timeout
         self._memory = bytearray(<int64_t?>limits.largest)
-        self._metrics, self.waiter = FastPathMetrics(latency_bounds_ms), FastPathWaiter(self)
+        self.metrics, self.waiter = FastPathMetrics(latency_bounds_ms), FastPathWaiter(self)
 
     def start(
         self, queue, connection, stream, FastPathReader reader not None, request, template, *, until, next_round,
@@ -64,7 +64,7 @@ cdef class FastPath:
         cdef int64_t overhead
         sequence = queue.sequence
         self._queue, self._sequence = queue, sequence
-        self._connection, self._stream, self._reader = connection, stream, reader
+        self.connection, self._stream, self.reader = connection, stream, reader
         self._gate, self._gate_free = stream.gate.acquire, stream.gate.release
         self._gate_owned = stream.has_gate
         self._requests, self._frames = connection.in_flight_requests, stream.frames
@@ -88,14 +88,14 @@ cdef class FastPath:
         self.waiter.stopped()
         while self.records:
             self.owner.take_over(self.records[0])
-        if self._metrics.count:
-            self.owner.count_delivered(*self._metrics.take())
+        if self.metrics.count:
+            self.owner.count_delivered(*self.metrics.take())
 
     def close(self):
         """Stop for good and drop all references."""
         self.armed = False
         self.waiter.end()
-        self.owner = self._queue = self._sequence = self._connection = self._stream = self._reader = None
+        self.owner = self._queue = self._sequence = self.connection = self._stream = self.reader = None
         self._requests = self._frames = self._gate = self._gate_free = self._gate_owned = self._read = None
 
     cdef object send(
@@ -150,7 +150,7 @@ cdef class FastPath:
             ):
                 return None
             frame = self.register(record, &row, size, &written)
-            owner, connection, stream = self.owner, self._connection, self._stream
+            owner, connection, stream = self.owner, self.connection, self._stream
             try:
                 self.post(stream, frame, written)
             except BaseException as error:
@@ -180,7 +180,7 @@ cdef class FastPath:
             (<PyTypeObject*>self._delivery_type).tp_new(<type>self._delivery_type, <PyObject*>NO_ARGUMENTS, NULL)
         )
         cdef FastPathRecord record = FastPathRecord.__new__(FastPathRecord)
-        delivery.begin(self._topic, self._partition, self._context, self._pending)
+        delivery.begin(self._topic, self._partition, self._context, self.pending)
         record.request, record.version, record.read = self._request, self._version, self._read
         record.timeout, record.deadline = self._request_timeout, now + self._request_timeout
         record.key, record.value, record.timestamp_ms = key, value, time
@@ -284,7 +284,7 @@ cdef class FastPath:
         cdef uint8_t* found
         cdef Py_ssize_t count, size
         cdef FastPathRecord record
-        if reader._busy or not self.is_next(reader):
+        if reader.busy or not self.is_next(reader):
             return False
         frames, stream = self._frames, self._stream
         if stream.closed or frames.paused or frames.tail or frames.large_frame is not None:
@@ -292,7 +292,7 @@ cdef class FastPath:
         count = socket_receive(self._fd, data, RECEIVE_BYTES, MSG_DONTWAIT)
         if count <= 0:
             return False
-        reader._busy = True  # later bytes must not be received before these are handled
+        reader.busy = True  # later bytes must not be received before these are handled
         try:
             while count:
                 size = len(self._answer)  # again: completing a record may call `start`
@@ -311,7 +311,7 @@ cdef class FastPath:
                 record = None
         finally:
             if count:
-                if self._reader is reader:
+                if self.reader is reader:
                     self.armed = False
                 reader.hand_over((<const char*>at)[:count], on_loop)
             else:
@@ -326,7 +326,7 @@ cdef class FastPath:
 
     cdef bint is_next(self, FastPathReader reader) except -1:
         """Return True if the reader's stream is this one and the next response belongs to one of its records."""
-        if not self.armed or not self.records or self._reader is not reader or self._requests.timer_at is None:
+        if not self.armed or not self.records or self.reader is not reader or self._requests.timer_at is None:
             return False  # without a timer the connection is checking for request timeouts
         waiting = self._requests.queue
         return bool(waiting) and waiting[0] is self.records[0]
@@ -345,7 +345,7 @@ cdef class FastPath:
         """Return True if completing the records in flight runs no Python code but `wake`: Ctrl-C may interrupt any."""
         cdef FastPathRecord record
         cdef BatchOutcome delivery
-        if self._context_locked():
+        if self.context_locked():
             return False
         for record in self.records:
             delivery = <BatchOutcome>record.delivery
@@ -358,7 +358,7 @@ cdef class FastPath:
     cdef int remove_first(self, FastPathRecord record, double now) except -1:
         record.owner = None
         del self.records[0]
-        self._metrics.add(now, now - record.created, record.size)
+        self.metrics.add(now, now - record.created, record.size)
         return 0
 
     cdef int complete(self, FastPathRecord record, int64_t base_offset, int64_t log_append_time_ms) except -1:
@@ -369,7 +369,7 @@ cdef class FastPath:
         cdef Py_ssize_t wanted = 0 if callbacks is None else len(callbacks)
         # Another thread adds a callback or a waiter, there are callbacks for which no call was prepared, or the thread
         # for callbacks does not run yet.
-        if self._context_locked() or prepared != wanted or (wanted and self._callbacks.post is None):
+        if self.context_locked() or prepared != wanted or (wanted and self._callbacks.post is None):
             self._context.unnotified[delivery] = None
             self.remove_first(record, now)
             try:

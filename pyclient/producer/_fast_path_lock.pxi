@@ -16,7 +16,7 @@ cdef class FastPathLock:
     def __enter__(self):
         self.acquire()
         cdef FastPath fast_path = self.fast_path
-        if fast_path is not None and (fast_path.armed or fast_path.records or fast_path._metrics.count):
+        if fast_path is not None and (fast_path.armed or fast_path.records or fast_path.metrics.count):
             try:
                 fast_path.stop()
             except BaseException:

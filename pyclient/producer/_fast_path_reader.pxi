@@ -60,8 +60,8 @@ cdef class FastPathReader:
     cdef object _hand_over
     cdef readonly int fd
     cdef int _gate
-    cdef bint _polling_off  # the gate is off: a thread waits at the socket
-    cdef bint _busy  # the loop is receiving, or has not yet handled what was received
+    cdef bint polling_off  # the gate is off: a thread waits at the socket
+    cdef bint busy  # the loop is receiving, or has not yet handled what was received
 
     def __cinit__(self):
         self._gate = -1
@@ -83,8 +83,8 @@ cdef class FastPathReader:
         self._fast_path.waiter.closed(self)
 
     def __call__(self):
-        if not self._busy and not self._fast_path.receive(self, True):
-            self._busy = True
+        if not self.busy and not self._fast_path.receive(self, True):
+            self.busy = True
             try:
                 self.usual()
             finally:
@@ -96,38 +96,38 @@ cdef class FastPathReader:
 
     cdef void free(self) noexcept:
         """Leave the busy state; a waiting thread may have come or gone meanwhile."""
-        self._busy = False
-        if self._fast_path.waiter._reader is self and self._fast_path.armed and self._fast_path._reader is self:
+        self.busy = False
+        if self._fast_path.waiter.reader is self and self._fast_path.armed and self._fast_path.reader is self:
             self.stop_polling()
         else:
             self.resume_polling()
 
     cdef int hand_over(self, bytes data, bint on_loop) except -1:
         """Pass received bytes to the stream; nothing else is received until it has handled them."""
-        self._busy = True
+        self.busy = True
         try:
             self._hand_over(self, data, on_loop)
         except BaseException as error:  # Ctrl-C, after which the bytes would be lost
             if self._fast_path.owner is not None:
-                self._fast_path.owner.interrupted(self._fast_path._connection, error)
+                self._fast_path.owner.interrupted(self._fast_path.connection, error)
             raise
         return 0
 
     cdef bint can_stop_polling(self) noexcept:
-        return self._gate >= 0 and not self._busy
+        return self._gate >= 0 and not self.busy
 
     cdef bint stop_polling(self) noexcept:
         """Switch the loop's polling off until `resume_polling`. Return False if that is not possible."""
-        if self._busy:
+        if self.busy:
             return False
-        if not self._polling_off and self._gate >= 0 and epoll_gate_switch(self._gate, self.fd, 0) == 0:
-            self._polling_off = True
-        return self._polling_off
+        if not self.polling_off and self._gate >= 0 and epoll_gate_switch(self._gate, self.fd, 0) == 0:
+            self.polling_off = True
+        return self.polling_off
 
     cdef void resume_polling(self) noexcept:
-        if self._polling_off and not self._busy and self._gate >= 0:
+        if self.polling_off and not self.busy and self._gate >= 0:
             epoll_gate_switch(self._gate, self.fd, 1)
-            self._polling_off = False
+            self.polling_off = False
 
     cdef void shut(self) noexcept:
         if self._gate >= 0:

@@ -59,7 +59,7 @@ cdef class FastPathWaiter:
 
     cdef FastPath _fast_path
     cdef EventFd _event_fd
-    cdef FastPathReader _reader  # of the stream at whose socket a thread waits, or None
+    cdef FastPathReader reader  # of the stream at whose socket a thread waits, or None
     cdef int64_t _turns  # number of turns so far
     cdef int64_t _turn  # turn of the waiting thread
     cdef bint _taking  # the waiting thread is receiving
@@ -72,24 +72,24 @@ cdef class FastPathWaiter:
     @property
     def active(self):
         """True if a thread waits at the socket and the loop does not poll it."""
-        return self._reader is not None and self._reader._polling_off
+        return self.reader is not None and self.reader.polling_off
 
     cdef bint is_possible(self) noexcept:
-        if not self._fast_path.armed or self._reader is not None or not self._event_fd.is_open():
+        if not self._fast_path.armed or self.reader is not None or not self._event_fd.is_open():
             return False
-        return self._fast_path._reader.can_stop_polling()
+        return self._fast_path.reader.can_stop_polling()
 
     cdef int64_t begin_turn(self) noexcept:
         """Make the calling thread the waiting one; return the number of its turn."""
         self._turns += 1
         self._turn = self._turns
-        self._reader = self._fast_path._reader
+        self.reader = self._fast_path.reader
         return self._turn
 
     cdef void end_turn(self, int64_t turn) noexcept:
-        if self._reader is None or self._turn != turn:
+        if self.reader is None or self._turn != turn:
             return  # another thread came while this one handled a signal
-        reader, self._reader = self._reader, None
+        reader, self.reader = self.reader, None
         (<FastPathReader>reader).resume_polling()
         if self._ended:
             self._event_fd.shut()
@@ -100,9 +100,9 @@ cdef class FastPathWaiter:
         try:
             PyErr_CheckSignals()
         finally:
-            alone = self._reader is None
+            alone = self.reader is None
             if alone:
-                self._reader, self._turn, self._woken = reader, turn, False
+                self.reader, self._turn, self._woken = reader, turn, False
                 self._event_fd.clear()
         return alone
 
@@ -132,7 +132,7 @@ cdef class FastPathWaiter:
         wake = self.wake
         entry = (0, wake)
         # Nothing is created from here on that could start a garbage collection, in which other threads run.
-        if not self.is_possible() or self._fast_path._context_locked():
+        if not self.is_possible() or self._fast_path.context_locked():
             return None
         for record in self._fast_path.records:
             if record.delivery is outcome:
@@ -149,7 +149,7 @@ cdef class FastPathWaiter:
             self.end_turn(turn)
             if not outcome.is_delivered():
                 outcome.forget(wake)
-        return not outcome.is_pending(self._fast_path._pending)
+        return not outcome.is_pending(self._fast_path.pending)
 
     cdef int wait(self, int64_t turn, BatchOutcome outcome, double timeout, object wake) except -1:
         """Wait and receive responses until the caller's is there, `wake` was called, time is up or the fast path stops.
@@ -158,18 +158,18 @@ cdef class FastPathWaiter:
         """
         cdef FastPath fast_path = self._fast_path
         cdef list held = None
-        cdef FastPathReader reader = self._reader
+        cdef FastPathReader reader = self.reader
         cdef double end = seconds(CLOCK_MONOTONIC) + timeout, left = -1
         cdef int ready
         cdef bint taken = True
         self._event_fd.clear()
         self._woken = False
-        while taken and not self._woken and fast_path.armed and fast_path._reader is reader:
+        while taken and not self._woken and fast_path.armed and fast_path.reader is reader:
             if outcome is not None:
                 left = SIGNAL_SECONDS
                 if timeout >= 0:
                     left = min(left, end - seconds(CLOCK_MONOTONIC))
-                if left <= 0 or not outcome.is_pending(fast_path._pending):
+                if left <= 0 or not outcome.is_pending(fast_path.pending):
                     break
             if not reader.stop_polling():
                 break
@@ -188,29 +188,29 @@ cdef class FastPathWaiter:
 
     def wake(self):
         """Wake the thread that waits at the socket; callable from any thread."""
-        if self._reader is not None:
+        if self.reader is not None:
             self._woken = True
             if not self._taking:
                 self._event_fd.notify()
 
     cdef int started(self, FastPathReader reader) except -1:
         """Handle a `start` of the fast path, perhaps with another stream."""
-        if self._reader is reader:
+        if self.reader is reader:
             if self._fast_path.armed:
                 reader.stop_polling()
-        elif self._reader is not None:
+        elif self.reader is not None:
             self.wake()
         return 0
 
     cdef void stopped(self) noexcept:
         """Give the socket back to the loop."""
-        if self._reader is not None:
-            self._reader.resume_polling()
+        if self.reader is not None:
+            self.reader.resume_polling()
 
     cdef int end(self) except -1:
         """Handle the end of the fast path."""
         self._ended = True
-        if self._reader is None:
+        if self.reader is None:
             self._event_fd.shut()
         else:
             self.wake()
@@ -218,6 +218,6 @@ cdef class FastPathWaiter:
 
     cdef int closed(self, FastPathReader reader) except -1:
         """Handle the end of the reader's stream."""
-        if self._reader is reader:
+        if self.reader is reader:
             self.wake()
         return 0

@@ -83,7 +83,7 @@ cdef uint32_t checksum_of(const uint8_t* at, int64_t size) noexcept nogil:
 cdef enum:
     # Checking so many takes 10 us. The consumer's network thread needs the GIL to read the socket, and `poll` releases
     # it nowhere else. With 512 KiB a poll of 500 records of 1 KB (500 KB) kept it: network and user took turns
-    # (measured: 717,000 records/s; with 128 KiB 953,000).
+    # (docs/measurements.md, "Records of 1 KB as objects").
     WITHOUT_GIL_BYTES = 128 * 1024
 
 

@@ -46,8 +46,8 @@ cdef struct Block:
     int64_t capacity
 
 
-# A new page costs more than the records that fill it (measured: 60 ns for 100 bytes), so a few blocks are kept for the
-# next columns. The GIL protects them; without the GIL a lock of their own does.
+# A new page costs more than to fill it with records, so a few blocks are kept for the next columns. The GIL protects
+# them; without the GIL a lock of their own does.
 cdef enum:
     SPARE_BLOCKS = 16
     SMALLEST_BLOCK = 64

@@ -22,7 +22,8 @@ cdef inline void untrack_handle(object handle) noexcept:
     """Hide a new handle from the garbage collector, which would traverse millions of them for nothing.
 
     Only subclasses written in Python are tracked. A handle's own class does without the collector, because releasing an
-    object of a class from another compiled module would track it again for a moment, which takes 17 ns.
+    object of a class from another compiled module would track it again for a moment (docs/measurements.md, "A compiled
+    module for each room").
     """
     if has_collector(handle):
         untrack(<void*>handle)

@@ -199,7 +199,7 @@ def test_records_not_for_the_fast_path_are_refused_by_it(arguments: dict[str, An
         assert fixture.sender.send("topic", b"v", partition=2) is not None
 
 
-def test_acquiring_the_lock_adopts_records_in_flight() -> None:
+def test_acquiring_the_lock_takes_over_records_in_flight() -> None:
     with FastPathFixture() as fixture:
         lock = compiled_only("FastPathLock")(threading.Lock())
         lock.fast_path = fixture.fast_path
@@ -211,7 +211,7 @@ def test_acquiring_the_lock_adopts_records_in_flight() -> None:
         assert fixture.sender.send("topic", b"w") is None
 
 
-def test_lock_is_released_if_adoption_fails_and_retries_it() -> None:
+def test_lock_is_released_if_taking_over_fails_and_retries_it() -> None:
     with FastPathFixture() as fixture:
         lock = compiled_only("FastPathLock")(threading.Lock())
         lock.fast_path = fixture.fast_path

@@ -153,7 +153,7 @@ def test_fast_path_record_without_response_fails_in_time(topic: str) -> None:
         assert failed.value.maybe_persisted
 
 
-def test_interrupt_during_adoption_neither_loses_nor_repeats_a_record(
+def test_interrupt_while_taking_over_neither_loses_nor_repeats_a_record(
     cluster: EmbeddedCluster, topic: str, log: Any
 ) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:

@@ -184,15 +184,15 @@ def test_wakeup_by_a_forked_child_is_received_once(fixture: FastPathFixture) -> 
             assert calls.get(timeout=PATIENCE) == [(print, future)]
 
 
-def test_records_that_were_adopted_count_for_the_sticky_partition(cluster: EmbeddedCluster, topic: str) -> None:
+def test_records_taken_over_count_for_the_sticky_partition(cluster: EmbeddedCluster, topic: str) -> None:
     with Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=1_000_000) as producer:
         producer.send(topic, b"v").result(60)
-        partitioner, adopted, sent = client_of(producer).topics[topic].partitioner, 0, 1
+        partitioner, taken_over, sent = client_of(producer).topics[topic].partitioner, 0, 1
         with client_of(producer).lock:
             start, each = partitioner.bytes_left, 1_000_000 - 1 - partitioner.bytes_left
 
-        def twenty_were_adopted() -> bool:
-            nonlocal adopted, sent
+        def twenty_were_taken_over() -> bool:
+            nonlocal taken_over, sent
             producer.send(topic, b"v").result(60)
             sent += 1
             if fast_path_of(producer).armed and not fast_path_of(producer).records:
@@ -200,10 +200,10 @@ def test_records_that_were_adopted_count_for_the_sticky_partition(cluster: Embed
                 sent += 1
                 record = (fast_path_of(producer).records or [None])[0]
                 with client_of(producer).lock:
-                    adopted += record is not None and record.work is not None
+                    taken_over += record is not None and record.work is not None
                 producer.flush(60)
-            return adopted == 20
+            return taken_over == 20
 
-        until(twenty_were_adopted, "a fast path is not opened again")
+        until(twenty_were_taken_over, "a fast path is not opened again")
         with client_of(producer).lock:
             assert start - partitioner.bytes_left == (sent - 1) * each

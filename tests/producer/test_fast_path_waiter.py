@@ -91,7 +91,7 @@ def test_wait_with_a_timeout_changes_nothing(fixture: FastPathFixture) -> None:
     assert future.done()
 
 
-def test_stopped_lane_leaves_the_response_to_the_loop(fixture: FastPathFixture) -> None:
+def test_stopped_fast_path_leaves_the_response_to_the_loop(fixture: FastPathFixture) -> None:
     future = fixture.sender.send("topic", b"v")
     with waiting(fixture, outcome_of(fixture, future)) as returned:
         answer = fixture.answer()
@@ -103,7 +103,7 @@ def test_stopped_lane_leaves_the_response_to_the_loop(fixture: FastPathFixture) 
     assert returned == [False] and fixture.events[-1] == "usual" and fixture.near.recv(1000) == answer
 
 
-def test_lane_that_stops_and_continues_keeps_its_waiter(fixture: FastPathFixture) -> None:
+def test_fast_path_that_stops_and_continues_keeps_its_waiter(fixture: FastPathFixture) -> None:
     calls = callbacks_go_to(fixture)
     with waiting(fixture, lambda: fixture.fast_path.waiter.for_calls(calls)) as returned:
         fixture.fast_path.stop()
@@ -116,7 +116,7 @@ def test_lane_that_stops_and_continues_keeps_its_waiter(fixture: FastPathFixture
     assert returned == [None] and calls.get_nowait() == [(print, future)]
 
 
-def test_waiter_returns_if_the_lane_moves_or_the_stream_ends(fixture: FastPathFixture) -> None:
+def test_waiter_returns_if_the_fast_path_moves_or_the_stream_ends(fixture: FastPathFixture) -> None:
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with FastPathFixture() as other:
         other.reader = compiled_only("FastPathReader")(fixture.fast_path, print, print, other.near.fileno())
