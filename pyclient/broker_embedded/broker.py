@@ -100,7 +100,7 @@ class BrokerNode:
         )
         self.request_slices = RequestSlices(loop)
         self.descriptors = FileDescriptors(self.fs, self.request_slices)
-        self.purgatory = FetchPurgatory(loop, self.schedule, self.request_slices)
+        self.purgatory = FetchPurgatory(loop, self.clock, self.schedule, self.request_slices)
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), self.rng)
         self.quotas = Quotas(config, self.image.client_quotas)
         self._logs: LogManager | None = None

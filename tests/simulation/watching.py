@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyclient.broker_embedded.broker import BrokerNode
-    from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+    from pyclient.broker_embedded.replication.hosted_partitions import HostedPartition
     from tests.simulation.cluster import Cluster, Node
 
 _EVERY: Final = 0.1

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.log_reader import LogAppendInfo
     from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
-    from pyclient.broker_embedded.replication.replica_manager import HostedPartition, ReplicaManager
+    from pyclient.broker_embedded.replication.hosted_partitions import HostedPartition
+    from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
     from pyclient.broker_embedded.request_context import RequestContext
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.broker_embedded.transactions.promise import Promise
@@ -180,7 +181,8 @@ def _when_replicated(
         _with_leaders(response, context)
         context.connection.answer_now(done)
 
-    held = when_replicated(response, appended, timeout_ms, services.loop, services.timers, decided)
+    timing = services.clock, services.timers
+    held = when_replicated(response, appended, timeout_ms, services.loop, timing, decided)
     if isinstance(held, ProduceResponse):
         return _with_leaders(held, context)
     succeeded = sum(not answer.error_code for topic in response.responses for answer in topic.partition_responses)

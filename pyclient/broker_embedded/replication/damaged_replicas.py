@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
-    from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+    from pyclient.broker_embedded.replication.hosted_partitions import HostedPartition
     from pyclient.types import TopicPartition
 
 log = logging.getLogger("pyclient.broker_embedded")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
     from collections.abc import Sequence
 
-    from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+    from pyclient.broker_embedded.replication.hosted_partitions import HostedPartition
     from pyclient.broker_embedded.scheduling.timers import Timers
     from pyclient.protocol.messages.delete_records import DeleteRecordsPartitionResult, DeleteRecordsResponse
 

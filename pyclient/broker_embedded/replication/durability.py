@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.quorum import Quorum
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
-    from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+    from pyclient.broker_embedded.replication.hosted_partitions import HostedPartition
     from pyclient.broker_embedded.request_context import Handler, RequestContext
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.messages.produce import PartitionProduceResponse, ProduceResponse

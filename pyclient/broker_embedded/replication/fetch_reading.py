@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.log_reader import FetchDataInfo, FetchIsolation
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.replication.fetch_sessions import CachedPartition
-    from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+    from pyclient.broker_embedded.replication.hosted_partitions import HostedPartition
     from pyclient.broker_embedded.services import BrokerServices
     from pyclient.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 

@@ -82,6 +82,11 @@ class Following:
     """Records that were committed at the last answer and are missing here; None before the first answer."""
 
     @property
+    def key(self) -> tuple[UUID, int]:
+        """Return the id of the topic, and the partition in it."""
+        return self.topic_id, self.topic_partition.partition
+
+    @property
     def is_in_sync(self) -> bool:
         """Return True if everything that was committed at the last answer is here. It is not throttled."""
         return self.lag is not None and self.lag <= 0

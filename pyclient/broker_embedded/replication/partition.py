@@ -211,6 +211,11 @@ class Partition:
         self.epoch_start = UNKNOWN
         return is_new
 
+    def give_up(self) -> None:
+        """Lead and follow no more: the replica is no longer on this node, or no longer replicated."""
+        self.leader, self.pending = UNKNOWN, None
+        self.followers.clear()
+
     def _is_newer(self, state: PartitionImage) -> bool:
         known = self.leader_epoch, self.partition_epoch
         return (state.leader_epoch, state.partition_epoch) > known and state.leader_epoch >= self.leader_epoch

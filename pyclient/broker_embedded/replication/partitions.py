@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.controller.image import MetadataImage, PartitionImage
     from pyclient.broker_embedded.log.manager import LogManager
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
-    from pyclient.broker_embedded.replication.replica_manager import HostedPartition, ReplicaManager
+    from pyclient.broker_embedded.replication.hosted_partitions import HostedPartition
+    from pyclient.broker_embedded.replication.replica_manager import ReplicaManager
 
 
 NO_EPOCH: Final = -1

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
+from pyclient.broker_embedded.replication.delayed_fetch import (
+    Act,
+    Answer,
+    Answered,
+    Attempt,
+    DelayedFetch,
+    Fail,
+    Failed,
+    Grown,
+    Parked,
+    Progress,
+    Signal,
+    WakeIn,
+)
 from pyclient.broker_embedded.scheduling.request_slices import SlicedRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable
 
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
+    from pyclient.broker_embedded.replication.delayed_fetch import Effect, Event
     from pyclient.broker_embedded.scheduling.request_slices import RequestSlices
-    from pyclient.broker_embedded.scheduling.timers import Timer
+    from pyclient.broker_embedded.scheduling.timers import ShiftedClock, Timer
 
 
-_OFFSETS_WAIT: Final = 0.005
-"""Seconds for which a new high watermark or log start waits for records, to be sent to a follower together with them
-(docs/measurements.md, "Replicated produce")."""
-
-
-class Reading(Protocol):
+class Reading(Progress, Protocol):
     """A Fetch that can be attempted repeatedly."""
-
-    @property
-    def is_behind(self) -> bool:
-        """Return True if the last attempt found offsets that the client, a follower, does not know yet."""
 
     @property
     def logs(self) -> Iterable[UnifiedLog]:
@@ -35,9 +42,6 @@ class Reading(Protocol):
 
     def when_opened(self, callback: Callable[[], object]) -> None:
         """Call `callback` for each log that the last attempt did not find open, when it is."""
-
-    def may_be_enough(self, grown: Collection[UnifiedLog]) -> bool:
-        """Return True if an attempt may succeed after these logs have grown; cheaper than the attempt."""
 
     def attempt(self, last: bool) -> IncrementalTask[Any | None]:
         """Return the response; None (never when `last`) while there is too little data."""
@@ -55,37 +59,40 @@ class WaitingConnection(Protocol):
         """Send the answer in `waiting`, which is done, in this iteration of the loop."""
 
 
-class DelayedFetch:
-    """One Fetch that waits; `grown` are the logs that were appended to since its last check."""
+class _ParkedFetch:
+    """A Fetch that waits, with what carries out the effects of its `decisions`."""
 
-    __slots__ = ("attempt", "connection", "future", "grown", "is_brief", "last", "logs", "opened", "reading", "timer")
+    __slots__ = ("attempt", "connection", "decisions", "future", "logs", "outcome", "reading", "timer")
 
     def __init__(self, reading: Reading, future: asyncio.Future[Any], connection: WaitingConnection) -> None:
+        self.decisions = DelayedFetch(reading)
         self.reading = reading
         self.connection = connection
-        self.logs: tuple[UnifiedLog, ...] = ()
-        self.opened = False  # a log was opened since the last attempt
         self.future = future
-        self.grown: set[UnifiedLog] = set()
+        self.logs: tuple[UnifiedLog, ...] = ()
         self.attempt: SlicedRequest | None = None  # in progress
-        self.last = False  # the next attempt must answer, with whatever data there is
+        self.outcome: Answered | Failed | Signal  # of the last attempt
         self.timer: Timer | None = None
-        self.is_brief = False  # the timer ends after `_OFFSETS_WAIT`
 
 
 class FetchPurgatory:
-    """The waiting fetches by the logs they wait for. It belongs to the node's loop."""
+    """The waiting fetches by the logs they wait for. It belongs to the node's loop.
+
+    It carries out what each `DelayedFetch` decides.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        clock: ShiftedClock,
         schedule: Callable[[float, Callable[[], None]], Timer],
         slices: RequestSlices,
     ) -> None:
         self._loop = loop
+        self._clock = clock
         self._schedule = schedule
         self._slices = slices
-        self._waiting: dict[UnifiedLog, dict[DelayedFetch, None]] = {}
+        self._waiting: dict[UnifiedLog, dict[_ParkedFetch, None]] = {}
         self._watched: set[UnifiedLog] = set()
 
     def __len__(self) -> int:
@@ -94,13 +101,13 @@ class FetchPurgatory:
 
     def park(self, reading: Reading, wait: float, connection: WaitingConnection) -> asyncio.Future[Any]:
         """Return a future of the response, which is made when there is enough data, or after `wait` seconds."""
-        fetch = DelayedFetch(reading, self._loop.create_future(), connection)
+        fetch = _ParkedFetch(reading, self._loop.create_future(), connection)
         self._wait_at_logs(fetch)
-        reading.when_opened(lambda: self._retry_after_opening(fetch))
-        self._wait_for(fetch, min(wait, _OFFSETS_WAIT) if reading.is_behind else wait)
-        fetch.is_brief = reading.is_behind
-        connection.on_abandoned = lambda: self._forget(fetch)
-        connection.on_ended = lambda: self._try(fetch, True)  # a client that has only finished sending gets an answer
+        reading.when_opened(partial(self._receive, fetch, Signal.OPENED))
+        self._receive(fetch, Parked(wait))
+        connection.on_abandoned = partial(self._receive, fetch, Signal.ABANDONED)
+        # a client that has only finished sending gets an answer
+        connection.on_ended = partial(self._receive, fetch, Signal.ANSWER_NOW)
 
         def over(_done: object) -> None:
             connection.on_abandoned = connection.on_ended = None
@@ -110,10 +117,10 @@ class FetchPurgatory:
 
     def wake(self, log: UnifiedLog) -> None:
         """Retry the fetches that wait for `log`; several appends in one iteration of the loop cost one attempt."""
-        for fetch in self._waiting.get(log, ()):
-            if not fetch.grown:
-                self._loop.call_soon(self._woken, fetch)
-            fetch.grown.add(log)
+        if log in self._waiting:
+            grown, now = Grown(log), self._clock.monotonic()
+            for fetch in self._waiting[log]:
+                self._receive_at(fetch, grown, now)
 
     def forget_topic(self, topic: str) -> None:
         """Answer the fetches that wait for a deleted topic."""
@@ -128,27 +135,63 @@ class FetchPurgatory:
 
     def _answer(self, log: UnifiedLog) -> None:
         for fetch in list(self._waiting.get(log, ())):
-            self._try(fetch, True)
+            self._receive(fetch, Signal.ANSWER_NOW)
 
-    def _wait_at_logs(self, fetch: DelayedFetch) -> None:
+    # Decisions
+
+    def _receive(self, fetch: _ParkedFetch, event: Event) -> None:
+        self._receive_at(fetch, event, self._clock.monotonic())
+
+    def _receive_at(self, fetch: _ParkedFetch, event: Event, now: float) -> None:
+        try:
+            effects = fetch.decisions.receive(event, now)
+        except Exception as error:  # of a check: it becomes the result of the request
+            effects = fetch.decisions.receive(Failed(error), now)
+        for effect in effects:
+            self._perform(fetch, effect)
+
+    def _perform(self, fetch: _ParkedFetch, effect: Effect) -> None:
+        match effect:
+            case Act.WAKE_SOON:
+                self._loop.call_soon(self._woken, fetch)
+            case Attempt():
+                attempt = fetch.attempt = SlicedRequest(_steps(fetch, effect.last), partial(self._attempted, fetch))
+                if self._slices.begin(attempt):
+                    self._attempted(fetch)
+            case Answer():
+                self._release(fetch)
+                if not fetch.future.done():
+                    fetch.future.set_result(effect.response)
+            case WakeIn():
+                if fetch.timer is not None:
+                    fetch.timer.cancel()
+                fetch.timer = self._schedule(effect.seconds, partial(self._receive, fetch, Signal.ANSWER_NOW))
+            case Act.RELEASE:
+                self._release(fetch)
+            case Act.WATCH_LOGS:
+                self._wait_at_logs(fetch)
+            case Fail():
+                self._release(fetch)
+                if not fetch.future.done():
+                    fetch.future.set_exception(effect.error)
+
+    def _woken(self, fetch: _ParkedFetch) -> None:
+        """Retry, and send the answer before the next waiting fetch is retried: a follower can work meanwhile."""
+        self._receive(fetch, Signal.WOKEN)
+        if fetch.future.done():
+            fetch.connection.answer_now(fetch.future)
+
+    def _attempted(self, fetch: _ParkedFetch) -> None:
+        fetch.attempt = None
+        self._receive(fetch, fetch.outcome)
+
+    # Logs
+
+    def _wait_at_logs(self, fetch: _ParkedFetch) -> None:
         fetch.logs = tuple({*fetch.logs, *fetch.reading.logs})
         for log in fetch.logs:
             self._watch(log)
             self._waiting.setdefault(log, {})[fetch] = None
-
-    def _wait_for(self, fetch: DelayedFetch, seconds: float) -> None:
-        fetch.timer = self._schedule(seconds, lambda: self._try(fetch, True))
-
-    def _shorten(self, fetch: DelayedFetch) -> None:
-        """Answer soon if there are offsets that the follower does not know."""
-        if fetch.reading.is_behind and not fetch.is_brief and fetch.timer is not None:
-            fetch.is_brief = True
-            fetch.timer.cancel()
-            self._wait_for(fetch, _OFFSETS_WAIT)
-
-    def _retry_after_opening(self, fetch: DelayedFetch) -> None:
-        fetch.opened = True
-        self._try(fetch, False)
 
     def _watch(self, log: UnifiedLog) -> None:
         if log not in self._watched:
@@ -163,55 +206,7 @@ class FetchPurgatory:
 
             log.on_append.append(wake)
 
-    def _woken(self, fetch: DelayedFetch) -> None:
-        """Retry, and send the answer before the next waiting fetch is retried: a follower can work meanwhile."""
-        self._try(fetch, False)
-        if fetch.future.done():
-            fetch.connection.answer_now(fetch.future)
-
-    def _try(self, fetch: DelayedFetch, last: bool) -> None:
-        fetch.last = fetch.last or last
-        if fetch.attempt is not None or fetch.future.done() or fetch.timer is None:
-            return  # `_attempted` starts the next one if it is due
-        grown, fetch.grown = fetch.grown, set()
-        try:
-            if not fetch.last and not fetch.opened and not fetch.reading.may_be_enough(grown):
-                self._shorten(fetch)
-                return
-        except Exception as error:  # becomes the result of the request
-            self._fail(fetch, error)
-            return
-        attempt = fetch.attempt = SlicedRequest(self._attempt(fetch), lambda: self._attempted(fetch))
-        if self._slices.begin(attempt):
-            self._attempted(fetch)
-
-    def _attempt(self, fetch: DelayedFetch) -> IncrementalTask[None]:
-        last, was_opened = fetch.last, fetch.opened
-        fetch.opened = False
-        try:
-            response = yield from fetch.reading.attempt(last)
-        except Exception as error:  # becomes the result of the request
-            self._fail(fetch, error)
-            return
-        if response is not None:
-            self._forget(fetch)
-            fetch.future.set_result(response)
-            return
-        if was_opened:
-            self._wait_at_logs(fetch)
-        self._shorten(fetch)
-
-    def _attempted(self, fetch: DelayedFetch) -> None:
-        fetch.attempt = None
-        if fetch.grown or fetch.last or fetch.opened:
-            self._try(fetch, False)
-
-    def _fail(self, fetch: DelayedFetch, error: Exception) -> None:
-        self._forget(fetch)
-        if not fetch.future.done():
-            fetch.future.set_exception(error)
-
-    def _forget(self, fetch: DelayedFetch) -> None:
+    def _release(self, fetch: _ParkedFetch) -> None:
         if fetch.attempt is not None:
             fetch.attempt.abandoned = True
         if fetch.timer is not None:
@@ -223,3 +218,12 @@ class FetchPurgatory:
                 fetches.pop(fetch, None)
                 if not fetches:
                     del self._waiting[log]
+
+
+def _steps(fetch: _ParkedFetch, last: bool) -> IncrementalTask[None]:
+    try:
+        response = yield from fetch.reading.attempt(last)
+    except Exception as error:  # becomes the result of the request
+        fetch.outcome = Failed(error)
+    else:
+        fetch.outcome = Signal.TOO_LITTLE if response is None else Answered(response)

@@ -1,4 +1,4 @@
-"""The replicated partitions on a node: acts on the metadata, leads and follows, and moves the high watermarks.
+"""The replicated partitions on a node: carries out what `HostedPartitions` decides about them.
 
 Only nodes with other nodes have a `ReplicaManager`, and only partitions with several replicas are in it.
 """
@@ -6,6 +6,7 @@ Only nodes with other nodes have a `ReplicaManager`, and only partitions with se
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyclient import errors
@@ -14,17 +15,44 @@ from pyclient.broker_embedded.log.damage import end_before_gap, first_damage
 from pyclient.broker_embedded.replication.alter_partition import AlterPartitionManager, Proposal
 from pyclient.broker_embedded.replication.auto_topic_creation import AutoTopicCreationManager
 from pyclient.broker_embedded.replication.damaged_replicas import DamagedReplicas
-from pyclient.broker_embedded.replication.partition import Partition
-from pyclient.broker_embedded.replication.replica_fetcher import ReplicaFetcherManager
+from pyclient.broker_embedded.replication.hosted_partitions import (
+    AdvanceHighWatermark,
+    BeginEpoch,
+    CheckDamage,
+    DeleteLog,
+    EndReplication,
+    FetchFrom,
+    FollowerFetched,
+    GiveUpCommits,
+    Grown,
+    HostedPartition,
+    HostedPartitions,
+    IsrAccepted,
+    IsrRefused,
+    LagCheckDue,
+    LeadershipChanged,
+    LogOpened,
+    LogReady,
+    NotifyWaiting,
+    OpenLog,
+    OptionsChanged,
+    PartitionChanged,
+    Propose,
+    Release,
+    ReportIsr,
+    Started,
+    StopFetching,
+    TopicDeleted,
+    WakeFetches,
+)
+from pyclient.broker_embedded.replication.replica_fetcher_manager import ReplicaFetcherManager
 from pyclient.broker_embedded.replication.replication_quota import ReplicationQuota
 from pyclient.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from uuid import UUID
 
     from pyclient.broker_embedded.controller.delta import MetadataDelta
-    from pyclient.broker_embedded.controller.image import PartitionImage
     from pyclient.broker_embedded.environment import NodeEnvironment
     from pyclient.broker_embedded.log.data_directory import DataDirectory
     from pyclient.broker_embedded.log.incremental_task import IncrementalTask
@@ -32,7 +60,8 @@ if TYPE_CHECKING:
     from pyclient.broker_embedded.log.unified_log import UnifiedLog
     from pyclient.broker_embedded.network.node_channels import NodeChannels
     from pyclient.broker_embedded.replication.alter_partition import ControllerChannel
-    from pyclient.broker_embedded.replication.partition import FollowerFetch, IsrChange
+    from pyclient.broker_embedded.replication.hosted_partitions import Effect, Event
+    from pyclient.broker_embedded.replication.partition import FollowerFetch, IsrChange, Registration
     from pyclient.broker_embedded.replication.partitions import Partitions
     from pyclient.broker_embedded.replication.purgatory import FetchPurgatory
     from pyclient.protocol.messages.alter_partition import AlterPartitionResponsePartitionData
@@ -42,25 +71,23 @@ log = logging.getLogger("pyclient.broker_embedded")
 _CHECKS: Final = 2  # checks for slow followers in `replica.lag.time.max.ms`
 
 
-class HostedPartition:
-    """A replicated partition on this node with its log, None until that is open."""
+class _Facts:
+    """The metadata and the options of the node, as `HostedPartitions` reads them."""
 
-    __slots__ = ("after_fetch", "is_end_checked", "log", "partition", "topic_id", "topic_partition", "woken")
+    def __init__(self, env: NodeEnvironment) -> None:
+        self.node_id = env.node_id
+        self._env = env
 
-    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, partition: Partition) -> None:
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self.partition = partition
-        self.log: UnifiedLog | None = None
-        self.is_end_checked = False
-        """The log's last batch follows the one before it, or was written since the log was opened."""
-        self.after_fetch: set[Callable[[], object]] = set()
-        """Called after a follower's fetch, and when this node leads no more."""
-        self.woken: Callable[[], object] | None = None
-        """The callback at the log's appends."""
+    @property
+    def broker_epoch(self) -> int:
+        return self._env.broker_epoch
 
-    def __repr__(self) -> str:
-        return f"<HostedPartition {self.topic_partition} {self.partition!r} {self.log!r}>"
+    @property
+    def most_lag(self) -> float:
+        return self._env.config.seconds("replica.lag.time.max.ms")
+
+    def broker(self, node_id: int) -> Registration | None:
+        return self._env.image.brokers.get(node_id)
 
 
 class LocalLogs(NamedTuple):
@@ -99,7 +126,8 @@ class ReplicaManager:
         self._env = env
         self._logs, self._partitions, self._purgatory = local
         self._callbacks = callbacks
-        self._hosted: dict[TopicPartition, HostedPartition] = {}
+        self._facts = _Facts(env)
+        self._hosted = HostedPartitions(self._facts)
         self.fetchers = ReplicaFetcherManager(env, local.logs, connect)
         self.leader_quota = ReplicationQuota(
             lambda: env.config.integer("leader.replication.throttled.rate"),
@@ -111,15 +139,13 @@ class ReplicaManager:
         self._damaged = DamagedReplicas(
             env, local.logs, to_controller, self._fetch_on, self._has_caught_up, callbacks.run_in_background
         )
-        self._started = False
-        self._schedule_shrink()
+        self._schedule_lag_check()
 
     def __repr__(self) -> str:
-        leading = sum(hosted.partition.leads for hosted in self._hosted.values())
-        return f"<ReplicaManager leading={leading} following={len(self._hosted) - leading} {self.fetchers!r}>"
+        return f"<ReplicaManager {self._hosted!r} {self.fetchers!r}>"
 
     def __iter__(self) -> Iterator[HostedPartition]:
-        return iter(list(self._hosted.values()))
+        return iter(self._hosted)
 
     def find(self, topic: str, index: int) -> HostedPartition | None:
         """Return a replicated partition on this node."""
@@ -132,7 +158,7 @@ class ReplicaManager:
 
     def close(self) -> None:
         """Stop fetching and proposing; answer what waits for replication."""
-        self._shrink_timer.cancel()
+        self._lag_timer.cancel()
         self.fetchers.close()
         self._proposals.close()
         self._damaged.close()
@@ -143,25 +169,20 @@ class ReplicaManager:
     # Metadata
 
     def start(self) -> None:
-        """Lead and follow the partitions of the metadata, once these have the registration of this incarnation.
-
-        Before that, the metadata may name this node as the leader in its previous incarnation, whose last records it
-        may have lost.
-        With the registration, after an unclean end, the controller has made another replica the leader.
-        """
-        if self._started:
+        """Lead and follow the partitions of the metadata, once these have the registration of this incarnation."""
+        if self._hosted.is_started:
             return
-        self._started = True
+        self._receive(Started())
         for topic in list(self._env.image.topics.values()):
             for index, state in list(topic.partitions.items()):
-                self._changed(TopicPartition(topic.name, index), None, state)
+                self._receive(PartitionChanged(TopicPartition(topic.name, index), topic.topic_id, None, state))
 
     def topics_deleted(self, delta: MetadataDelta) -> None:
         """Give up the replicas of deleted topics, whose logs the caller deletes."""
         for topic_partition in delta.partitions:
             hosted = self._hosted.get(topic_partition)
             if hosted is not None and hosted.topic_id in delta.deleted_topics:
-                self._stop(hosted)
+                self._receive(TopicDeleted(hosted))
 
     def apply(self, delta: MetadataDelta) -> None:
         """Act on changes of the metadata, which are in the node's image; before `start` only give up replicas.
@@ -171,8 +192,9 @@ class ReplicaManager:
         deleted = set(delta.deleted_topics.values())
         for topic_partition, (earlier, after) in delta.partitions.items():
             before = None if topic_partition.topic in deleted else earlier
-            if self._started or (after is not None and self._env.node_id not in after.replicas):
-                self._changed(topic_partition, before, after)
+            topic = self._env.image.topics.get(topic_partition.topic)
+            topic_id = None if topic is None else topic.topic_id
+            self._receive(PartitionChanged(topic_partition, topic_id, before, after))
         if any(kind == BROKER_RESOURCE for kind, _name in delta.configs):
             self._options_changed()
         for kind, name in delta.configs:
@@ -183,92 +205,73 @@ class ReplicaManager:
         for node_id in delta.brokers:
             self.fetchers.broker_changed(node_id)
 
-    def _changed(
-        self, topic_partition: TopicPartition, before: PartitionImage | None, state: PartitionImage | None
-    ) -> None:
-        topic = self._env.image.topics.get(topic_partition.topic)
-        hosted = self._hosted.get(topic_partition)
-        if hosted is not None and (topic is None or state is None or hosted.topic_id != topic.topic_id):
-            self._stop(hosted)
-            hosted = None
-        if state is None or topic is None:
-            return
-        if self._env.node_id not in state.replicas:
-            if hosted is not None:
-                self._stop(hosted)
-            if before is not None and self._env.node_id in before.replicas:
-                self._callbacks.leadership_changed(topic_partition, None)
-                self._logs.delete_partition(topic_partition, topic.topic_id)
-            return
-        if len(state.replicas) == 1:
-            self._alone(topic_partition, hosted, before, state)
-            return
-        if hosted is None:
-            lag = self._env.config.seconds("replica.lag.time.max.ms")
-            partition = Partition(self._env.node_id, self._env.image.brokers.get, most_lag=lag)
-            hosted = self._hosted[topic_partition] = HostedPartition(topic_partition, topic.topic_id, partition)
-        self._take(hosted, state)
+    def _options_changed(self, topic: str | None = None) -> None:
+        """Apply changed options of a topic, or (None) of brokers, which are the defaults of all topics."""
+        for hosted in self:
+            if topic in (None, hosted.topic_partition.topic):
+                self._receive(OptionsChanged(hosted))
 
-    def _alone(
-        self,
-        topic_partition: TopicPartition,
-        hosted: HostedPartition | None,
-        before: PartitionImage | None,
-        state: PartitionImage,
-    ) -> None:
-        """Take a partition whose only replica is here: it needs no high watermark of its own."""
-        if hosted is not None:
-            self._stop(hosted)
-        for opened in self._logs.opened if before is None or hosted is not None else ():
-            if (opened.topic, opened.partition) == topic_partition and opened.replicated:
-                opened.checks_reads = False
-                opened.set_replicated(False)
-        if before is None or (before.leader, before.leader_epoch) != (state.leader, state.leader_epoch):
-            epoch = state.leader_epoch if state.leader == self._env.node_id else None
-            self._callbacks.leadership_changed(topic_partition, epoch)
+    # Decisions
 
-    def _take(self, hosted: HostedPartition, state: PartitionImage) -> None:
-        opened = self._opened(hosted)
-        if opened is None:
-            return  # it is not open yet, and `_log_opened` follows; or it cannot be opened
-        partition = hosted.partition
-        partition.min_isr = opened.config.min_insync_replicas
-        if state.leader == self._env.node_id:
-            self._lead(hosted, opened, state)
-        else:
-            self._follow(hosted, opened, state)
-        self._damaged.check(hosted, state)
+    def _receive(self, event: Event) -> None:
+        for effect in self._hosted.receive(event, self._env.clock.monotonic()):
+            self._perform(effect)
 
-    def _lead(self, hosted: HostedPartition, opened: UnifiedLog, state: PartitionImage) -> None:
-        partition = hosted.partition
-        self.fetchers.forget(hosted.topic_id, hosted.topic_partition.partition)
-        hosted.is_end_checked = True
-        known = opened.high_watermark
-        if partition.lead(state, end=opened.end_offset, high_watermark=known, now=self._now):
-            text = "%s: leader in epoch %d, from offset %d on"
-            log.info(text, hosted.topic_partition, state.leader_epoch, opened.end_offset)
-            opened.begin_epoch(state.leader_epoch)
-            self._callbacks.leadership_changed(hosted.topic_partition, state.leader_epoch)
-        self.advance(hosted)
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case AdvanceHighWatermark(hosted, offset):
+                if hosted.log is not None:
+                    hosted.log.advance_high_watermark(offset)
+            case NotifyWaiting(hosted):
+                for callback in list(hosted.after_fetch):
+                    callback()
+            case Propose(hosted, change):
+                self._propose(hosted, change)
+            case ReportIsr(hosted, isr):
+                log.info("%s: in sync are %s", hosted.topic_partition, sorted(isr))
+            case OpenLog(hosted, state):
+                opened = self._opened(hosted)
+                if opened is not None:  # else it is not open yet, and `LogReady` follows; or it cannot be opened
+                    self._receive(LogOpened(hosted, opened, state))
+            case FetchFrom(hosted, leader, leader_epoch):
+                self._fetch_from(hosted, leader, leader_epoch)
+            case CheckDamage(hosted, state):
+                self._damaged.check(hosted, state)
+            case _:
+                self._change_replica(effect)
 
-    def _follow(self, hosted: HostedPartition, opened: UnifiedLog, state: PartitionImage) -> None:
-        partition = hosted.partition
-        was_leader, was_known = partition.leads, partition.leader_epoch >= 0
-        is_new = partition.follow(state)
-        if was_leader:
-            opened.give_up_commits()
-            for callback in list(hosted.after_fetch):
-                callback()
-        if was_leader or not was_known:
-            self._callbacks.leadership_changed(hosted.topic_partition, None)
-        if not is_new:
-            return
-        self._purgatory.wake(opened)  # fetches of this log find out that another node leads
-        if state.leader < 0 or not self._damaged.may_fetch(hosted):
-            self.fetchers.forget(hosted.topic_id, hosted.topic_partition.partition)
-        else:
+    def _change_replica(self, effect: Effect) -> None:
+        match effect:
+            case StopFetching(hosted):
+                self.fetchers.forget(hosted.topic_id, hosted.topic_partition.partition)
+            case BeginEpoch(hosted, leader_epoch):
+                opened = _log_of(hosted)
+                text = "%s: leader in epoch %d, from offset %d on"
+                log.info(text, hosted.topic_partition, leader_epoch, opened.end_offset)
+                opened.begin_epoch(leader_epoch)
+            case LeadershipChanged(topic_partition, epoch):
+                self._callbacks.leadership_changed(topic_partition, epoch)
+            case WakeFetches(hosted):
+                self._purgatory.wake(_log_of(hosted))
+            case GiveUpCommits(hosted):
+                _log_of(hosted).give_up_commits()
+            case Release(hosted):
+                self._release(hosted)
+            case DeleteLog(topic_partition, topic_id):
+                self._logs.delete_partition(topic_partition, topic_id)
+            case EndReplication(topic_partition):
+                for opened in self._logs.opened:
+                    if (opened.topic, opened.partition) == topic_partition and opened.replicated:
+                        opened.checks_reads = False
+                        opened.set_replicated(False)
+
+    def _fetch_from(self, hosted: HostedPartition, leader: int, leader_epoch: int) -> None:
+        if self._damaged.may_fetch(hosted):
+            opened = _log_of(hosted)
             self._check_end(hosted, opened)
-            self.fetchers.follow(hosted.topic_partition, hosted.topic_id, state.leader, state.leader_epoch, opened)
+            self.fetchers.follow(hosted.topic_partition, hosted.topic_id, leader, leader_epoch, opened)
+        else:
+            self.fetchers.forget(hosted.topic_id, hosted.topic_partition.partition)
 
     def _check_end(self, hosted: HostedPartition, opened: UnifiedLog) -> None:
         """Drop the last batch of a log that was opened if there is a gap before it: the leader has the right one."""
@@ -286,12 +289,10 @@ class ReplicaManager:
             self.report_damage(*hosted.topic_partition, error)
 
     def _opened(self, hosted: HostedPartition) -> UnifiedLog | None:
-        """Return the log, None if it is not open yet or cannot be opened."""
-        if hosted.log is not None:
-            return hosted.log
+        """Open or create the log. Return None if that is not possible, or not yet."""
         logs, topic_partition = self._logs, hosted.topic_partition
         if topic_partition in logs.unopened and not logs.recovery_queue.request(topic_partition):
-            logs.recovery_queue.on_completion(topic_partition, lambda: self._log_opened(hosted))
+            logs.recovery_queue.on_completion(topic_partition, partial(self._log_ready, hosted))
             return None
         try:
             opened = logs.find(*topic_partition) or self._partitions.create(topic_partition)
@@ -301,18 +302,16 @@ class ReplicaManager:
         opened.set_replicated(True)
         opened.checks_reads = True
         opened.on_failure = lambda reason: self._env.schedule(0.0, lambda: self._failed(hosted, reason))
-        hosted.log = opened
-        hosted.woken = lambda: self.advance(hosted)
+        hosted.woken = partial(self._receive, Grown(hosted))
         opened.on_append.append(hosted.woken)
         return opened
 
-    def _log_opened(self, hosted: HostedPartition) -> None:
+    def _log_ready(self, hosted: HostedPartition) -> None:
         state = self._env.image.partition(*hosted.topic_partition)
-        if self._hosted.get(hosted.topic_partition) is hosted and state is not None:
-            self._take(hosted, state)
+        if state is not None:
+            self._receive(LogReady(hosted, state))
 
-    def _stop(self, hosted: HostedPartition) -> None:
-        del self._hosted[hosted.topic_partition]
+    def _release(self, hosted: HostedPartition) -> None:
         self._damaged.forget(hosted)
         self.fetchers.forget(hosted.topic_id, hosted.topic_partition.partition)
         opened = hosted.log
@@ -366,39 +365,11 @@ class ReplicaManager:
         """Return True if this node has fetched everything that is committed, by the leader's last answer."""
         return self.fetchers.is_in_sync(hosted.topic_id, hosted.topic_partition.partition)
 
-    def _options_changed(self, topic: str | None = None) -> None:
-        """Apply changed options of a topic, or (None) of brokers, which are the defaults of all topics."""
-        for hosted in self:
-            if topic in (None, hosted.topic_partition.topic) and hosted.log is not None:
-                hosted.partition.min_isr = hosted.log.config.min_insync_replicas
-                self.advance(hosted)
-
     # Leading
-
-    @property
-    def _now(self) -> float:
-        return self._env.clock.monotonic()
-
-    def advance(self, hosted: HostedPartition) -> None:
-        """Move the high watermark of a partition that this node leads, if its followers have fetched enough."""
-        opened = hosted.log
-        if opened is not None and hosted.partition.leads:
-            end = hosted.partition.advance(end=opened.end_offset, now=self._now)
-            opened.advance_high_watermark(end)
 
     def follower_fetched(self, hosted: HostedPartition, fetch: FollowerFetch) -> None:
         """Record the fetch of a follower, which may move the high watermark or bring the follower in sync."""
-        opened = hosted.log
-        assert opened is not None, "fetches are of open logs"
-        partition = hosted.partition
-        partition.fetched(fetch, end=opened.end_offset, now=self._now)
-        change = partition.expand(fetch.replica, self._env.broker_epoch)
-        if change is not None:
-            log.info("%s: replica %d has caught up", hosted.topic_partition, fetch.replica)
-            self._propose(hosted, change)
-        self.advance(hosted)
-        for callback in list(hosted.after_fetch):
-            callback()
+        self._receive(FollowerFetched(hosted, fetch))
 
     def preferred_replica(self, hosted: HostedPartition, rack: str, offset: int) -> int | None:
         """Return the in-sync follower in a consumer's rack that has most of the log from `offset` on (KIP-392).
@@ -421,36 +392,34 @@ class ReplicaManager:
         return max(found)[2] if found else None
 
     def _propose(self, hosted: HostedPartition, change: IsrChange) -> None:
-        partition = hosted.partition
+        added = change.members - hosted.partition.isr
+        if added:
+            log.info("%s: replica %d has caught up", hosted.topic_partition, min(added))
+        else:
+            log.info("%s: shrinking the in-sync replicas to %s", hosted.topic_partition, sorted(change.members))
 
         def accepted(answer: AlterPartitionResponsePartitionData) -> None:
             isr = frozenset(answer.isr)
-            if partition.accepted(change, isr, answer.leader_epoch, answer.partition_epoch):
-                log.info("%s: in sync are %s", hosted.topic_partition, sorted(isr))
-                self.advance(hosted)
+            self._receive(IsrAccepted(hosted, change, isr, answer.leader_epoch, answer.partition_epoch))
 
         def refused(code: int) -> bool:
             if code != errors.UnknownServerError.code:
                 kind = errors.for_code(code).__name__
                 text = "%s: the controller refused in-sync replicas %s: %s"
                 log.info(text, hosted.topic_partition, sorted(change.members), kind)
-            return partition.refused(change, code)
+            return bool(self._hosted.receive(IsrRefused(hosted, change, code), self._env.clock.monotonic()))
 
         self._proposals.submit(Proposal(hosted.topic_id, hosted.topic_partition.partition, change, refused, accepted))
 
-    def _schedule_shrink(self) -> None:
-        lag = self._env.config.seconds("replica.lag.time.max.ms")
-        self._shrink_timer = self._env.schedule(lag / _CHECKS, self._shrink)
+    def _schedule_lag_check(self) -> None:
+        self._lag_timer = self._env.schedule(self._facts.most_lag / _CHECKS, self._check_lag)
 
-    def _shrink(self) -> None:
-        """Propose to remove the followers that lag too long, and move high watermarks that waited for others."""
-        self._schedule_shrink()
+    def _check_lag(self) -> None:
+        self._schedule_lag_check()
         for hosted in self:
-            if hosted.log is None or not hosted.partition.leads:
-                continue
-            hosted.partition.most_lag = self._env.config.seconds("replica.lag.time.max.ms")
-            change = hosted.partition.shrink(self._env.broker_epoch, end=hosted.log.end_offset, now=self._now)
-            if change is not None:
-                log.info("%s: shrinking the in-sync replicas to %s", hosted.topic_partition, sorted(change.members))
-                self._propose(hosted, change)
-            self.advance(hosted)
+            self._receive(LagCheckDue(hosted))
+
+
+def _log_of(hosted: HostedPartition) -> UnifiedLog:
+    assert hosted.log is not None, "only partitions with open logs have roles"
+    return hosted.log

@@ -15,7 +15,7 @@ from pyclient.broker_embedded.broker import BrokerNode
 from pyclient.broker_embedded.config.broker_config import BrokerConfig
 from pyclient.broker_embedded.controller.delta import MetadataDelta
 from pyclient.broker_embedded.network.node_channels import NodeChannels
-from pyclient.broker_embedded.replication.replica_manager import HostedPartition
+from pyclient.broker_embedded.replication.hosted_partitions import HostedPartition
 from pyclient.errors import InvalidUpdateVersion
 from pyclient.protocol.messages.alter_partition import (
     AlterPartitionRequest,

@@ -49,6 +49,8 @@ class StoryLog:
 
     topic, partition = _TOPIC_PARTITION
     start_offset = 0
+    failure: str | None = None
+    closed = False
 
     def __init__(self) -> None:
         self.records: list[tuple[int, str]] = []
@@ -58,6 +60,10 @@ class StoryLog:
     @property
     def end_offset(self) -> int:
         return len(self.records)
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.epochs.latest
 
     def end_offset_for_epoch(self, epoch: int, leader_epoch: int = UNDEFINED) -> tuple[int, int]:
         return self.epochs.end_offset(epoch, self.end_offset, leader_epoch)
@@ -154,7 +160,7 @@ class PartitionStory:
                 partition=0,
                 current_leader_epoch=broker.partition.leader_epoch,
                 fetch_offset=log.end_offset,
-                last_fetched_epoch=log.epochs.latest,
+                last_fetched_epoch=log.leader_epoch,
                 partition_max_bytes=1 << 20,
             )
             answer, records = self._serve(leader, broker, request)

@@ -12,11 +12,12 @@ import pytest
 from pyclient import errors
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from pyclient.broker_embedded.handlers import produce
-from pyclient.broker_embedded.replication import replica_fetcher
-from pyclient.broker_embedded.replication.delayed_produce import Appended
+from pyclient.broker_embedded.replication import fetcher_state
+from pyclient.broker_embedded.replication.delayed_produce import Appended, when_replicated
 from pyclient.protocol.messages.fetch import ReplicaState
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pyclient.protocol.messages.metadata_log import ConfigRecord, FenceBrokerRecord
+from pyclient.protocol.messages.produce import ProduceResponse
 from pyclient.types import TopicPartition
 from tests.broker_embedded.replication.hand_controlled import TOPIC, Nodes, run
 from tests.waiting import PATIENCE, until_async
@@ -52,15 +53,15 @@ def test_waiting_followers_learn_of_the_high_watermark_soon(tmp_path: Path) -> N
 def test_follower_logs_an_unexpected_error_and_fetches_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    original = replica_fetcher.decide
+    original = fetcher_state.decide
 
     def broken(*_given: object) -> None:
-        monkeypatch.setattr(replica_fetcher, "decide", original)
+        monkeypatch.setattr(fetcher_state, "decide", original)
         raise KeyError("a bug")
 
     async def scenario(nodes: Nodes) -> None:
         nodes.create([1, 2], min_isr=2)
-        monkeypatch.setattr(replica_fetcher, "decide", broken)
+        monkeypatch.setattr(fetcher_state, "decide", broken)
         assert (await nodes.produce(1, b"value")).error_code == 0
         assert nodes.end(2) == 1
 
@@ -270,7 +271,9 @@ def test_committed_batch_with_too_few_replicas_is_reported(tmp_path: Path) -> No
         appended = Appended(answer, hosted, answer.base_offset, hosted.partition.leader_epoch)
         nodes.append(FenceBrokerRecord(id=2, epoch=0))
         nodes.change(isr=[1])
-        appended.complete()
+        env, response = nodes.nodes[1].env, ProduceResponse(responses=[])
+        timing = env.clock, env.timers
+        assert when_replicated(response, [appended], 30_000, nodes.loop, timing, lambda _done: None) is response
         assert (answer.error_code, answer.base_offset) == (errors.NotEnoughReplicasAfterAppend.code, -1)
         assert answer.error_message == f"{TOPIC}-0: 1 replicas are in sync, 2 required"
 
