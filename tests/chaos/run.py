@@ -198,7 +198,7 @@ def run(
     With `each_once` it goes on until each of the faults has come once, also if that takes longer. With `kill_clients` a
     wide run has clients in processes that are killed, too.
 
-    Clients connect through proxies, which some faults of a wide run cut. A wide run has transactions and more groups.
+    Clients connect through proxies, which some faults cut. A wide run has more readers and groups.
     With the control `ACKS_1` the leaders of a producer with acks=1 are killed, whose records must be lost then.
     """
     notes, began = Notes(), time.monotonic()
@@ -214,7 +214,7 @@ def run(
             if control is not None:
                 workers = _control_workers(notes, addresses[CLIENTS], cluster, seed)
             elif not wide:
-                workers = _plain_workers(notes, addresses[CLIENTS], cluster, seed)
+                workers = [*_plain_workers(notes, addresses[CLIENTS], cluster, seed), observer]
             else:
                 workers = [*_wide_workers(notes, addresses, cluster, seed, kill_clients), observer]
             nemesis = Nemesis(cluster, notes, TOPIC if control is None else CONTROL, PARTITIONS, seed, proxies, disks)
@@ -234,7 +234,7 @@ def run(
                 notes.fail(f"the cluster in {struck[-1:]}", error)
                 notes.state = list(state_of(cluster, (TOPIC, "__consumer_offsets"), GROUPS))
             _end(workers, notes)
-            if wide:
+            if control is None:
                 _settle(notes, observer, servers)
             _drain(notes, servers)
             _look_at_replicas(notes, nemesis, workers)
@@ -442,9 +442,15 @@ def _workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed: int) ->
 
 
 def _plain_workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed: int) -> list[Worker]:
-    names = ("member-1", "member-2")
-    members = [GroupMember(name, notes, servers, TOPIC, GROUPS[0], "classic") for name in names]
-    return [*_workers(notes, servers, cluster, seed), *members]
+    return [
+        *_workers(notes, servers, cluster, seed),
+        Transacting(TRANSACTIONAL_ID, notes, servers, TOPIC, PARTITIONS, seed + 4),
+        TheirTransacting("theirs-transactional", notes, servers, TOPIC, PARTITIONS, seed + 5),
+        GroupMember("member-classic", notes, servers, TOPIC, GROUPS[0], "classic"),
+        TheirMember("theirs-classic", notes, servers, TOPIC, GROUPS[0], "classic"),
+        GroupMember("member-consumer-1", notes, servers, TOPIC, GROUPS[1], "consumer"),
+        GroupMember("member-consumer-2", notes, servers, TOPIC, GROUPS[1], "consumer"),
+    ]
 
 
 def _control_workers(notes: Notes, servers: str, cluster: EmbeddedCluster, seed: int) -> list[Worker]:

@@ -1,6 +1,6 @@
 """`python -m tests.simulation`: simulate clusters with clients and faults; exit status 1 if a seed violates something.
 
-make simulate SEEDS=10000 FIRST=0
+make simulate CLUSTER_SEEDS=10000 FIRST=0
 """
 
 from __future__ import annotations

@@ -110,7 +110,9 @@ class Layout:
         settings = {**given, **shared}
         own = _checked_properties(node_properties or {}, nodes)
         for node_id, properties in own.items():
-            _check_minima({**settings, **properties}, where=f"node_properties[{node_id}]: ")
+            where = f"node_properties[{node_id}]: "
+            _check_factors(properties, brokers, where)
+            _check_minima({**settings, **properties}, where=where)
         return cls(tuple(nodes), voters, settings, own, dynamic_quorum)
 
     def with_broker(self, rack: str | None = None) -> tuple[Layout, NodePlan]:
@@ -288,6 +290,7 @@ def _replication(brokers: int, factor: int | None, minimum: int | None, given: M
     for name, value in arguments.items():
         if name in given and str(given[name]).strip() != str(value):
             raise ConfigError(f"{name} is {given[name]} in config and {value} as an argument: give one of them")
+    _check_factors(given, brokers)
     factors: dict[str, Any] = dict.fromkeys(_FACTORS, replicas)
     needed = _count("min_insync_replicas", minimum) if minimum is not None else 0
     minima = {
@@ -299,6 +302,15 @@ def _replication(brokers: int, factor: int | None, minimum: int | None, given: M
     _check_minima({**({} if alone else {**factors, **minima}), **given}, arguments)
     made = {} if brokers == 1 else factors | minima
     return {name: value for name, value in made.items() if name not in given and name in SERVED_OPTIONS}
+
+
+def _check_factors(options: Mapping[str, Any], brokers: int, where: str = "") -> None:
+    """Raise `ConfigError` if topics are to have more replicas than there are brokers, unless there is only one."""
+    for name in _FACTORS:
+        if 1 < brokers < _number(options.get(name), 0):
+            raise ConfigError(
+                f"{where}{name} is {options[name]}: it must not be above the number of brokers ({brokers})"
+            )
 
 
 def _check_minima(options: Mapping[str, Any], arguments: Collection[str] = (), where: str = "") -> None:

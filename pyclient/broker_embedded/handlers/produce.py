@@ -18,8 +18,8 @@ from pyclient.broker_embedded.dispatch import handles
 from pyclient.broker_embedded.failures import code_of, message_of
 from pyclient.broker_embedded.log.incremental_task import finished, run_here
 from pyclient.broker_embedded.log.log_validator import RefusedRecords, TooLongForLoop, check_client_batch, writable
-from pyclient.broker_embedded.replication.delayed_produce import Appended, when_replicated
 from pyclient.broker_embedded.replication.durability import Durable
+from pyclient.broker_embedded.replication.produce_purgatory import AppendedBatch, when_replicated
 from pyclient.broker_embedded.request_context import CloseConnection
 from pyclient.broker_embedded.transactions.verification import verify_writes
 from pyclient.protocol.messages.produce import (
@@ -139,7 +139,7 @@ def _append_all(
     services = context.services
     responses = []
     slow: list[_SlowAppend] = []
-    appended: list[Appended] = []
+    appended: list[AppendedBatch] = []
     for topic in _merged(request.topic_data):
         name = topic.name if context.version < _BY_ID else services.image.topic_name(topic.topic_id)
         answers: list[PartitionProduceResponse] = []
@@ -157,7 +157,10 @@ def _append_all(
 
 
 def _response(
-    responses: list[TopicProduceResponse], request: ProduceRequest, context: RequestContext, appended: list[Appended]
+    responses: list[TopicProduceResponse],
+    request: ProduceRequest,
+    context: RequestContext,
+    appended: list[AppendedBatch],
 ) -> ProduceResponse | Awaitable[ProduceResponse] | None:
     throttle = _throttle(request, context)
     if request.acks != 0:
@@ -172,7 +175,7 @@ def _response(
 
 
 def _when_replicated(
-    response: ProduceResponse, timeout_ms: int, context: RequestContext, appended: list[Appended]
+    response: ProduceResponse, timeout_ms: int, context: RequestContext, appended: list[AppendedBatch]
 ) -> ProduceResponse | Awaitable[ProduceResponse]:
     """Return the response, later if batches have to be replicated first. A future says that all others have failed."""
     services = context.services
@@ -234,7 +237,7 @@ async def _append_slowly(
     responses: list[TopicProduceResponse],
     request: ProduceRequest,
     context: RequestContext,
-    appended: list[Appended],
+    appended: list[AppendedBatch],
     writes: VerifiedWrites | None,
 ) -> ProduceResponse | None:
     """Check batches on the log's I/O thread, and append each one as soon as it is checked."""
@@ -249,7 +252,7 @@ async def _append_checked(
     topic: str,
     partition: PartitionProduceData,
     acks: int,
-    appended: list[Appended],
+    appended: list[AppendedBatch],
     writes: VerifiedWrites | None,
 ) -> PartitionProduceResponse:
     try:
@@ -326,7 +329,7 @@ def _append(
     partition: PartitionProduceData,
     request: ProduceRequest,
     version: int,
-    appended: list[Appended],
+    appended: list[AppendedBatch],
     writes: VerifiedWrites | None,
 ) -> PartitionProduceResponse:
     try:
@@ -365,12 +368,12 @@ def _replicated(replicas: ReplicaManager | None, topic: str, index: int, acks: i
 
 
 def _noted(
-    index: int, info: LogAppendInfo, hosted: HostedPartition | None, epoch: int, appended: list[Appended]
+    index: int, info: LogAppendInfo, hosted: HostedPartition | None, epoch: int, appended: list[AppendedBatch]
 ) -> PartitionProduceResponse:
     """Return the answer of a partition whose batch was appended, which may have to wait for its replicas."""
     answer = written(index, info.base_offset, info.append_time_ms, info.log_start_offset)
     if hosted is not None:
-        appended.append(Appended(answer, hosted, info.last_offset, epoch))
+        appended.append(AppendedBatch(answer, hosted, info.last_offset, epoch))
     return answer
 
 

@@ -29,7 +29,7 @@ class Progress(Protocol):
 
 
 @dataclass(slots=True)
-class Parked:
+class Began:
     """The first attempt found too little: the fetch waits for `wait` seconds at most."""
 
     wait: float
@@ -113,7 +113,7 @@ class Act(Enum):
     """End the attempt that is in progress and the timer, and watch the logs no more."""
 
 
-Event = Parked | Grown | Answered | Failed | Signal
+Event = Began | Grown | Answered | Failed | Signal
 Effect = Attempt | WakeIn | Answer | Fail | Act
 
 
@@ -166,8 +166,8 @@ class DelayedFetch:
             case Answered():
                 self._phase = _OVER
                 return [Answer(event.response)]
-            case Parked():
-                return self._park(event.wait, now)
+            case Began():
+                return self._begin(event.wait, now)
             case Failed():
                 self._phase = _OVER
                 return [Fail(event.error)]
@@ -191,7 +191,7 @@ class DelayedFetch:
             return [Act.RELEASE]
         return self._try(now)
 
-    def _park(self, wait: float, now: float) -> list[Effect]:
+    def _begin(self, wait: float, now: float) -> list[Effect]:
         self._phase = _WAITING
         self._deadline = now + wait
         self._is_brief = self._progress.is_behind

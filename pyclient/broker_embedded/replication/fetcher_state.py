@@ -95,8 +95,8 @@ class Forgotten:
 
 
 @dataclass(slots=True)
-class PatienceOver:
-    """The time of `StartPatience` is over."""
+class AbandonDue:
+    """The time of `StartAbandonTimer` is over."""
 
     fetch: int
 
@@ -193,8 +193,8 @@ class WakeAt:
 
 
 @dataclass(slots=True)
-class StartPatience:
-    """Report `PatienceOver` after that many seconds. Replaces an earlier one."""
+class StartAbandonTimer:
+    """Report `AbandonDue` after that many seconds. Replaces an earlier one."""
 
     fetch: int
     seconds: float
@@ -246,7 +246,7 @@ class Act(Enum):
 Event = (
     Followed
     | Forgotten
-    | PatienceOver
+    | AbandonDue
     | Responded
     | FetchFailed
     | PartitionAnswered
@@ -256,7 +256,7 @@ Event = (
     | Restarted
     | Signal
 )
-Effect = Send | WakeAt | StartPatience | TakeAnswers | Take | Restart | LogFailure | Act
+Effect = Send | WakeAt | StartAbandonTimer | TakeAnswers | Take | Restart | LogFailure | Act
 
 
 class FetcherState:
@@ -312,7 +312,7 @@ class FetcherState:
                 return []
             case FetchFailed(fetch, error):
                 return self._failed(error, now) if fetch == self._in_flight else []
-            case PatienceOver(fetch):
+            case AbandonDue(fetch):
                 return self._abandon(fetch, now)
             case StepFailed(key):
                 if key in self._followed:
@@ -356,7 +356,7 @@ class FetcherState:
         if self._patience == self._in_flight:
             return []
         self._patience = self._in_flight
-        return [StartPatience(self._in_flight, _PATIENCE)]
+        return [StartAbandonTimer(self._in_flight, _PATIENCE)]
 
     def _abandon(self, fetch: int, now: float) -> list[Effect]:
         """Give up a fetch that the leader still holds, so that the new partitions are fetched now."""

@@ -250,14 +250,14 @@ class StopFetching:
 
 @dataclass(slots=True)
 class GiveUpCommits:
-    """Tell those who wait for a commit that this node leads no more."""
+    """Run the callbacks that wait for a commit: this node leads no more."""
 
     hosted: HostedPartition
 
 
 @dataclass(slots=True)
 class NotifyWaiting:
-    """Tell those who wait for fetches of followers that there was one, or that there are none any more."""
+    """Call `after_fetch` of the partition: a follower has fetched, or this node leads no more."""
 
     hosted: HostedPartition
 

@@ -12,11 +12,11 @@ from pyclient.broker_embedded.replication.delayed_fetch import (
     Answer,
     Answered,
     Attempt,
+    Began,
     DelayedFetch,
     Fail,
     Failed,
     Grown,
-    Parked,
     Progress,
     Signal,
     WakeIn,
@@ -59,7 +59,7 @@ class WaitingConnection(Protocol):
         """Send the answer in `waiting`, which is done, in this iteration of the loop."""
 
 
-class _ParkedFetch:
+class _WaitingFetch:
     """A Fetch that waits, with what carries out the effects of its `decisions`."""
 
     __slots__ = ("attempt", "connection", "decisions", "future", "logs", "outcome", "reading", "timer")
@@ -92,7 +92,7 @@ class FetchPurgatory:
         self._clock = clock
         self._schedule = schedule
         self._slices = slices
-        self._waiting: dict[UnifiedLog, dict[_ParkedFetch, None]] = {}
+        self._waiting: dict[UnifiedLog, dict[_WaitingFetch, None]] = {}
         self._watched: set[UnifiedLog] = set()
 
     def __len__(self) -> int:
@@ -101,10 +101,10 @@ class FetchPurgatory:
 
     def park(self, reading: Reading, wait: float, connection: WaitingConnection) -> asyncio.Future[Any]:
         """Return a future of the response, which is made when there is enough data, or after `wait` seconds."""
-        fetch = _ParkedFetch(reading, self._loop.create_future(), connection)
+        fetch = _WaitingFetch(reading, self._loop.create_future(), connection)
         self._wait_at_logs(fetch)
         reading.when_opened(partial(self._receive, fetch, Signal.OPENED))
-        self._receive(fetch, Parked(wait))
+        self._receive(fetch, Began(wait))
         connection.on_abandoned = partial(self._receive, fetch, Signal.ABANDONED)
         # a client that has only finished sending gets an answer
         connection.on_ended = partial(self._receive, fetch, Signal.ANSWER_NOW)
@@ -139,10 +139,10 @@ class FetchPurgatory:
 
     # Decisions
 
-    def _receive(self, fetch: _ParkedFetch, event: Event) -> None:
+    def _receive(self, fetch: _WaitingFetch, event: Event) -> None:
         self._receive_at(fetch, event, self._clock.monotonic())
 
-    def _receive_at(self, fetch: _ParkedFetch, event: Event, now: float) -> None:
+    def _receive_at(self, fetch: _WaitingFetch, event: Event, now: float) -> None:
         try:
             effects = fetch.decisions.receive(event, now)
         except Exception as error:  # of a check: it becomes the result of the request
@@ -150,7 +150,7 @@ class FetchPurgatory:
         for effect in effects:
             self._perform(fetch, effect)
 
-    def _perform(self, fetch: _ParkedFetch, effect: Effect) -> None:
+    def _perform(self, fetch: _WaitingFetch, effect: Effect) -> None:
         match effect:
             case Act.WAKE_SOON:
                 self._loop.call_soon(self._woken, fetch)
@@ -175,19 +175,19 @@ class FetchPurgatory:
                 if not fetch.future.done():
                     fetch.future.set_exception(effect.error)
 
-    def _woken(self, fetch: _ParkedFetch) -> None:
+    def _woken(self, fetch: _WaitingFetch) -> None:
         """Retry, and send the answer before the next waiting fetch is retried: a follower can work meanwhile."""
         self._receive(fetch, Signal.WOKEN)
         if fetch.future.done():
             fetch.connection.answer_now(fetch.future)
 
-    def _attempted(self, fetch: _ParkedFetch) -> None:
+    def _attempted(self, fetch: _WaitingFetch) -> None:
         fetch.attempt = None
         self._receive(fetch, fetch.outcome)
 
     # Logs
 
-    def _wait_at_logs(self, fetch: _ParkedFetch) -> None:
+    def _wait_at_logs(self, fetch: _WaitingFetch) -> None:
         fetch.logs = tuple({*fetch.logs, *fetch.reading.logs})
         for log in fetch.logs:
             self._watch(log)
@@ -206,7 +206,7 @@ class FetchPurgatory:
 
             log.on_append.append(wake)
 
-    def _release(self, fetch: _ParkedFetch) -> None:
+    def _release(self, fetch: _WaitingFetch) -> None:
         if fetch.attempt is not None:
             fetch.attempt.abandoned = True
         if fetch.timer is not None:
@@ -220,7 +220,7 @@ class FetchPurgatory:
                     del self._waiting[log]
 
 
-def _steps(fetch: _ParkedFetch, last: bool) -> IncrementalTask[None]:
+def _steps(fetch: _WaitingFetch, last: bool) -> IncrementalTask[None]:
     try:
         response = yield from fetch.reading.attempt(last)
     except Exception as error:  # becomes the result of the request

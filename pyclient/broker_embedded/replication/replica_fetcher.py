@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyclient import errors
 from pyclient.broker_embedded.failures import traceback_of
 from pyclient.broker_embedded.replication.fetcher_state import (
+    AbandonDue,
     Act,
     Appended,
     FetcherState,
@@ -18,13 +19,12 @@ from pyclient.broker_embedded.replication.fetcher_state import (
     LogFailure,
     OffsetsFound,
     PartitionAnswered,
-    PatienceOver,
     Responded,
     Restart,
     Restarted,
     Send,
     Signal,
-    StartPatience,
+    StartAbandonTimer,
     StepFailed,
     Take,
     TakeAnswers,
@@ -194,10 +194,10 @@ class ReplicaFetcher:
                 log.info("%s: fetching from broker %d waits: %s", self._name(key), self.leader, kind)
             case Restart():
                 self._restart(effect)
-            case StartPatience(fetch, seconds):
+            case StartAbandonTimer(fetch, seconds):
                 if self._patience is not None:
                     self._patience.cancel()
-                self._patience = self._env.schedule(seconds, partial(self._receive, PatienceOver(fetch)))
+                self._patience = self._env.schedule(seconds, partial(self._receive, AbandonDue(fetch)))
             case LogFailure(error):
                 log.warning("fetching from broker %d failed, it is tried again: %s", self.leader, error)
             case Act.FLUSH_CHECKPOINTS:

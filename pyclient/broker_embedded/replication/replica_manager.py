@@ -38,6 +38,7 @@ from pyclient.broker_embedded.replication.hosted_partitions import (
     OptionsChanged,
     PartitionChanged,
     Propose,
+    ProposeAgain,
     Release,
     ReportIsr,
     Started,
@@ -407,7 +408,8 @@ class ReplicaManager:
                 kind = errors.for_code(code).__name__
                 text = "%s: the controller refused in-sync replicas %s: %s"
                 log.info(text, hosted.topic_partition, sorted(change.members), kind)
-            return bool(self._hosted.receive(IsrRefused(hosted, change, code), self._env.clock.monotonic()))
+            effects = self._hosted.receive(IsrRefused(hosted, change, code), self._env.clock.monotonic())
+            return ProposeAgain(change) in effects
 
         self._proposals.submit(Proposal(hosted.topic_id, hosted.topic_partition.partition, change, refused, accepted))
 

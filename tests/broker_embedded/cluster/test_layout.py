@@ -135,6 +135,18 @@ def test_broker_alone_takes_the_options_of_a_cluster(config: dict[str, str]) -> 
             {"node_properties": {2: {"min.insync.replicas": "4"}}},
             r"^node_properties\[2\]: min\.insync\.replicas is 4, above default\.replication\.factor, which is 3",
         ),
+        (3, {"config": {"default.replication.factor": 5}}, r"^default\.replication\.factor is 5: .* \(3\)"),
+        (
+            2,
+            {"config": {"offsets.topic.replication.factor": "3"}},
+            r"^offsets\.topic\.replication\.factor is 3: .* \(2\)",
+        ),
+        (3, {"config": {"transaction.state.log.replication.factor": 4}}, r"^transaction\.state\..* is 4: .* \(3\)"),
+        (
+            3,
+            {"node_properties": {2: {"default.replication.factor": 9}}},
+            r"^node_properties\[2\]: default\.replication\.factor is 9: .* \(3\)",
+        ),
         (3, {"controllers": 2}, "controllers is 2: .* use 1 or 3"),
         (3, {"controllers": 0}, "controllers is 0"),
         (3, {"racks": ["a"]}, r"racks is .* \(3\)"),

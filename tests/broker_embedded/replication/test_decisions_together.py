@@ -21,7 +21,6 @@ from pyclient import errors
 from pyclient.broker_embedded.replication import delayed_produce, fetcher_state, hosted_partitions
 from pyclient.broker_embedded.replication.delayed_produce import (
     Answer,
-    Appended,
     AwaitCommit,
     Changed,
     DelayedProduce,
@@ -33,6 +32,7 @@ from pyclient.broker_embedded.replication.fetcher_state import FetcherState
 from pyclient.broker_embedded.replication.following import Append, FindOffsets, Following, Truncate
 from pyclient.broker_embedded.replication.hosted_partitions import HostedPartition, HostedPartitions
 from pyclient.broker_embedded.replication.partition import FollowerFetch, IsrChange
+from pyclient.broker_embedded.replication.produce_purgatory import AppendedBatch
 from pyclient.broker_embedded.replication.replication_quota import ReplicationQuota
 from pyclient.protocol.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
 from pyclient.protocol.messages.produce import PartitionProduceResponse
@@ -137,7 +137,7 @@ class Node:
                     self.cluster.requests.append(Request(self, self.fetcher, self.leader, number, asked))
                 case fetcher_state.WakeAt(due):
                     self.due = due
-                case fetcher_state.StartPatience(number, _seconds):
+                case fetcher_state.StartAbandonTimer(number, _seconds):
                     self.patience = number
                 case fetcher_state.TakeAnswers(response):
                     for answer in response.responses[0].partitions:
@@ -168,7 +168,7 @@ class Node:
         """Let the patience with the fetch in flight be over."""
         number, self.patience = self.patience, None
         if number is not None and self.fetcher is not None:
-            self.give_fetcher(fetcher_state.PatienceOver(number))
+            self.give_fetcher(fetcher_state.AbandonDue(number))
 
     def serve(self, request: Request) -> PartitionData:
         """Answer a fetch as the Fetch handler does."""
@@ -210,7 +210,7 @@ class Node:
         self.log.append([record])
         self.give(hosted_partitions.Grown(hosted))
         answer = PartitionProduceResponse(index=0, error_code=0, base_offset=offset)
-        produce = DelayedProduce([Appended(answer, hosted, offset, record[0])], 30.0)
+        produce = DelayedProduce([AppendedBatch(answer, hosted, offset, record[0])], 30.0)
         is_refused = False
 
         def give(event: delayed_produce.Event) -> None:

@@ -16,13 +16,13 @@ from pyclient.broker_embedded.replication.delayed_fetch import (
     Answer,
     Answered,
     Attempt,
+    Began,
     DelayedFetch,
     Effect,
     Event,
     Fail,
     Failed,
     Grown,
-    Parked,
     Signal,
     WakeIn,
 )
@@ -43,10 +43,10 @@ class Data:
         return self.is_enough
 
 
-def parked(data: Data) -> DelayedFetch:
+def begun(data: Data) -> DelayedFetch:
     """Return a fetch that waits since 0, for half a second at most."""
     fetch = DelayedFetch(data)
-    assert fetch.receive(Parked(0.5), 0.0) == [WakeIn(OFFSETS_WAIT if data.is_behind else 0.5)]
+    assert fetch.receive(Began(0.5), 0.0) == [WakeIn(OFFSETS_WAIT if data.is_behind else 0.5)]
     return fetch
 
 
@@ -58,7 +58,7 @@ def grow(fetch: DelayedFetch, log: str, now: float) -> list[Effect]:
 
 def test_appends_of_one_iteration_cost_one_check() -> None:
     data = Data(is_enough=True)
-    fetch = parked(data)
+    fetch = begun(data)
     assert fetch.receive(Grown("a"), 0.1) == [Act.WAKE_SOON]
     assert fetch.receive(Grown("a"), 0.1) == []
     assert fetch.receive(Grown("b"), 0.1) == []
@@ -68,41 +68,41 @@ def test_appends_of_one_iteration_cost_one_check() -> None:
 
 
 def test_check_without_enough_data_leads_to_no_attempt() -> None:
-    fetch = parked(Data())
+    fetch = begun(Data())
     assert grow(fetch, "a", 0.1) == []
     assert grow(fetch, "a", 0.2) == []
 
 
 def test_last_attempt_answers_when_the_time_is_over() -> None:
     data = Data()
-    assert parked(data).receive(Signal.ANSWER_NOW, 0.5) == [Attempt(last=True)]
+    assert begun(data).receive(Signal.ANSWER_NOW, 0.5) == [Attempt(last=True)]
     assert data.checked == []
 
 
 def test_offsets_alone_are_sent_to_a_follower_after_a_short_wait() -> None:
     data = Data()
-    fetch = parked(data)
+    fetch = begun(data)
     data.is_behind = True
     assert grow(fetch, "a", 0.1) == [WakeIn(OFFSETS_WAIT)]
     assert grow(fetch, "a", 0.101) == []
 
 
 def test_follower_that_is_behind_waits_a_moment_only() -> None:
-    parked(Data(is_behind=True))
+    begun(Data(is_behind=True))
 
 
 def test_short_wait_does_not_go_beyond_the_time_limit() -> None:
     data = Data()
-    fetch = parked(data)
+    fetch = begun(data)
     data.is_behind = True
     [wake] = grow(fetch, "a", 0.499)
     assert isinstance(wake, WakeIn)
     assert wake.seconds == pytest.approx(0.001)
 
 
-def test_what_happens_during_an_attempt_causes_the_next() -> None:
+def test_growth_during_an_attempt_causes_the_next() -> None:
     data = Data(is_enough=True)
-    fetch = parked(data)
+    fetch = begun(data)
     assert grow(fetch, "a", 0.1) == [Attempt(last=False)]
     assert grow(fetch, "b", 0.1) == []
     assert fetch.receive(Signal.TOO_LITTLE, 0.2) == [Attempt(last=False)]
@@ -112,21 +112,21 @@ def test_what_happens_during_an_attempt_causes_the_next() -> None:
 
 
 def test_opened_log_is_attempted_and_watched() -> None:
-    fetch = parked(Data())
+    fetch = begun(Data())
     assert fetch.receive(Signal.OPENED, 0.1) == [Attempt(last=False)]
     assert fetch.receive(Signal.TOO_LITTLE, 0.1) == [Act.WATCH_LOGS]
 
 
 def test_failure_of_an_attempt_is_the_response() -> None:
     error = KeyError("a bug")
-    fetch = parked(Data())
+    fetch = begun(Data())
     fetch.receive(Signal.ANSWER_NOW, 0.5)
     assert fetch.receive(Failed(error), 0.5) == [Fail(error)]
     assert fetch.receive(Signal.ANSWER_NOW, 0.5) == []
 
 
 def test_abandoned_fetch_has_no_response() -> None:
-    fetch = parked(Data())
+    fetch = begun(Data())
     fetch.receive(Signal.ANSWER_NOW, 0.5)
     assert fetch.receive(Signal.ABANDONED, 0.5) == [Act.RELEASE]
     assert fetch.receive(Answered(RESPONSE), 0.5) == []
@@ -147,7 +147,7 @@ class Waiting(RuleBasedStateMachine):
         self.unseen: set[str] = set()
         """The logs that have grown since the last check or attempt."""
         self.deadline = wait
-        self.give(Parked(wait))
+        self.give(Began(wait))
 
     def give(self, event: Event) -> None:
         effects = self.fetch.receive(event, self.now)

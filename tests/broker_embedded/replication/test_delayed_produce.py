@@ -92,7 +92,7 @@ def test_batch_without_time_to_wait_is_decided_at_once() -> None:
     assert effects[-1] == Answer()
 
 
-def test_errors_tell_why_a_batch_is_not_acknowledged() -> None:
+def test_refused_batch_has_the_error_of_its_reason() -> None:
     reasons = {
         errors.NotLeaderOrFollower: Batch(COMMITTED, is_led_here=False, leader=2),
         errors.KafkaStorageError: Batch(COMMITTED, failure="no space left"),

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pyclient import errors
 from pyclient.broker_embedded.replication.fetcher_state import (
+    AbandonDue,
     Act,
     Appended,
     Effect,
@@ -25,13 +26,12 @@ from pyclient.broker_embedded.replication.fetcher_state import (
     LogFailure,
     OffsetsFound,
     PartitionAnswered,
-    PatienceOver,
     Responded,
     Restart,
     Restarted,
     Send,
     Signal,
-    StartPatience,
+    StartAbandonTimer,
     StepFailed,
     Take,
     TakeAnswers,
@@ -221,7 +221,7 @@ def test_change_of_the_leader_ends_the_pause() -> None:
     sent(state.receive(Signal.DUE, 0.002))
 
 
-def test_unknown_session_is_fetched_anew_and_other_errors_pause() -> None:
+def test_unknown_session_is_opened_again_and_other_errors_pause() -> None:
     state, fetch, _asked = fetching(Facts(), Log())
     fetch, _ = sent(state.receive(Responded(fetch, response(errors.FetchSessionIdNotFound.code)), 0.0))
     effects = state.receive(Responded(fetch, response(errors.ClusterAuthorizationFailed.code)), 0.0)
@@ -232,25 +232,25 @@ def test_unknown_session_is_fetched_anew_and_other_errors_pause() -> None:
 def test_new_partition_waits_a_moment_only_for_a_fetch_in_flight() -> None:
     state, fetch, _asked = fetching(Facts(), Log())
     [patience] = state.receive(Followed(following(1), Log()), 0.1)
-    assert isinstance(patience, StartPatience)
+    assert isinstance(patience, StartAbandonTimer)
     assert patience.fetch == fetch
     assert state.receive(Followed(following(2), Log()), 0.1) == []
-    assert state.receive(PatienceOver(fetch), 0.11) == [Act.RECONNECT, WakeAt(0.11)]
+    assert state.receive(AbandonDue(fetch), 0.11) == [Act.RECONNECT, WakeAt(0.11)]
     again, asked = sent(state.receive(Signal.DUE, 0.11))
     assert set(asked) == {0, 1, 2}
     assert state.receive(Responded(fetch, response()), 0.12) == []
     assert state.receive(FetchFailed(fetch, errors.ConnectionFailed("closed")), 0.12) == []
-    assert state.receive(PatienceOver(fetch), 0.12) == []
+    assert state.receive(AbandonDue(fetch), 0.12) == []
     assert state.receive(Responded(again, response()), 0.13) == [TakeAnswers(response())]
 
 
-def test_patience_begins_anew_with_each_fetch() -> None:
+def test_each_fetch_has_a_patience_of_its_own() -> None:
     state, fetch, _asked = fetching(Facts(), Log())
     state.receive(Followed(following(1), Log()), 0.1)
     state.receive(Responded(fetch, response()), 0.102)
     again, _ = sent(state.receive(Signal.ANSWERS_TAKEN, 0.102))
     [patience] = state.receive(Followed(following(2), Log()), 0.105)
-    assert isinstance(patience, StartPatience)
+    assert isinstance(patience, StartAbandonTimer)
     assert patience.fetch == again
 
 
@@ -340,7 +340,7 @@ class Fetching(RuleBasedStateMachine):
                     assert due < inf
                     assert due <= self.now + 2 * LONGEST_BACKOFF
                     self.wake_at = due
-                case StartPatience(fetch, _seconds):
+                case StartAbandonTimer(fetch, _seconds):
                     self.patience = fetch
                 case Act.RECONNECT:
                     assert self.in_flight is not None
@@ -391,7 +391,7 @@ class Fetching(RuleBasedStateMachine):
     def patience_over(self) -> None:
         fetch, self.patience = self.patience, None
         assert fetch is not None
-        self.give(PatienceOver(fetch))
+        self.give(AbandonDue(fetch))
 
     @precondition(lambda self: self.wake_at is not None)
     @rule()

@@ -110,7 +110,7 @@ def leading(log: Any, **of_image: Any) -> tuple[HostedPartitions, HostedPartitio
     return replicas, opened(replicas, image(**of_image), log)[0]
 
 
-def test_leader_begins_its_epoch_before_anyone_hears_of_it() -> None:
+def test_leader_begins_its_epoch_before_its_leadership_is_reported() -> None:
     hosted, effects = opened(started(), image(), a_log())
     assert effects == [
         StopFetching(hosted),

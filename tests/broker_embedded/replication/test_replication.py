@@ -13,7 +13,7 @@ from pyclient import errors
 from pyclient.broker_embedded.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from pyclient.broker_embedded.handlers import produce
 from pyclient.broker_embedded.replication import fetcher_state
-from pyclient.broker_embedded.replication.delayed_produce import Appended, when_replicated
+from pyclient.broker_embedded.replication.produce_purgatory import AppendedBatch, when_replicated
 from pyclient.protocol.messages.fetch import ReplicaState
 from pyclient.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pyclient.protocol.messages.metadata_log import ConfigRecord, FenceBrokerRecord
@@ -268,7 +268,7 @@ def test_committed_batch_with_too_few_replicas_is_reported(tmp_path: Path) -> No
         nodes.create([1, 2], min_isr=2)
         answer = await nodes.produce(1, b"value")
         hosted = nodes.hosted(1)
-        appended = Appended(answer, hosted, answer.base_offset, hosted.partition.leader_epoch)
+        appended = AppendedBatch(answer, hosted, answer.base_offset, hosted.partition.leader_epoch)
         nodes.append(FenceBrokerRecord(id=2, epoch=0))
         nodes.change(isr=[1])
         env, response = nodes.nodes[1].env, ProduceResponse(responses=[])
