@@ -22,6 +22,7 @@ from pyclient.config.addresses import DEFAULT_HOST
 from pyclient.config.broker import BROKER_OPTIONS
 from pyclient.config.broker_security import own_option
 from pyclient.errors import ClientError, KafkaTimeout
+from pyclient.net.latch import Latch
 
 if TYPE_CHECKING:
     from pyclient.broker_embedded.broker import BrokerNode
@@ -150,7 +151,7 @@ class ThreadRunner:
         """Block the loop's thread: requests of clients stay in the operating system's buffers."""
         if self._resumed is None:
             self._resumed = threading.Event()
-            frozen = threading.Event()
+            frozen = Latch()
             self._thread.call_soon(_freeze, frozen, self._resumed)
             frozen.wait(STOP_SECONDS)
 
@@ -337,8 +338,8 @@ class _Switching:
 _switching: Final = _Switching()
 
 
-def _freeze(frozen: threading.Event, resumed: threading.Event) -> None:
-    frozen.set()
+def _freeze(frozen: Latch, resumed: threading.Event) -> None:
+    frozen.open()
     resumed.wait()
 
 
