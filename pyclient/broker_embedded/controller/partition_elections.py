@@ -87,7 +87,7 @@ class PartitionChange:
         done = reassignment.completed(self.replicas, self.adding, self.removing, self.isr)
         replicas, isr = (self.replicas, self.isr) if done is None else done
         adding, removing = (self.adding, self.removing) if done is None else ([], [])
-        elr = self._eligible(isr)
+        elr = self._eligible(replicas, isr)
         elected = self._elect(replicas, isr, elr)
         leader, recovery = NO_LEADER_CHANGE, _NO_CHANGE
         if elected.leader != before.leader:
@@ -142,7 +142,7 @@ class PartitionChange:
                 return Elected(candidate, False)
         if self._rules.elr and not isr and not elr and len(self._before.last_known_elr) == 1:
             last_known = self._before.last_known_elr[0]
-            if acceptable(last_known):
+            if last_known in replicas and acceptable(last_known):
                 return Elected(last_known, True)
         if self.election is Election.UNCLEAN:
             for candidate in replicas:
@@ -150,12 +150,16 @@ class PartitionChange:
                     return Elected(candidate, True)
         return Elected(NO_LEADER, False)
 
-    def _eligible(self, isr: Sequence[int]) -> list[int]:
-        """Return the eligible leader replicas: those that left the ISR since it is below min.insync.replicas."""
+    def _eligible(self, replicas: Sequence[int], isr: Sequence[int]) -> list[int]:
+        """Return the eligible leader replicas: those that left the ISR since it is below min.insync.replicas.
+
+        A broker that is no longer a replica, as after a cancelled reassignment, is not eligible.
+        """
         if not self._rules.elr or len(isr) >= self._rules.min_isr:
             return []
         left = dict.fromkeys((*self._before.elr, *self._before.isr))
-        return [replica for replica in left if replica not in isr and replica not in self.unclean_shutdown]
+        out = {*isr, *self.unclean_shutdown}
+        return [replica for replica in left if replica in replicas and replica not in out]
 
     # ---- fields of the record
 

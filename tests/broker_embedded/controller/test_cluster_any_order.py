@@ -114,7 +114,7 @@ class Cluster(RuleBasedStateMachine):
                 assert all(members)
             else:
                 assert not any(members), "a live member of the ISR leads"
-            assert set(partition.isr) <= set(partition.replicas)
+            assert {*partition.isr, *partition.elr} <= set(partition.replicas)
             assert len(set(partition.replicas)) == len(partition.replicas) == len(partition.directories)
             assert not set(partition.isr) & set(partition.elr)
             assert self.model.elr or (partition.isr and not partition.elr)

@@ -173,6 +173,22 @@ def test_directories_are_not_named_before_3_7() -> None:
     assert record.directories is None
 
 
+def test_last_known_leader_that_is_no_replica_any_more_is_not_elected() -> None:
+    before = partition_of([1, 2, 3], [1], -1, last_known_elr=(4,))
+    change = change_of(before, {4}, elr=True)
+    change.isr, change.unclean_shutdown = [], (1,)
+    after = applied(change, before)
+    assert (after.leader, after.isr, after.elr) == (-1, [], ())
+
+
+def test_broker_that_is_no_replica_any_more_is_not_eligible() -> None:
+    before = partition_of([4, 1, 2, 3], [4, 1], 4, adding=[4])
+    change = change_of(before, {2, 3}, min_isr=2, elr=True)
+    change.isr, change.replicas, change.adding = [1], [1, 2, 3], []
+    after = applied(change, before)
+    assert (after.replicas, after.isr, after.elr, after.leader) == ([1, 2, 3], [1], (), -1)
+
+
 NODES = st.integers(1, 5)
 
 
@@ -182,7 +198,9 @@ def partitions(draw: st.DrawFn) -> PartitionImage:
     isr = draw(st.lists(st.sampled_from(replicas), unique=True))
     elr = draw(st.lists(st.sampled_from(replicas), unique=True))
     leader = draw(st.sampled_from([-1, *isr]))
-    return partition_of(replicas, isr, leader, elr=tuple(each for each in elr if each not in isr))
+    last_known = draw(st.lists(NODES, max_size=1)) if leader < 0 else []
+    eligible = tuple(each for each in elr if each not in isr)
+    return partition_of(replicas, isr, leader, elr=eligible, last_known_elr=tuple(last_known))
 
 
 @given(
@@ -212,12 +230,12 @@ def test_invariants_of_every_change(
     after = applied(change, before)
     assert after.leader == -1 or after.leader in alive
     assert after.leader == -1 or after.leader in after.isr
-    assert set(after.isr) <= set(after.replicas)
+    assert {*after.isr, *after.elr} <= set(after.replicas)
     assert not set(after.isr) & set(after.elr)
     assert elr or after.isr or not before.isr, "the last member stays"
     if after.leader_recovery_state:
         assert after.isr == [after.leader], "an unclean leader has no other member of the ISR"
-        assert election is Election.UNCLEAN
+        assert election is Election.UNCLEAN or (elr and before.last_known_elr == (after.leader,))
     elif after.leader != before.leader and after.leader != -1:
         assert after.leader in before.isr or after.leader in before.elr, "no committed record is lost"
     if not elr or len(after.isr) >= min_isr:
